@@ -1,0 +1,23 @@
+"""The installed distribution and the imported package agree."""
+
+from importlib import metadata, resources
+
+import dada
+
+
+def test_version_is_the_one_of_the_distribution():
+    assert dada.__version__ == metadata.version("dada-learn")
+
+
+def test_every_public_name_exists_and_the_list_is_sorted():
+    assert [name for name in dada.__all__ if not hasattr(dada, name)] == []
+    assert list(dada.__all__) == sorted(dada.__all__)
+
+
+def test_annotations_are_published_to_type_checkers():
+    assert resources.files("dada").joinpath("py.typed").is_file()
+
+
+def test_the_command_is_the_one_of_the_command_package():
+    (command,) = metadata.entry_points(group="console_scripts", name="dada")
+    assert command.value == "dada.cli:main"
