@@ -1,0 +1,76 @@
+# Every target prepares .venv by itself; a bare Python >= 3.11 is all it needs.
+#   make demo    see the method at work          make lint    style, types, import contracts
+#   make test    the whole test suite            make docs    run the code of README.md and docs/
+#   make bench   measure speed                   make clean   remove the environment and every cache
+# ARGS reaches the command: make demo ARGS=--json, make test ARGS="tests/core -k graph".
+
+PYTHON ?= python3
+WORKERS ?= 2
+ARGS ?=
+
+bin := .venv/bin
+pip := $(bin)/python -m pip --disable-pip-version-check --quiet
+kernels := $(wildcard src/dada/core/*.py src/dada/engine/*.py)
+
+.PHONY: help demo bench test lint format docs constraints clean
+.NOTPARALLEL:
+
+help:
+	@sed -n 's/^#   */  /p' Makefile
+
+demo: .venv/.base .venv/.kernels
+	@$(bin)/dada demo $(ARGS)
+
+bench: .venv/.base .venv/.kernels
+	@$(bin)/dada bench $(ARGS)
+
+test: .venv/.dev
+	@$(bin)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+lint: .venv/.dev
+	@$(bin)/python -m ruff check
+	@$(bin)/python -m ruff format --check
+	@$(bin)/python -m mypy
+	@$(bin)/lint-imports
+
+format: .venv/.dev
+	@$(bin)/python -m ruff check --fix
+	@$(bin)/python -m ruff format
+
+docs: .venv/.dev
+	@$(bin)/python -m pytest $(wildcard README.md docs) $(ARGS)
+
+# The pins are those of a fresh environment of the oldest supported Python.
+constraints:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "constraints need Python 3.11: set PYTHON")'
+	@rm -rf .venv/constraints
+	@$(PYTHON) -m venv .venv/constraints
+	@.venv/constraints/bin/python -m pip --disable-pip-version-check --quiet install ".[dev]"
+	@.venv/constraints/bin/python -m pip --disable-pip-version-check freeze --exclude dada-learn > .venv/constraints/pins
+	@mv .venv/constraints/pins constraints.txt
+	@rm -rf .venv/constraints
+	@git --no-pager diff --stat -- constraints.txt
+
+clean:
+	@rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find src tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: set PYTHON")'
+	@echo "Creating .venv"
+	@$(PYTHON) -m venv .venv
+
+.venv/.base: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "Installing dada into .venv (once; a minute or so)"
+	@$(pip) install -c constraints.txt -e .
+	@touch $@
+
+.venv/.dev: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "Installing dada and its development tools into .venv (once; a minute or two)"
+	@$(pip) install -c constraints.txt -e ".[dev]"
+	@touch .venv/.base $@
+
+# Numba sees a change of the file a kernel stands in, not of the files whose kernels it calls.
+.venv/.kernels: $(kernels) | .venv/bin/python
+	@find src -name '*.nb[ic]' -delete
+	@touch $@

@@ -1,0 +1,89 @@
+"""What every test run shares: settled chance, a private cache of compiled kernels, no way out to the network."""
+
+import contextlib
+import fcntl
+import hashlib
+import ipaddress
+import itertools
+import shutil
+import socket
+import tempfile
+from doctest import ELLIPSIS, NORMALIZE_WHITESPACE
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from sybil import Sybil
+from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
+
+ROOT = Path(__file__).parent
+
+settings.register_profile("settled", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None, max_examples=1000)
+settings.load_profile("settled")
+
+
+def pytest_configure(config):
+    patch = pytest.MonkeyPatch()
+    config.add_cleanup(patch.undo)
+    patch.setenv("MPLBACKEND", "Agg")
+    for method in ("connect", "connect_ex"):
+        patch.setattr(socket.socket, method, loopback_only(getattr(socket.socket, method)))
+    only_hands_out_tests = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
+    if not only_hands_out_tests:
+        folder, lock = claim_kernel_cache()
+        config.add_cleanup(lock.close)
+        patch.setenv("NUMBA_CACHE_DIR", str(folder))
+
+
+def loopback_only(connect):
+    def guarded(self, address):
+        if self.family in (socket.AF_INET, socket.AF_INET6) and not is_loopback(address[0]):
+            raise PermissionError(f"tests may reach loopback addresses only, not {address}")
+        return connect(self, address)
+
+    return guarded
+
+
+def is_loopback(host):
+    return host == "localhost" or ipaddress.ip_address(host).is_loopback
+
+
+def claim_kernel_cache():
+    """Give a folder for compiled kernels that no other process uses while the returned lock stays open.
+
+    Two processes that fill one Numba cache can leave an index that points to the wrong code. And Numba sees a change
+    of the file a kernel stands in, not of the files whose kernels it calls: hence a folder per state of the sources.
+    """
+    digest = hashlib.sha256()
+    for package in ("core", "engine"):
+        for source in sorted((ROOT / "src" / "dada" / package).rglob("*.py")):
+            digest.update(source.read_bytes())
+    for number in itertools.count():
+        slot = ROOT / ".pytest_cache" / "kernels" / str(number)
+        slot.mkdir(parents=True, exist_ok=True)
+        lock = (slot / "lock").open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            lock.close()
+    folder = slot / digest.hexdigest()[:16]
+    for other in slot.iterdir():
+        if other.is_dir() and other != folder:
+            shutil.rmtree(other)
+    return folder, lock
+
+
+def enter_empty_folder(namespace):
+    stack = namespace["_stack"] = contextlib.ExitStack()
+    stack.enter_context(contextlib.chdir(stack.enter_context(tempfile.TemporaryDirectory())))
+
+
+# Python blocks of the README and of docs/ run as one script per page, in an empty folder.
+pytest_collect_file = Sybil(
+    parsers=[PythonCodeBlockParser(doctest_optionflags=ELLIPSIS | NORMALIZE_WHITESPACE), SkipParser()],
+    patterns=["README.md", "docs/**/*.md", "docs/*.md"],
+    setup=enter_empty_folder,
+    teardown=lambda namespace: namespace["_stack"].close(),
+).pytest()
