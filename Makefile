@@ -31,7 +31,7 @@ lint: .venv/.dev
 	@$(bin)/python -m ruff check
 	@$(bin)/python -m ruff format --check
 	@$(bin)/python -m mypy
-	@$(bin)/lint-imports
+	@$(bin)/lint-imports --no-logo
 
 format: .venv/.dev
 	@$(bin)/python -m ruff check --fix

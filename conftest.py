@@ -1,4 +1,4 @@
-"""What every test run shares: settled chance, a private cache of compiled kernels, no way out to the network."""
+"""What every test run shares: settled chance, a kernel cache of its own, no way out to the network."""
 
 import contextlib
 import fcntl
@@ -52,8 +52,8 @@ def is_loopback(host):
 def claim_kernel_cache():
     """Give a folder for compiled kernels that no other process uses while the returned lock stays open.
 
-    Two processes that fill one Numba cache can leave an index that points to the wrong code. And Numba sees a change
-    of the file a kernel stands in, not of the files whose kernels it calls: hence a folder per state of the sources.
+    Two processes that fill one Numba cache can leave an index that points to the wrong code. And Numba sees a
+    change of the file a kernel stands in, not of the files whose kernels it calls: hence the digest.
     """
     digest = hashlib.sha256()
     for package in ("core", "engine"):
