@@ -38,7 +38,7 @@ format: .venv/.dev
 	@$(bin)/python -m ruff format
 
 docs: .venv/.dev
-	@$(bin)/python -m pytest $(wildcard README.md docs) $(ARGS)
+	@$(bin)/python -m pytest tests/test_docs.py $(ARGS)
 
 # The pins are those of a fresh environment of the oldest supported Python.
 constraints:

@@ -1,0 +1,48 @@
+"""The Python code of the README and of docs/ runs, page by page, in an empty folder.
+
+A block fenced as ```python runs after the blocks above it: as a script, or, where it starts with >>>, as examples
+with their output. A block fenced as ```python no-run is only shown.
+"""
+
+import doctest
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [page for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))] if page.exists()]
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_code_of_page_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_blocks(page)
+
+
+def test_a_wrong_page_fails_at_its_line(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nx = 3\n```\nText.\n```python\n>>> x\n4\n```\n")
+    with pytest.raises(AssertionError, match=r'page.md", line 6, (.|\n)*Expected:\n *4\nGot:\n *3\n'):
+        run_blocks(page)
+
+
+def run_blocks(page):
+    text = page.read_text(encoding="utf-8")
+    namespace = {"__name__": "__main__"}
+    for block in BLOCK.finditer(text):
+        source, line = block[1], text.count("\n", 0, block.start(1))
+        if source.startswith(">>>"):
+            run_examples(source, namespace, page, line)
+        else:
+            exec(compile("\n" * line + source, page, "exec"), namespace)
+
+
+def run_examples(source, namespace, page, line):
+    test = doctest.DocTestParser().get_doctest(source, {}, page.name, str(page), line)
+    test.globs = namespace
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    report = []
+    runner.run(test, out=report.append, clear_globs=False)
+    assert not runner.failures, "".join(report)
