@@ -1,7 +1,7 @@
 """The Python code of the README and of docs/ runs, page by page, in an empty folder.
 
-A block fenced as ```python runs after the blocks above it: as a script, or, where it starts with >>>, as examples
-with their output. A block fenced as ```python no-run is only shown.
+A block fenced as ```python runs after the blocks above it: as a script, or, where it starts with >>>, as
+examples with their output. A block fenced as ```python no-run is only shown.
 """
 
 import doctest
@@ -24,7 +24,7 @@ def test_code_of_page_runs(page, tmp_path, monkeypatch):
 def test_a_wrong_page_fails_at_its_line(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("```python\nx = 3\n```\nText.\n```python\n>>> x\n4\n```\n")
-    with pytest.raises(AssertionError, match=r'page.md", line 6, (.|\n)*Expected:\n *4\nGot:\n *3\n'):
+    with pytest.raises(pytest.fail.Exception, match=r'page.md", line 6'):
         run_blocks(page)
 
 
@@ -45,4 +45,5 @@ def run_examples(source, namespace, page, line):
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     report = []
     runner.run(test, out=report.append, clear_globs=False)
-    assert not runner.failures, "".join(report)
+    if runner.failures:
+        pytest.fail("".join(report), pytrace=False)
