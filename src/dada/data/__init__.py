@@ -2,6 +2,31 @@
 
 from dada.data.moons import SyntheticUsers, moons, moons100
 from dada.data.population import Population
-from dada.data.stumps import FittedStumps, Stumps
+from dada.data.predictors import (
+    BasePredictors,
+    Constant,
+    Linear,
+    Pretrained,
+    Recipe,
+    Stumps,
+    Union,
+    predictors_from_arrays,
+)
+from dada.data.tables import population_from_table, read_table
 
-__all__ = ["FittedStumps", "Population", "Stumps", "SyntheticUsers", "moons", "moons100"]
+__all__ = [
+    "BasePredictors",
+    "Constant",
+    "Linear",
+    "Population",
+    "Pretrained",
+    "Recipe",
+    "Stumps",
+    "SyntheticUsers",
+    "Union",
+    "moons",
+    "moons100",
+    "population_from_table",
+    "predictors_from_arrays",
+    "read_table",
+]

@@ -1,7 +1,6 @@
 """Turn what callers hold (lists, numpy, pandas, polars, scipy.sparse) into plain checked arrays.
 
-None of these libraries is imported: a frame is recognised by its own attributes, so the package works
-without them.
+Neither pandas nor polars is imported: a frame is recognised by its own attributes.
 """
 
 from __future__ import annotations
@@ -31,14 +30,12 @@ def as_features(X: Any, feature_names: Sequence[str] | None = None) -> tuple[np.
         values, names = _from_frame(X), tuple(str(name) for name in X.columns)
     else:
         values, names = _from_array(X, feature_names), None
+    if values.size == 0:
+        raise ValueError(f"X is empty (shape {values.shape}): at least one row and one feature are needed")
     if values.ndim != 2:
         raise ValueError(
             f"X must be two-dimensional (rows, features), got shape {values.shape}: "
             "reshape one feature with X.reshape(-1, 1), one row with X.reshape(1, -1)"
-        )
-    if 0 in values.shape:
-        raise ValueError(
-            f"X is empty: {values.shape[0]} rows and {values.shape[1]} features, one of each is needed"
         )
     if feature_names is not None:
         names = tuple(str(name) for name in feature_names)
@@ -59,7 +56,9 @@ def as_values(values: Any, name: str) -> np.ndarray:
     containers compare equal.
     """
     missing = _missing_in_series(values)
-    array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    # A list becomes an array of objects first: numpy would turn the NaN of ["a", nan] into the text "nan".
+    as_objects = np.object_ if isinstance(values, list | tuple) else None
+    array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values, dtype=as_objects)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
@@ -124,7 +123,7 @@ def _stack_columns(columns: list[np.ndarray], names: Sequence[str]) -> np.ndarra
     if refused:
         raise ValueError(
             f"{len(refused)} of {len(columns)} feature columns are not numeric: {shorten(refused)}. "
-            "Encode them as numbers, or drop them"
+            "Encode them as numbers, or drop them (--drop on the command line)"
         )
     values = np.empty((len(columns[0]), len(columns)))
     for j, column in enumerate(columns):

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
-from dada.data._predictor_base import check_coupling, check_rows, feature_name, same_coupling
+from dada.data._inputs import as_features
+from dada.data._predictor_base import (
+    INT8,
+    check_coupling,
+    check_rows,
+    feature_name,
+    row_blocks,
+    stored_array,
+    stored_coupling,
+    stored_feature,
+    stored_n_features,
+)
 
 __all__ = ["FittedStumps", "Stumps", "ThresholdRule"]
 
 ThresholdRule = Literal["quantile", "feature-range", "global-range"]
 RULES = ("quantile", "feature-range", "global-range")
-
-# Cells compared at a time: enough to amortise the call, few enough that the scratch stays in the cache.
-BLOCK_CELLS = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -64,9 +72,9 @@ class Stumps:
         if self.per_feature < 1:
             raise ValueError(f"per_feature must be at least 1, got {self.per_feature}")
 
-    def fit(self, X: np.ndarray) -> FittedStumps:
+    def fit(self, X: Any) -> FittedStumps:
         """Place the thresholds on the rows of X."""
-        rows = check_rows(X)
+        rows, _ = as_features(X)
         low, high = rows.min(axis=0), rows.max(axis=0)
         counts = self._counts(rows.shape[1])
         thresholds = [self._thresholds(rows[:, d], low, high, d, T) for d, T in enumerate(counts) if T]
@@ -81,7 +89,7 @@ class Stumps:
         if self.drop_duplicates:
             kept = _first_of_each(rows, feature, threshold)
             feature, threshold = feature[kept], threshold[kept]
-        return FittedStumps(feature, threshold, rows.shape[1], same_coupling(self.coupling, len(threshold)))
+        return FittedStumps(feature, threshold, rows.shape[1], np.full(len(threshold), float(self.coupling)))
 
     def _counts(self, n_features: int) -> list[int]:
         if self.n is None:
@@ -112,11 +120,16 @@ class FittedStumps:
         """Number of stumps."""
         return len(self.threshold)
 
-    def predict(self, X: np.ndarray) -> np.ndarray:
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the predictions, int8."""
+        return INT8
+
+    def predict(self, X: Any) -> np.ndarray:
         """Predictions of all stumps, int8 of shape (rows, n), each -1 or +1."""
         rows = check_rows(X, self.n_features)
-        out = np.empty((len(rows), self.n), dtype=np.int8)
-        for block in _blocks(len(rows), self.n):
+        out = np.empty((len(rows), self.n), dtype=INT8)
+        for block in row_blocks(len(rows), self.n):
             below = np.take(rows[block], self.feature, axis=1) <= self.threshold
             np.multiply(below.view(np.int8), 2, out=out[block])
             out[block] -= 1
@@ -131,10 +144,13 @@ class FittedStumps:
         arrays = {"feature": self.feature, "threshold": self.threshold, "coupling": self.coupling}
         return {"kind": "stumps", "n_features": self.n_features}, arrays
 
-
-def _blocks(n_rows: int, n: int) -> list[slice]:
-    size = max(1, BLOCK_CELLS // n)
-    return [slice(start, start + size) for start in range(0, n_rows, size)]
+    @classmethod
+    def from_arrays(cls, spec: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
+        """Rebuild the stumps from what :meth:`to_arrays` gave."""
+        n_features = stored_n_features(spec)
+        feature = stored_feature(arrays, n_features)
+        threshold = stored_array(arrays, "threshold", np.float64, len(feature))
+        return cls(feature, threshold, n_features, stored_coupling(arrays, len(feature)))
 
 
 def _quantile_cuts(values: np.ndarray, T: int) -> np.ndarray:

@@ -1,0 +1,185 @@
+"""Linear base predictors, one per feature, and the constant one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from dada.data._inputs import as_features
+from dada.data._predictor_base import (
+    FLOAT32,
+    INT8,
+    check_coupling,
+    check_rows,
+    feature_name,
+    row_blocks,
+    stored_array,
+    stored_coupling,
+    stored_feature,
+    stored_n_features,
+)
+
+__all__ = ["Constant", "FittedConstant", "FittedLinear", "Linear"]
+
+
+@dataclass(frozen=True)
+class Linear:
+    """One predictor per feature: its standardised value, cut off at -1 and +1.
+
+    Parameters
+    ----------
+    clip : float
+        Standard deviations from the mean at which the prediction reaches -1 or +1.
+    coupling : float
+        Coupling omega of these predictors' weights to the neighbours' weights.
+
+    Notes
+    -----
+    Features that are constant in the fitting rows carry no information and get no predictor.
+
+    Examples
+    --------
+    >>> linear = Linear().fit(np.array([[1.0, 4.0], [3.0, 4.0]]))
+    >>> linear.predict(np.array([[2.5, 0.0]]))
+    array([[0.5]], dtype=float32)
+    >>> linear.describe(0, feature_names=["age", "size"])
+    'age, -1 at 1 to +1 at 3'
+    """
+
+    clip: float = 1.0
+    coupling: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_coupling(self.coupling)
+        if not (np.isfinite(self.clip) and self.clip > 0):
+            raise ValueError(f"clip must be a finite number > 0 (standard deviations), got {self.clip}")
+
+    def fit(self, X: Any) -> FittedLinear:
+        """Measure mean and standard deviation of every feature."""
+        rows, _ = as_features(X)
+        feature = np.flatnonzero(rows.max(axis=0) > rows.min(axis=0)).astype(np.int32)
+        if not len(feature):
+            raise ValueError(
+                f"all {rows.shape[1]} features are constant in the {len(rows)} rows given: "
+                "linear predictors need a feature that varies"
+            )
+        varying = rows[:, feature]
+        scale = varying.std(axis=0) * self.clip
+        coupling = np.full(len(feature), float(self.coupling))
+        return FittedLinear(feature, varying.mean(axis=0), scale, rows.shape[1], coupling)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedLinear:
+    """Linear predictors: predictor j is ``clip((x[feature[j]] - mean[j]) / scale[j], -1, 1)``."""
+
+    feature: np.ndarray
+    mean: np.ndarray
+    scale: np.ndarray
+    n_features: int
+    coupling: np.ndarray
+
+    @property
+    def n(self) -> int:
+        """Number of predictors, one per varying feature."""
+        return len(self.feature)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the predictions, float32."""
+        return FLOAT32
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Predictions in [-1, 1], float32 of shape (rows, n)."""
+        rows = check_rows(X, self.n_features)
+        out = np.empty((len(rows), self.n), dtype=FLOAT32)
+        for block in row_blocks(len(rows), self.n):
+            standardised = (np.take(rows[block], self.feature, axis=1) - self.mean) / self.scale
+            out[block] = np.clip(standardised, -1, 1)
+        return out
+
+    def describe(self, j: int, feature_names: Sequence[str] | None = None) -> str:
+        """Say which feature predictor j follows, and over which range."""
+        low, high = self.mean[j] - self.scale[j], self.mean[j] + self.scale[j]
+        return f"{feature_name(int(self.feature[j]), feature_names)}, -1 at {low:.6g} to +1 at {high:.6g}"
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """A JSON-able description and the arrays that together rebuild this object."""
+        arrays = {"feature": self.feature, "mean": self.mean, "scale": self.scale, "coupling": self.coupling}
+        return {"kind": "linear", "n_features": self.n_features}, arrays
+
+    @classmethod
+    def from_arrays(cls, spec: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
+        """Rebuild the predictors from what :meth:`to_arrays` gave."""
+        n_features = stored_n_features(spec)
+        feature = stored_feature(arrays, n_features)
+        mean = stored_array(arrays, "mean", np.float64, len(feature))
+        scale = stored_array(arrays, "scale", np.float64, len(feature))
+        if scale.min() <= 0:
+            raise ValueError(f"stored scales must be > 0, got {scale.min()}: the file is damaged")
+        return cls(feature, mean, scale, n_features, stored_coupling(arrays, len(feature)))
+
+
+@dataclass(frozen=True)
+class Constant:
+    """One predictor that always says +1: the part of a decision that depends on the user and on no feature.
+
+    Parameters
+    ----------
+    coupling : float
+        Coupling omega of its weight to the neighbours' weights. Users often share what matters but not how
+        often they say yes: a value near 0.1 lets them differ in that.
+
+    Examples
+    --------
+    >>> Constant(coupling=0.1).fit(np.zeros((2, 3))).predict(np.zeros((2, 3)))
+    array([[1],
+           [1]], dtype=int8)
+    """
+
+    coupling: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_coupling(self.coupling)
+
+    def fit(self, X: Any) -> FittedConstant:
+        """Note the number of features; there is nothing to measure."""
+        return FittedConstant(as_features(X)[0].shape[1], np.full(1, float(self.coupling)))
+
+
+@dataclass(frozen=True, eq=False)
+class FittedConstant:
+    """The predictor that always says +1."""
+
+    n_features: int
+    coupling: np.ndarray
+
+    @property
+    def n(self) -> int:
+        """Number of predictors, 1."""
+        return 1
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the predictions, int8."""
+        return INT8
+
+    def predict(self, X: Any) -> np.ndarray:
+        """A column of ones, int8 of shape (rows, 1)."""
+        return np.ones((len(check_rows(X, self.n_features)), 1), dtype=INT8)
+
+    def describe(self, j: int, feature_names: Sequence[str] | None = None) -> str:
+        """Say that the predictor is constant."""
+        return "always +1"
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """A JSON-able description and the arrays that together rebuild this object."""
+        return {"kind": "constant", "n_features": self.n_features}, {"coupling": self.coupling}
+
+    @classmethod
+    def from_arrays(cls, spec: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
+        """Rebuild the predictor from what :meth:`to_arrays` gave."""
+        return cls(stored_n_features(spec), stored_coupling(arrays, 1))
