@@ -24,7 +24,7 @@ demo: .venv/.base .venv/.kernels
 bench: .venv/.base .venv/.kernels
 	@$(bin)/dada bench $(ARGS)
 
-test: .venv/.dev
+test: .venv/.dev .venv/.kernels
 	@$(bin)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 lint: .venv/.dev

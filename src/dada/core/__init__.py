@@ -1,0 +1,1 @@
+"""The numbers of the method, each once: losses, regularizers, steps, problem, graph, schedule."""

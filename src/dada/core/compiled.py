@@ -1,0 +1,53 @@
+"""How kernels are compiled, and how they call a function that a user wrote.
+
+Kernels take arrays, scalars and tuples of these, because only such arguments let Numba find its compiled code on disk
+again in the next process. A user's own scalar function therefore enters a kernel as the address of its compiled form.
+No fast-math: the same operations in the same order must give the same bits wherever a kernel is inlined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import cfunc, njit, types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+ScalarFunction = Callable[[float], float]
+
+kernel = njit(cache=True, nogil=True, error_model="numpy")
+
+# Addresses stay valid only while their compiled functions live, so each is kept once made.
+_compiled_functions: dict[ScalarFunction, Any] = {}
+
+
+def address_of(function: ScalarFunction) -> int:
+    """Compile a scalar function of one float and return the address at which kernels call it."""
+    if function not in _compiled_functions:
+        _compiled_functions[function] = cfunc(types.float64(types.float64))(function)
+    return int(_compiled_functions[function].address)
+
+
+@intrinsic
+def call(typing_context: Any, address: Any, x: Any) -> Any:  # pragma: no cover - compiled
+    """Call the scalar function compiled at an address."""
+    signature = types.float64(types.int64, types.float64)
+
+    def codegen(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
+        function_type = ir.FunctionType(ir.DoubleType(), [ir.DoubleType()])
+        pointer = builder.inttoptr(arguments[0], function_type.as_pointer())
+        return builder.call(pointer, [arguments[1]])
+
+    return signature, codegen
+
+
+def as_float(dtype: np.dtype[Any] | type) -> np.dtype[Any]:
+    """The dtype of a run's models: float32 or float64, nothing else."""
+    result = np.dtype(dtype)
+    if result not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise ValueError(f"dtype must be float32 or float64, got {result}")
+    return result

@@ -1,0 +1,154 @@
+"""The collaboration graph: who learns from whom, and how much."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dada.core.compiled import Array
+
+
+@dataclass(frozen=True, eq=False)
+class CollaborationGraph:
+    """Symmetric, non-negative, sparse weights between users, without self-weights. Memory is O(edges).
+
+    Attributes
+    ----------
+    indptr, indices, weights : arrays
+        Compressed rows: user k's neighbours are ``indices[indptr[k]:indptr[k+1]]``, ascending. Every edge stands in the
+        rows of both its ends.
+
+    Examples
+    --------
+    >>> graph = CollaborationGraph.from_edges(3, [0, 1], [1, 2], [0.5, 2.0])
+    >>> graph.n_edges, graph.degree.tolist()
+    (2, [0.5, 2.5, 2.0])
+    >>> graph.neighbours(1)[0].tolist()
+    [0, 2]
+    """
+
+    indptr: Array
+    indices: Array
+    weights: Array
+
+    @classmethod
+    def from_edges(cls, n_users: int, k: Any, l: Any, w: Any) -> CollaborationGraph:
+        """A graph from edge lists; each edge once, in either direction, with a positive weight."""
+        k, l, w = np.asarray(k, np.int64), np.asarray(l, np.int64), np.asarray(w, np.float64)
+        if not (k.shape == l.shape == w.shape and k.ndim == 1):
+            raise ValueError(f"edge lists must have one length, got {k.shape}, {l.shape} and {w.shape}")
+        if k.size and not (0 <= min(k.min(), l.min()) and max(k.max(), l.max()) < n_users):
+            raise ValueError(
+                f"edge ends must be users 0..{n_users - 1}, got {min(k.min(), l.min())}..{max(k.max(), l.max())}"
+            )
+        if (k == l).any():
+            raise ValueError(f"a user has no weight to itself, got an edge from {k[k == l][0]} to itself")
+        if not (np.isfinite(w).all() and (w >= 0).all()):
+            raise ValueError("edge weights must be finite and not negative")
+        k, l, w = k[w > 0], l[w > 0], w[w > 0]
+        rows, columns, values = np.concatenate([k, l]), np.concatenate([l, k]), np.concatenate([w, w])
+        order = np.lexsort((columns, rows))
+        rows, columns, values = rows[order], columns[order], values[order]
+        twice = (rows[1:] == rows[:-1]) & (columns[1:] == columns[:-1])
+        if twice.any():
+            at = int(np.flatnonzero(twice)[0])
+            raise ValueError(f"each edge must be given once, got ({rows[at]}, {columns[at]}) twice")
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n_users))])
+        return cls(indptr.astype(np.int64), columns.astype(np.int32), values)
+
+    @classmethod
+    def from_scipy(cls, matrix: Any) -> CollaborationGraph:
+        """A graph from a symmetric scipy.sparse (or dense) matrix."""
+        import scipy.sparse
+
+        sparse = scipy.sparse.csr_array(matrix, dtype=np.float64)
+        if sparse.shape[0] != sparse.shape[1]:
+            raise ValueError(f"the weight matrix must be square, got shape {sparse.shape}")
+        difference = abs(sparse - sparse.T)
+        if difference.nnz and difference.max() > 1e-9 * max(1.0, abs(sparse).max()):
+            raise ValueError("the weight matrix must be symmetric: w[k, l] == w[l, k]")
+        upper = scipy.sparse.triu(sparse).tocoo()
+        return cls.from_edges(sparse.shape[0], upper.row, upper.col, upper.data)
+
+    @classmethod
+    def empty(cls, n_users: int) -> CollaborationGraph:
+        """No edges: everybody learns alone."""
+        return cls(np.zeros(n_users + 1, np.int64), np.zeros(0, np.int32), np.zeros(0))
+
+    @classmethod
+    def complete(cls, n_users: int, weight: float = 1.0) -> CollaborationGraph:
+        """The same weight between any two users (O(n_users^2) memory: for baselines)."""
+        k, l = np.triu_indices(n_users, 1)
+        return cls.from_edges(n_users, k, l, np.full(k.size, weight))
+
+    @property
+    def n_users(self) -> int:
+        """Number of users, with or without neighbours."""
+        return int(self.indptr.size - 1)
+
+    @property
+    def n_edges(self) -> int:
+        """Number of edges, each counted once."""
+        return int(self.indices.size // 2)
+
+    @property
+    def degree(self) -> Array:
+        """d_k, the sum of user k's weights."""
+        # Without any edge bincount would count, in integers.
+        return np.bincount(self._rows, weights=self.weights, minlength=self.n_users).astype(np.float64)
+
+    @property
+    def neighbour_counts(self) -> Array:
+        """|N_k|, how many neighbours each user has."""
+        return np.diff(self.indptr)
+
+    @property
+    def mean_neighbours(self) -> float:
+        """Neighbours per user, on average."""
+        return float(self.indices.size / self.n_users)
+
+    @property
+    def _rows(self) -> Array:
+        return np.repeat(np.arange(self.n_users), self.neighbour_counts)
+
+    def neighbours(self, k: int) -> tuple[Array, Array]:
+        """User k's neighbours and the weights to them, strongest first."""
+        if not 0 <= k < self.n_users:
+            raise IndexError(f"user must be in 0..{self.n_users - 1}, got {k}")
+        row = slice(self.indptr[k], self.indptr[k + 1])
+        order = np.argsort(-self.weights[row], kind="stable")
+        return self.indices[row][order], self.weights[row][order]
+
+    def edges(self) -> tuple[Array, Array, Array]:
+        """(k, l, w) of every edge once, with k < l."""
+        rows = self._rows
+        once = rows < self.indices
+        return rows[once], self.indices[once], self.weights[once]
+
+    def to_scipy(self) -> Any:
+        """The weights as a symmetric scipy.sparse.csr_array."""
+        import scipy.sparse
+
+        return scipy.sparse.csr_array((self.weights, self.indices, self.indptr), shape=(self.n_users, self.n_users))
+
+    def to_networkx(self, user_ids: Any = None) -> Any:
+        """The graph as a networkx.Graph, nodes named by `user_ids` where given, edges with a `weight`."""
+        import networkx
+
+        names = list(range(self.n_users)) if user_ids is None else np.asarray(user_ids).tolist()
+        graph = networkx.Graph()
+        graph.add_nodes_from(names)
+        k, l, w = self.edges()
+        graph.add_weighted_edges_from(
+            (names[a], names[b], weight) for a, b, weight in zip(k.tolist(), l.tolist(), w.tolist(), strict=True)
+        )
+        return graph
+
+    def write_graphml(self, path: str | os.PathLike[str], user_ids: Any = None) -> None:
+        """Write the graph as GraphML, for Gephi, Cytoscape and the like."""
+        import networkx
+
+        networkx.write_graphml(self.to_networkx(user_ids), path)

@@ -1,0 +1,87 @@
+"""One user's update of the weights to a batch of peers (Eq. 5).
+
+Both steps take, for each peer l of the batch, the pair cost a_l = c_k L_k + c_l L_l + (mu1/2) ||alpha_k - alpha_l||^2,
+the present weight and the degree of l, and leave the new weights. They need no message beyond the paper's.
+"""
+
+from __future__ import annotations
+
+from dada.core.compiled import Array, kernel
+from dada.core.regularizers import (
+    RegularizerCode,
+    best_weight,
+    degree_curvature,
+    degree_slope,
+    weight_slope,
+)
+
+LIPSCHITZ, EXACT = 0, 1
+GRAPH_STEPS = {"lipschitz": LIPSCHITZ, "exact": EXACT}
+
+# Weights below this are zero: an edge this weak changes no model but would cost memory and messages.
+NEGLIGIBLE = 1e-12
+
+
+@kernel
+def pair_cost(loss_k: float, loss_l: float, mu1: float, dist2: float) -> float:
+    """a_l of Eq. (5): what one unit of weight between k and l costs; losses are confidence-weighted."""
+    return loss_k + loss_l + 0.5 * mu1 * dist2
+
+
+@kernel
+def edge_gradient(reg: RegularizerCode, mu2: float, cost: float, w: float, degree_k: float, degree_l: float) -> float:
+    """dh/dw_kl, Eq. (5)."""
+    return cost + mu2 * (weight_slope(reg, w) + degree_slope(reg, degree_k) + degree_slope(reg, degree_l))
+
+
+@kernel
+def lipschitz_step(
+    reg: RegularizerCode, mu2: float, cost: Array, w: Array, degree_l: Array, degree_k: float, new: Array
+) -> None:
+    """w <- max(0, w - grad / L) with L = mu2 ((kappa + 1) max g_k'' + 2 lam): the paper's step."""
+    kappa = cost.size
+    lipschitz = mu2 * ((kappa + 1.0) * degree_curvature(reg, 0.0) + 2.0 * reg.lam)
+    for b in range(kappa):
+        gradient = edge_gradient(reg, mu2, cost[b], w[b], degree_k, degree_l[b])
+        new[b] = max(0.0, w[b] - gradient / lipschitz)
+
+
+@kernel
+def exact_step(
+    reg: RegularizerCode, mu2: float, cost: Array, w: Array, degree_l: Array, degree_k: float, new: Array
+) -> None:
+    """The minimiser of h over the block.
+
+    Given k's new degree, every weight is a problem of its own; the degree is then the root of a strictly decreasing
+    function of one variable.
+    """
+    rest = degree_k
+    for b in range(cost.size):
+        rest -= w[b]
+    rest = max(rest, 0.0)
+    degree = max(degree_k, rest)
+    low, high, low_known = rest, -1.0, False
+    for _ in range(200):
+        slope_k, curvature_k = degree_slope(reg, degree), degree_curvature(reg, degree)
+        excess, drop = rest - degree, -1.0
+        for b in range(cost.size):
+            rest_l = max(degree_l[b] - w[b], 0.0)
+            new[b] = best_weight(reg, cost[b] / mu2 + slope_k, rest_l)
+            excess += new[b]
+            if new[b] > 0.0:
+                drop -= curvature_k / (2.0 * reg.lam + degree_curvature(reg, rest_l + new[b]))
+        if excess >= 0.0:
+            low, low_known = degree, True
+        else:
+            high = degree
+        step = degree - excess / drop
+        if step <= low and not low_known:
+            step = low
+        elif step <= low or (high >= 0.0 and step >= high):
+            step = 0.5 * (low + high) if high >= 0.0 else low
+        if abs(step - degree) <= 1e-13 * degree:
+            break
+        degree = step
+    for b in range(cost.size):
+        if new[b] < NEGLIGIBLE:
+            new[b] = 0.0

@@ -1,0 +1,210 @@
+"""Local losses L_k as functions of the margins, behind one interface.
+
+A loss is the log-sum of exponentials of Eq. (2), or the mean over samples of a smooth convex function of one margin.
+A model step asks three things of it: its value, the weight eta_i = -dL/dmargin_i of every sample, and how it curves
+along a direction. The last comes as (curvature, growth): along the step the second derivative phi'' starts at
+`curvature` and satisfies |phi'''| <= growth * phi''; a growth of zero says that `curvature` bounds phi'' everywhere.
+
+A new loss is three scalar functions:
+
+>>> import numpy as np
+>>> def value(z): return (z * z + 1) ** 0.5 - z
+>>> def slope(z): return z / (z * z + 1) ** 0.5 - 1
+>>> def curvature(z): return 1.0
+>>> smooth = Loss("smooth-ramp", value, slope, curvature)
+>>> bool(np.isclose(loss_value(smooth, np.zeros(3)), 1.0))
+True
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from dada.core.compiled import Array, ScalarFunction, address_of, call, kernel
+
+ADABOOST, LOGISTIC, SQUARED_HINGE, POINTWISE = 0, 1, 2, 3
+GRAPH_LOSS_MEAN, GRAPH_LOSS_PAPER, GRAPH_LOSS_LOGISTIC = 0, 1, 2
+GRAPH_LOSSES = {"mean": GRAPH_LOSS_MEAN, "paper": GRAPH_LOSS_PAPER, "logistic": GRAPH_LOSS_LOGISTIC}
+
+
+class LossCode(NamedTuple):
+    """A loss in the form kernels take: a code, or the addresses of three scalar functions."""
+
+    code: int
+    growth: float
+    value: int = 0
+    slope: int = 0
+    curvature: int = 0
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A smooth convex loss: the mean over samples of a function of one margin.
+
+    Parameters
+    ----------
+    name : str
+        Shown in results.
+    value, slope, curvature : functions of one float, compilable by Numba
+        The loss of a margin, its derivative, and its second derivative or an upper bound of it.
+    growth : float
+        A constant with |third derivative| <= growth * curvature; 0 when `curvature` is an upper bound everywhere.
+    """
+
+    name: str
+    value: ScalarFunction
+    slope: ScalarFunction
+    curvature: ScalarFunction
+    growth: float = 0.0
+
+    @property
+    def compiled(self) -> LossCode:
+        """The loss as kernels take it."""
+        addresses = [address_of(function) for function in (self.value, self.slope, self.curvature)]
+        return LossCode(POINTWISE, self.growth, *addresses)
+
+
+BUILT_IN = {
+    "adaboost": LossCode(ADABOOST, 1.0),
+    "logistic": LossCode(LOGISTIC, 1.0),
+    "squared-hinge": LossCode(SQUARED_HINGE, 0.0),
+}
+
+
+def loss_code(loss: str | Loss) -> LossCode:
+    """The compiled form of a built-in loss, by name, or of a `Loss`."""
+    if isinstance(loss, Loss):
+        return loss.compiled
+    if loss not in BUILT_IN:
+        raise ValueError(f"loss must be one of {sorted(BUILT_IN)} or a dada.Loss, got {loss!r}")
+    return BUILT_IN[loss]
+
+
+def loss_value(loss: str | Loss, margins: Array) -> float:
+    """Loss of one user at the given margins."""
+    margins = np.asarray(margins, dtype=np.float64)
+    return float(loss_and_weights(loss_code(loss), margins, np.empty_like(margins)))
+
+
+@kernel
+def logistic_value(z: float) -> float:
+    """log(1 + exp(-z)) without overflow."""
+    return math.log1p(math.exp(-z)) if z > 0 else math.log1p(math.exp(z)) - z
+
+
+@kernel
+def point_slope(loss: LossCode, z: float) -> float:
+    """Derivative of a pointwise loss at one margin."""
+    if loss.code == LOGISTIC:
+        return -1.0 / (1.0 + math.exp(z))
+    if loss.code == SQUARED_HINGE:
+        return min(0.0, z - 1.0)
+    return call(loss.slope, z)
+
+
+@kernel
+def point_curvature(loss: LossCode, z: float) -> float:
+    """Second derivative of a pointwise loss at one margin, or its bound."""
+    if loss.code == LOGISTIC:
+        sigma = 1.0 / (1.0 + math.exp(z))
+        return sigma * (1.0 - sigma)
+    if loss.code == SQUARED_HINGE:
+        return 1.0
+    return call(loss.curvature, z)
+
+
+@kernel
+def point_value(loss: LossCode, z: float) -> float:
+    """Pointwise loss of one margin."""
+    if loss.code == LOGISTIC:
+        return logistic_value(z)
+    if loss.code == SQUARED_HINGE:
+        return 0.5 * min(0.0, z - 1.0) ** 2
+    return call(loss.value, z)
+
+
+@kernel
+def loss_and_weights(loss: LossCode, margins: Array, eta: Array) -> float:
+    """L at the margins, Eq. (2); fills eta_i = -dL/dmargin_i, the sample weights below Eq. (4)."""
+    m = margins.size
+    total = 0.0
+    if loss.code == ADABOOST:
+        smallest = margins[0]
+        for i in range(1, m):
+            smallest = min(smallest, margins[i])
+        for i in range(m):
+            eta[i] = math.exp(smallest - margins[i])
+            total += eta[i]
+        inverse = 1.0 / total
+        for i in range(m):
+            eta[i] *= inverse
+        return math.log(total) - smallest
+    inverse = 1.0 / m
+    for i in range(m):
+        total += point_value(loss, margins[i])
+        eta[i] = -inverse * point_slope(loss, margins[i])
+    return total * inverse
+
+
+@kernel
+def curvature_along(loss: LossCode, margins: Array, eta: Array, h: Array) -> tuple[float, float]:
+    """(phi''(0), growth) of phi(gamma) = L(margins + gamma h), given the weights eta at the margins."""
+    m = margins.size
+    if loss.code == ADABOOST:
+        lowest = highest = h[0]
+        mean = square = 0.0
+        for i in range(m):
+            lowest = min(lowest, h[i])
+            highest = max(highest, h[i])
+            mean += eta[i] * h[i]
+            square += eta[i] * h[i] * h[i]
+        return max(square - mean * mean, 0.0), np.float64(highest - lowest)
+    largest = total = 0.0
+    for i in range(m):
+        largest = max(largest, abs(h[i]))
+        total += point_curvature(loss, margins[i]) * h[i] * h[i]
+    return total / m, loss.growth * largest
+
+
+@kernel
+def slope_along(loss: LossCode, margins: Array, h: Array, gamma: float, scratch: Array) -> tuple[float, float]:
+    """(phi'(gamma), phi''(gamma)) of phi(gamma) = L(margins + gamma h)."""
+    m = margins.size
+    first = second = 0.0
+    if loss.code == ADABOOST:
+        smallest = np.inf
+        for i in range(m):
+            scratch[i] = margins[i] + gamma * h[i]
+            smallest = min(smallest, scratch[i])
+        total = square = 0.0
+        for i in range(m):
+            weight = math.exp(smallest - scratch[i])
+            total += weight
+            first += weight * h[i]
+            square += weight * h[i] * h[i]
+        mean = first / total
+        return -mean, max(square / total - mean * mean, 0.0)
+    for i in range(m):
+        z = margins[i] + gamma * h[i]
+        first += point_slope(loss, z) * h[i]
+        second += point_curvature(loss, z) * h[i] * h[i]
+    return first / m, second / m
+
+
+@kernel
+def loss_for_graph(kind: int, loss: LossCode, margins: Array, scratch: Array) -> float:
+    """The loss value that enters the graph problem, by `graph_loss`: mean, paper (Eq. 2) or logistic."""
+    m = margins.size
+    if kind == GRAPH_LOSS_LOGISTIC:
+        total = 0.0
+        for i in range(m):
+            total += logistic_value(margins[i])
+        return total / m
+    value = loss_and_weights(loss, margins, scratch)
+    if kind == GRAPH_LOSS_MEAN and loss.code == ADABOOST:
+        value -= math.log(m)
+    return value

@@ -1,0 +1,317 @@
+"""One user's Frank-Wolfe update: gradient, atom, step, change (Eqs. 3 and 4).
+
+User k's block, divided by its degree, is
+
+    min over ||alpha||_1 <= beta of   c_k L_k(alpha) + (mu1 / 2) sum_j omega_j (alpha_j - abar_j)^2,
+
+with abar the weighted mean of the neighbours' models, so the scale of the graph cancels and a user without neighbours
+simply solves its local problem. A user keeps its margins A alpha and the weighted sum `pull` = sum_l w_kl alpha_l up to
+date by increments; both are made anew from time to time, because increments in single precision drift.
+
+Every step ends in a list of changed coordinates. That list is all a neighbour needs: it is what a message carries and
+what the compiled engine adds to the neighbours' `pull`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from dada.core.compiled import Array, kernel
+from dada.core.losses import LossCode, curvature_along, loss_and_weights, slope_along
+
+PAPER, LOCAL, LINE_SEARCH, PAIRWISE = 0, 1, 2, 3
+STEP_RULES = {"paper": PAPER, "local": LOCAL, "line-search": LINE_SEARCH, "pairwise": PAIRWISE}
+
+# Own updates between two fresh computations of a user's margins and pull: rare enough to cost nothing, often enough
+# that the rounding of single precision stays far below the optimisation error.
+REFRESH_EVERY = 256
+
+
+class ModelSettings(NamedTuple):
+    """What all users share when they update models."""
+
+    loss: LossCode
+    beta: float
+    mu: float
+    coupling: Array
+
+
+class UserModel(NamedTuple):
+    """One user's arrays: base predictor margins (m, n), current margins (m), model, pull and support (n)."""
+
+    A: Array
+    margins: Array
+    alpha: Array
+    pull: Array
+    support: Array
+
+
+class StepScratch(NamedTuple):
+    """Working memory of a model step, and the change it leaves: `coordinate[:c]` moved by `delta[:c]`."""
+
+    gradient: Array
+    eta: Array
+    h: Array
+    trial: Array
+    coordinate: Array
+    delta: Array
+
+
+def make_scratch(n: int, most_samples: int, dtype: np.dtype[np.floating]) -> StepScratch:
+    """Working memory for models of n predictors and users of at most that many samples."""
+    eta, h, trial = (np.empty(most_samples, dtype) for _ in range(3))
+    return StepScratch(np.empty(n, dtype), eta, h, trial, np.empty(n, np.int32), np.empty(n, dtype))
+
+
+@kernel
+def block_gradient(
+    settings: ModelSettings, confidence: float, degree: float, user: UserModel, eta: Array, gradient: Array
+) -> None:
+    """Block k of grad f divided by d_k, Eq. (4): -c_k A^T eta + mu1 omega (alpha - abar)."""
+    m, n = user.A.shape
+    number = gradient.dtype.type
+    mu = number(settings.mu if degree > 0.0 else 0.0)
+    inverse = number(1.0 / degree if degree > 0.0 else 0.0)
+    for j in range(n):
+        gradient[j] = mu * settings.coupling[j] * (user.alpha[j] - inverse * user.pull[j])
+    for i in range(m):
+        c = number(-confidence * eta[i])
+        for j in range(n):
+            gradient[j] += c * number(user.A[i, j])
+
+
+@kernel
+def largest_entry(gradient: Array) -> int:
+    """The index of the entry of largest magnitude, the lowest on ties: the coordinate of the atom, Eq. (3)."""
+    best, largest = 0, abs(gradient[0])
+    for j in range(1, gradient.size):
+        if abs(gradient[j]) > largest:
+            best, largest = j, abs(gradient[j])
+    return best
+
+
+@kernel
+def exact_gamma(
+    settings: ModelSettings,
+    confidence: float,
+    slope: float,
+    quadratic: float,
+    margins: Array,
+    scratch: StepScratch,
+) -> float:
+    """The gamma in [0, 1] that minimises the block objective along h, by safeguarded Newton on its derivative.
+
+    `slope` < 0 is the derivative at 0 and `quadratic` the constant second derivative of the coupling term.
+    """
+    m = margins.size
+    at_zero, _ = slope_along(settings.loss, margins, scratch.h[:m], 0.0, scratch.trial)
+    linear = slope - confidence * at_zero
+    low, high, gamma = 0.0, 1.0, 1.0
+    for _ in range(60):
+        first, second = slope_along(settings.loss, margins, scratch.h[:m], gamma, scratch.trial)
+        derivative = confidence * first + linear + quadratic * gamma
+        if derivative > 0.0:
+            high = gamma
+        else:
+            low = gamma
+        if low == 1.0 or abs(derivative) <= 1e-9 * abs(slope):
+            return gamma
+        step = gamma - derivative / max(confidence * second + quadratic, 1e-300)
+        if not low < step < high:
+            step = 0.5 * (low + high)
+        if step == gamma:
+            return gamma
+        gamma = step
+    return gamma
+
+
+@kernel
+def frank_wolfe_step(
+    settings: ModelSettings,
+    confidence: float,
+    degree: float,
+    user: UserModel,
+    n_support: int,
+    gamma: float,
+    scratch: StepScratch,
+) -> tuple[int, int]:
+    """alpha <- (1 - gamma) alpha + gamma beta s e_j; a gamma below zero asks for the exact line search.
+
+    Returns the new size of the support and the number of changed coordinates.
+    """
+    m = user.margins.size
+    number = user.alpha.dtype.type
+    eta, h, gradient = scratch.eta[:m], scratch.h[:m], scratch.gradient
+    loss_and_weights(settings.loss, user.margins, eta)
+    block_gradient(settings, confidence, degree, user, eta, gradient)
+    j = largest_entry(gradient)
+    vertex = number(-settings.beta if gradient[j] > 0.0 else settings.beta)
+    for i in range(m):
+        h[i] = vertex * number(user.A[i, j]) - user.margins[i]
+    if gamma < 0.0:
+        slope = np.float64(gradient[j]) * vertex
+        quadratic = settings.coupling[j] * (np.float64(vertex) * vertex - 2.0 * vertex * user.alpha[j])
+        for p in range(n_support):
+            q = user.support[p]
+            slope -= np.float64(gradient[q]) * user.alpha[q]
+            quadratic += settings.coupling[q] * np.float64(user.alpha[q]) * user.alpha[q]
+        mu = settings.mu if degree > 0.0 else 0.0
+        gamma = exact_gamma(settings, confidence, slope, mu * quadratic, user.margins, scratch) if slope < 0.0 else 0.0
+    if user.alpha[j] == 0.0:
+        user.support[n_support] = j
+        n_support += 1
+    keep, move = number(1.0 - gamma), number(gamma)
+    for p in range(n_support):
+        q = user.support[p]
+        updated = keep * user.alpha[q]
+        if q == j:
+            updated += move * vertex
+        scratch.coordinate[p] = q
+        scratch.delta[p] = updated - user.alpha[q]
+        user.alpha[q] = updated
+    for i in range(m):
+        user.margins[i] += move * h[i]
+    return drop_zeros(user, n_support), n_support
+
+
+@kernel
+def drop_zeros(user: UserModel, n_support: int) -> int:
+    """Forget the coordinates of the support that became zero (gamma = 1 does that to all but one)."""
+    kept = 0
+    for p in range(n_support):
+        q = user.support[p]
+        if user.alpha[q] != 0.0:
+            user.support[kept] = q
+            kept += 1
+    return kept
+
+
+@kernel
+def pairwise_step(
+    settings: ModelSettings,
+    confidence: float,
+    degree: float,
+    user: UserModel,
+    n_support: int,
+    scratch: StepScratch,
+) -> tuple[int, int]:
+    """Move mass from the worst active vertex to the best vertex of the l1 ball.
+
+    The model is read as a mixture of the vertices sign(alpha_j) beta e_j with mass |alpha_j| / beta, and of the centre
+    with the rest. Only two coordinates change. The step size has a closed form that never increases the block: the
+    second derivative along the move grows at most as exp(growth gamma).
+    """
+    m = user.margins.size
+    number = user.alpha.dtype.type
+    beta = settings.beta
+    eta, h, gradient = scratch.eta[:m], scratch.h[:m], scratch.gradient
+    loss_and_weights(settings.loss, user.margins, eta)
+    block_gradient(settings, confidence, degree, user, eta, gradient)
+    j = largest_entry(gradient)
+    toward = -beta if gradient[j] > 0.0 else beta
+    away_position, away_value, mass_used = -1, -np.inf, 0.0
+    for p in range(n_support):
+        q = user.support[p]
+        mass_used += abs(np.float64(user.alpha[q]))
+        value = gradient[q] * (beta if user.alpha[q] > 0.0 else -beta)
+        if value > away_value:
+            away_position, away_value = p, value
+    slack = 1.0 - mass_used / beta
+    # A slack of a few roundings is none: without the threshold steps of no length would be taken from the centre.
+    if slack > 1e-6 and away_value <= 0.0:
+        away_position, away_value = -1, 0.0
+    away_index = user.support[away_position] if away_position >= 0 else -1
+    away, most = 0.0, slack
+    if away_index >= 0:
+        away = beta if user.alpha[away_index] > 0.0 else -beta
+        most = abs(np.float64(user.alpha[away_index])) / beta
+    pair_gap = away_value - np.float64(gradient[j]) * toward
+    if not pair_gap > 0.0:
+        return n_support, 0
+    for i in range(m):
+        h[i] = number(toward) * number(user.A[i, j])
+        if away_index >= 0:
+            h[i] -= number(away) * number(user.A[i, away_index])
+    mu = settings.mu if degree > 0.0 else 0.0
+    if away_index == j:
+        length = settings.coupling[j] * (toward - away) ** 2
+    else:
+        length = settings.coupling[j] * toward**2
+        if away_index >= 0:
+            length += settings.coupling[away_index] * away**2
+    curvature, growth = curvature_along(settings.loss, user.margins, eta, h)
+    curvature = max(confidence * curvature + mu * length, 1e-300)
+    gamma = math.log1p(growth * pair_gap / curvature) / growth if growth > 1e-12 else pair_gap / curvature
+    gamma = min(gamma, most)
+    n_changed = 1
+    scratch.coordinate[0] = j
+    scratch.delta[0] = number(gamma * toward)
+    if away_index == j:
+        scratch.delta[0] = number(gamma * (toward - away))
+    elif away_index >= 0:
+        n_changed = 2
+        scratch.coordinate[1] = away_index
+        # Taking all of a vertex's mass must leave an exact zero, or its coordinate would never leave the support.
+        scratch.delta[1] = -user.alpha[away_index] if gamma >= most else number(-gamma * away)
+    if user.alpha[j] == 0.0:
+        user.support[n_support] = j
+        n_support += 1
+    for c in range(n_changed):
+        user.alpha[scratch.coordinate[c]] += scratch.delta[c]
+    if away_position >= 0 and user.alpha[away_index] == 0.0:
+        n_support -= 1
+        user.support[away_position] = user.support[n_support]
+    for i in range(m):
+        user.margins[i] += number(gamma) * h[i]
+    return n_support, n_changed
+
+
+@kernel
+def step_size(rule: int, n_users: int, t: int, own_updates: int) -> float:
+    """gamma of the rules that fix it in advance; negative where the step finds it itself."""
+    if rule == PAPER:
+        return 2.0 * n_users / (t + 2.0 * n_users)
+    if rule == LOCAL:
+        return 2.0 / (own_updates + 2.0)
+    return -1.0
+
+
+@kernel
+def refresh_margins(user: UserModel, n_support: int) -> None:
+    """Compute the margins A alpha anew from the support."""
+    number = user.alpha.dtype.type
+    for i in range(user.margins.size):
+        total = 0.0
+        for p in range(n_support):
+            q = user.support[p]
+            total += np.float64(user.A[i, q]) * user.alpha[q]
+        user.margins[i] = number(total)
+
+
+@kernel
+def add_to_pull(pull: Array, weight: float, alpha: Array, support: Array, n_support: int) -> None:
+    """pull += weight * alpha, over a neighbour's support."""
+    w = pull.dtype.type(weight)
+    for p in range(n_support):
+        q = support[p]
+        pull[q] += w * alpha[q]
+
+
+@kernel
+def squared_distance(
+    coupling: Array, alpha_k: Array, support_k: Array, n_k: int, alpha_l: Array, support_l: Array, n_l: int
+) -> float:
+    """||alpha_k - alpha_l||^2 in the metric of the coupling weights, over the two supports only."""
+    total = 0.0
+    for p in range(n_k):
+        q = support_k[p]
+        difference = np.float64(alpha_k[q]) - alpha_l[q]
+        total += coupling[q] * difference * difference
+    for p in range(n_l):
+        q = support_l[p]
+        if alpha_k[q] == 0.0:
+            total += coupling[q] * np.float64(alpha_l[q]) * alpha_l[q]
+    return total

@@ -1,0 +1,276 @@
+"""The compiled loops: wake-ups of a whole population, one after the other, on shared arrays.
+
+Each loop returns how many of the given wake-ups it carried out; it stops early when the bits allowed would be exceeded
+(model loop) or when the pool of neighbour lists may not suffice (graph loop, see `neighbour_lists`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dada.core.compiled import Array, kernel
+from dada.core.graph_steps import EXACT, exact_step, lipschitz_step, pair_cost
+from dada.core.model_steps import (
+    PAIRWISE,
+    REFRESH_EVERY,
+    ModelSettings,
+    StepScratch,
+    UserModel,
+    add_to_pull,
+    frank_wolfe_step,
+    pairwise_step,
+    refresh_margins,
+    squared_distance,
+    step_size,
+)
+from dada.core.neighbour_lists import (
+    FIRST_ROOM,
+    NeighbourLists,
+    free_cells,
+    lightest,
+    list_degree,
+    set_weight,
+    weight_of,
+)
+from dada.core.regularizers import RegularizerCode
+
+# A change of more than n / DENSE_FROM coordinates is added to a neighbour's pull as a whole row.
+DENSE_FROM = 12
+
+
+class Users(NamedTuple):
+    """All users' data and models. `stale[k]` says that k's pull and degree must be made anew from its list."""
+
+    A: Array
+    row_start: Array
+    confidence: Array
+    margins: Array
+    alpha: Array
+    pull: Array
+    support: Array
+    n_support: Array
+    own_updates: Array
+    degree: Array
+    stale: Array
+
+
+class Nearest(NamedTuple):
+    """The nearest peers each user has met in a graph phase (the paper's pruning remark); no columns: no pruning."""
+
+    ids: Array
+    dist2: Array
+
+
+class GraphSettings(NamedTuple):
+    """What all users share when they update weights. `max_neighbours` = 0 sets no bound."""
+
+    step: int
+    regularizer: RegularizerCode
+    mu1: float
+    mu2: float
+    max_neighbours: int
+
+
+class Batch(NamedTuple):
+    """Working memory of a graph wake-up."""
+
+    peers: Array
+    cost: Array
+    w: Array
+    degree: Array
+    new: Array
+
+
+class BitPrices(NamedTuple):
+    """What a message costs, and how many bits may be spent in all (infinity: any)."""
+
+    float_bits: float
+    index_bits: float
+    allowed: float
+
+
+@kernel
+def user_model(users: Users, k: int) -> UserModel:
+    """User k's arrays."""
+    first, last = users.row_start[k], users.row_start[k + 1]
+    return UserModel(users.A[first:last], users.margins[first:last], users.alpha[k], users.pull[k], users.support[k])
+
+
+@kernel
+def refresh_pull(users: Users, lists: NeighbourLists, k: int) -> None:
+    """Make user k's degree and pull anew from its list, in ascending order of neighbours."""
+    users.degree[k] = list_degree(lists, k)
+    users.pull[k, :] = 0
+    for p in range(lists.start[k], lists.start[k] + lists.length[k]):
+        l = lists.ids[p]
+        add_to_pull(users.pull[k], lists.weights[p], users.alpha[l], users.support[l], users.n_support[l])
+    users.stale[k] = 0
+
+
+@kernel
+def send_change(users: Users, lists: NeighbourLists, k: int, n_changed: int, scratch: StepScratch) -> None:
+    """Tell user k's neighbours which coordinates of its model moved. Those who are stale will look for themselves."""
+    number = users.pull.dtype.type
+    n = users.pull.shape[1]
+    # Adding a row of mostly zeros is faster than many scattered additions, and adding zero changes no bit.
+    dense = n_changed * DENSE_FROM > n
+    if dense:
+        scratch.gradient[:] = 0
+        for c in range(n_changed):
+            scratch.gradient[scratch.coordinate[c]] = scratch.delta[c]
+    for p in range(lists.start[k], lists.start[k] + lists.length[k]):
+        l = lists.ids[p]
+        if users.stale[l] == 1:
+            continue
+        w = number(lists.weights[p])
+        if dense:
+            for j in range(n):
+                users.pull[l, j] += w * scratch.gradient[j]
+        else:
+            for c in range(n_changed):
+                users.pull[l, scratch.coordinate[c]] += w * scratch.delta[c]
+
+
+@kernel
+def run_models(
+    rule: int,
+    settings: ModelSettings,
+    users: Users,
+    lists: NeighbourLists,
+    awake: Array,
+    t: int,
+    prices: BitPrices,
+    counts: Array,
+    scratch: StepScratch,
+) -> int:
+    """Model updates of the given users in turn, the first being update number t of the run."""
+    n_indices = 2 if rule == PAIRWISE else 1
+    message = prices.float_bits + n_indices * prices.index_bits
+    spent = counts[1] * prices.float_bits + counts[2] * prices.index_bits
+    for e in range(awake.size):
+        k = awake[e]
+        n_neighbours = lists.length[k]
+        if spent + n_neighbours * message > prices.allowed:
+            return e
+        user = user_model(users, k)
+        if users.stale[k] == 1:
+            refresh_pull(users, lists, k)
+        elif users.own_updates[k] % REFRESH_EVERY == REFRESH_EVERY - 1:
+            refresh_pull(users, lists, k)
+            refresh_margins(user, users.n_support[k])
+        if rule == PAIRWISE:
+            n_support, n_changed = pairwise_step(
+                settings, users.confidence[k], users.degree[k], user, users.n_support[k], scratch
+            )
+        else:
+            gamma = step_size(rule, users.alpha.shape[0], t + e, users.own_updates[k])
+            n_support, n_changed = frank_wolfe_step(
+                settings, users.confidence[k], users.degree[k], user, users.n_support[k], gamma, scratch
+            )
+        users.n_support[k] = n_support
+        users.own_updates[k] += 1
+        if n_changed > 0:
+            send_change(users, lists, k, n_changed, scratch)
+            counts[0] += n_neighbours
+            counts[1] += n_neighbours
+            counts[2] += n_neighbours * n_indices
+            spent += n_neighbours * message
+    return awake.size
+
+
+@kernel
+def may_be_near(nearest: Nearest, k: int, l: int, dist2: float) -> bool:
+    """Whether l is among the nearest peers that k has met so far, recording it if so."""
+    if nearest.ids.shape[1] == 0:
+        return True
+    farthest = 0
+    for p in range(nearest.ids.shape[1]):
+        if nearest.ids[k, p] == l:
+            return True
+        if nearest.dist2[k, p] > nearest.dist2[k, farthest]:
+            farthest = p
+    if dist2 >= nearest.dist2[k, farthest]:
+        return False
+    nearest.ids[k, farthest] = l
+    nearest.dist2[k, farthest] = dist2
+    return True
+
+
+@kernel
+def change_weight(users: Users, lists: NeighbourLists, k: int, l: int, old: float, new: float) -> None:
+    """Store w_kl at both ends and move both degrees."""
+    set_weight(lists, k, l, new)
+    users.degree[k] = users.degree[k] + (new - old) if lists.length[k] > 0 else 0.0
+    users.degree[l] = users.degree[l] + (new - old) if lists.length[l] > 0 else 0.0
+    users.stale[k] = 1
+    users.stale[l] = 1
+
+
+@kernel
+def make_room(users: Users, lists: NeighbourLists, k: int, l: int, w: float, most: int) -> bool:
+    """Whether a new edge of weight w fits bounded lists: a full end gives up its lightest edge, unless w is lighter."""
+    for x in (k, l):
+        if lists.length[x] >= most and lists.weights[lightest(lists, x)] >= w:
+            return False
+    for x in (k, l):
+        if lists.length[x] >= most:
+            p = lightest(lists, x)
+            change_weight(users, lists, x, lists.ids[p], lists.weights[p], 0.0)
+    return True
+
+
+@kernel
+def run_graph(
+    settings: GraphSettings,
+    coupling: Array,
+    losses: Array,
+    users: Users,
+    lists: NeighbourLists,
+    awake: Array,
+    batches: Array,
+    nearest: Nearest,
+    batch: Batch,
+    counts: Array,
+) -> int:
+    """Graph wake-ups of the given users in turn, each with its batch of peers; models stand still meanwhile."""
+    kappa = batches.shape[1]
+    for e in range(awake.size):
+        k = awake[e]
+        cells = 4 * (lists.room[k] + kappa + FIRST_ROOM)
+        for b in range(kappa):
+            cells += 2 * (lists.room[batches[e, b]] + FIRST_ROOM)
+        if free_cells(lists) < cells:
+            return e
+        size = 0
+        for b in range(kappa):
+            l = batches[e, b]
+            counts[0] += 2
+            counts[1] += 3 + users.n_support[l]
+            counts[2] += users.n_support[l]
+            dist2 = squared_distance(
+                coupling, users.alpha[k], users.support[k], users.n_support[k],
+                users.alpha[l], users.support[l], users.n_support[l],
+            )  # fmt: skip
+            weight = weight_of(lists, k, l)
+            if not may_be_near(nearest, k, l, dist2) and weight == 0.0:
+                continue
+            batch.peers[size] = l
+            batch.w[size] = weight
+            batch.degree[size] = users.degree[l]
+            batch.cost[size] = pair_cost(losses[k], losses[l], settings.mu1, dist2)
+            size += 1
+        cost, w, degree, new = batch.cost[:size], batch.w[:size], batch.degree[:size], batch.new[:size]
+        if settings.step == EXACT:
+            exact_step(settings.regularizer, settings.mu2, cost, w, degree, users.degree[k], new)
+        else:
+            lipschitz_step(settings.regularizer, settings.mu2, cost, w, degree, users.degree[k], new)
+        for b in range(size):
+            l = batch.peers[b]
+            if settings.max_neighbours > 0:
+                # An eviction for an earlier peer of this batch may have taken this very edge.
+                w[b] = weight_of(lists, k, l)
+                if w[b] == 0.0 and new[b] > 0.0 and not make_room(users, lists, k, l, new[b], settings.max_neighbours):
+                    continue
+            if new[b] != w[b]:
+                change_weight(users, lists, k, l, w[b], new[b])
+    return awake.size

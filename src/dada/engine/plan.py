@@ -1,0 +1,120 @@
+"""What a run shall do: steps, phases and when to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dada.core.graph_steps import GRAPH_STEPS
+from dada.core.model_steps import STEP_RULES
+
+
+class Phase(NamedTuple):
+    """A stretch of wake-ups of one kind: "local", "graph" or "models"."""
+
+    kind: str
+    events: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The settings of one run. Counts are of wake-ups of the whole population unless they say "per user".
+
+    Parameters
+    ----------
+    n_updates : int
+        Model updates in all.
+    learn_graph : bool
+        Learn the graph along with the models. Otherwise the graph given to `run` stands, or there is none.
+    step : {"pairwise", "paper", "local", "line-search"}
+        Rule of the model step.
+    graph_step : {"exact", "lipschitz"}
+        Rule of the graph step.
+    kappa : int
+        Peers asked at a graph wake-up.
+    local_updates : int, optional
+        Updates of the purely local models from which the first graph is learned; `n_updates` where not given.
+    restart : {"zero", "local"}
+        Models after the first graph: from zero, as in the paper, or from the local ones.
+    graph_every : int, optional
+        Model updates between two graph phases; one update per user where not given.
+    first_graph_wakeups, graph_wakeups : int, optional
+        Wake-ups of the first graph phase and of each later one; 30 and 2 per user where not given.
+    max_neighbours : int, optional
+        Bound on every user's list of neighbours; a full list gives up its lightest edge for a heavier one.
+    keep_nearest : int, optional
+        Let each user open edges only to this many of the peers it has met whose models are nearest to its own.
+    max_bits, max_time_s, gap_tolerance : float, optional
+        Stop when the messages sent exceed a budget, after some seconds, or when the duality gap falls below this part
+        of the gap of zero models.
+    trace_every : int, optional
+        Model updates between two trace points; a fiftieth of the run where not given.
+    """
+
+    n_updates: int
+    learn_graph: bool = True
+    step: str = "pairwise"
+    graph_step: str = "exact"
+    kappa: int = 5
+    local_updates: int | None = None
+    restart: str = "zero"
+    graph_every: int | None = None
+    first_graph_wakeups: int | None = None
+    graph_wakeups: int | None = None
+    max_neighbours: int | None = None
+    keep_nearest: int | None = None
+    max_bits: float | None = None
+    max_time_s: float | None = None
+    gap_tolerance: float | None = None
+    trace_every: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, known in (
+            ("step", STEP_RULES),
+            ("graph_step", GRAPH_STEPS),
+            ("restart", ("zero", "local")),
+        ):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} must be one of {sorted(known)}, got {getattr(self, name)!r}")
+        if self.n_updates < 0:
+            raise ValueError(f"n_updates must be >= 0, got {self.n_updates}")
+        for name in (
+            "graph_every",
+            "max_neighbours",
+            "keep_nearest",
+            "trace_every",
+            "max_bits",
+            "max_time_s",
+            "gap_tolerance",
+        ):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be > 0 (or None), got {value}")
+        for name in ("local_updates", "first_graph_wakeups", "graph_wakeups"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise ValueError(f"{name} must be >= 0 (or None), got {value}")
+
+    def phases(self, n_users: int) -> Iterator[Phase]:
+        """The phases of the run, in order.
+
+        >>> plan = Plan(n_updates=25, graph_every=10, local_updates=5, first_graph_wakeups=7, graph_wakeups=3)
+        >>> [tuple(phase) for phase in plan.phases(n_users=10)][:4]
+        [('local', 5), ('graph', 7), ('models', 10), ('graph', 3)]
+        """
+        if not (self.learn_graph and n_users > 1):
+            yield Phase("models", self.n_updates)
+            return
+        yield Phase("local", self.n_updates if self.local_updates is None else self.local_updates)
+        yield Phase("graph", 30 * n_users if self.first_graph_wakeups is None else self.first_graph_wakeups)
+        every = n_users if self.graph_every is None else self.graph_every
+        wakeups = 2 * n_users if self.graph_wakeups is None else self.graph_wakeups
+        for done in range(0, self.n_updates, every):
+            yield Phase("models", min(every, self.n_updates - done))
+            if done + every < self.n_updates:
+                yield Phase("graph", wakeups)
+
+    def trace_interval(self) -> int:
+        """Model updates between two trace points."""
+        return max(1, self.n_updates // 50) if self.trace_every is None else self.trace_every

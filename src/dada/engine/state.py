@@ -1,0 +1,178 @@
+"""Everything a run must remember to go on: arrays, neighbour lists, ledger, position. And its checkpoint file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import zipfile
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dada.core.compiled import Array, as_float
+from dada.core.graph import CollaborationGraph
+from dada.core.neighbour_lists import NeighbourLists, lists_from_csr, lists_to_csr
+from dada.core.problem import Problem
+from dada.core.regularizers import Regularizer
+from dada.core.schedule import Schedule
+from dada.engine.ledger import Ledger
+from dada.engine.loops import Nearest, Users
+from dada.engine.plan import Plan
+from dada.events import TracePoint
+
+CHECKPOINT_VERSION = 1
+_MODEL_ARRAYS = ("margins", "alpha", "pull", "support", "n_support", "own_updates", "degree", "stale")
+_POSITION = ("phase", "done", "local_updates", "updates", "graph_wakeups")
+_TRACE_FIELDS = tuple(item.name for item in fields(TracePoint))
+
+
+@dataclass(eq=False)
+class State:
+    """A run in the middle of its work: in phase number `phase`, of whose wake-ups `done` are over."""
+
+    users: Users
+    lists: NeighbourLists
+    nearest: Nearest
+    ledger: Ledger
+    phase: int = 0
+    done: int = 0
+    local_updates: int = 0
+    updates: int = 0
+    graph_wakeups: int = 0
+    trace: list[TracePoint] = field(default_factory=list)
+
+    @classmethod
+    def start(cls, problem: Problem, plan: Plan, graph: CollaborationGraph, dtype: type) -> State:
+        """Zero models on the given graph."""
+        K, n = problem.n_users, problem.n_predictors
+        number = as_float(dtype)
+        users = Users(
+            A=np.ascontiguousarray(problem.A)
+            if problem.A.dtype == np.int8
+            else np.ascontiguousarray(problem.A, number),
+            row_start=np.asarray(problem.row_start, np.int64),
+            confidence=problem.confidence,
+            margins=np.zeros(problem.A.shape[0], number),
+            alpha=np.zeros((K, n), number),
+            pull=np.zeros((K, n), number),
+            support=np.zeros((K, n), np.int16 if n < 2**15 else np.int32),
+            n_support=np.zeros(K, np.int32),
+            own_updates=np.zeros(K, np.int32),
+            degree=graph.degree,
+            stale=np.ones(K, np.uint8),
+        )
+        columns = (plan.keep_nearest or 0) if plan.learn_graph else 0
+        nearest = Nearest(np.full((K, columns), -1, np.int32), np.full((K, columns), np.inf))
+        lists = lists_from_csr(graph.indptr, graph.indices, graph.weights)
+        return cls(users, lists, nearest, Ledger(n))
+
+    @property
+    def graph(self) -> CollaborationGraph:
+        """The collaboration graph as it stands."""
+        return CollaborationGraph(*lists_to_csr(self.lists))
+
+    def reset_models(self) -> None:
+        """Models back to zero."""
+        users = self.users
+        for array in (users.margins, users.alpha, users.pull, users.n_support, users.own_updates):
+            array[...] = 0
+        users.stale[...] = 1
+
+    def forget_nearest(self) -> None:
+        """Models have moved: who is near must be found anew."""
+        self.nearest.ids[...] = -1
+        self.nearest.dist2[...] = np.inf
+
+    def save(self, path: str | os.PathLike[str], run_id: str) -> None:
+        """Write a checkpoint; the previous one at that path stays whole until the new one is."""
+        indptr, indices, weights = lists_to_csr(self.lists)
+        position = {name: getattr(self, name) for name in _POSITION}
+        header = {"format": "dada-checkpoint", "version": CHECKPOINT_VERSION, "run": run_id, **position}
+        arrays = {name: getattr(self.users, name) for name in _MODEL_ARRAYS}
+        arrays |= {"indptr": indptr, "indices": indices, "weights": weights}
+        arrays |= {"nearest_ids": self.nearest.ids, "nearest_dist2": self.nearest.dist2}
+        arrays |= {"ledger_models": self.ledger.models, "ledger_graph": self.ledger.graph}
+        arrays |= {f"trace_{name}": np.array([getattr(point, name) for point in self.trace]) for name in _TRACE_FIELDS}
+        target = Path(path)
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                np.savez(file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        except OSError as error:
+            Path(temporary).unlink(missing_ok=True)
+            raise OSError(
+                error.errno, f"checkpoint not written ({error.strerror}); the run is not harmed", str(target)
+            ) from error
+
+    def load(self, path: str | os.PathLike[str], run_id: str) -> None:
+        """Take up a checkpoint of the same run."""
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                stored = {name: file[name] for name in file.files}
+            header = json.loads(stored.pop("header").tobytes())
+        except (zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
+            raise ValueError(f"{path} is not a readable dada checkpoint: {error}") from error
+        if header.get("format") != "dada-checkpoint" or header.get("version") != CHECKPOINT_VERSION:
+            raise ValueError(
+                f"{path} is a checkpoint of version {header.get('version')}; this is version {CHECKPOINT_VERSION}"
+            )
+        if header["run"] != run_id:
+            raise ValueError(
+                f"{path} belongs to another run: data, settings or seed differ. Start afresh or use that run's."
+            )
+        for name in _MODEL_ARRAYS:
+            getattr(self.users, name)[...] = stored[name]
+        self.lists = lists_from_csr(stored["indptr"], stored["indices"], stored["weights"])
+        self.nearest = Nearest(stored["nearest_ids"], stored["nearest_dist2"])
+        self.ledger.models, self.ledger.graph = stored["ledger_models"], stored["ledger_graph"]
+        for name in _POSITION:
+            setattr(self, name, header[name])
+        columns = [stored[f"trace_{name}"] for name in _TRACE_FIELDS]
+        self.trace = [_trace_point(values) for values in zip(*columns, strict=True)]
+
+
+def fingerprint(problem: Problem, plan: Plan, schedule: Schedule, graph: CollaborationGraph, dtype: type) -> str:
+    """A short name of a run: the same for the same data, settings, seed and precision."""
+    digest = hashlib.sha256()
+    arrays: list[Array] = [
+        problem.A,
+        problem.row_start,
+        graph.indptr,
+        graph.indices,
+        graph.weights,
+        problem.settings().coupling,
+    ]
+    for array in arrays:
+        digest.update(str((array.dtype, array.shape)).encode() + np.ascontiguousarray(array).tobytes())
+    loss = problem.loss if isinstance(problem.loss, str) else problem.loss.name
+    settings = (
+        problem.beta,
+        problem.mu1,
+        problem.mu2,
+        problem.graph_loss,
+        loss,
+        _describe(problem.regularizer),
+    )
+    # When to stop does not change what is computed until then, so a resumed run may be given other limits.
+    steps = replace(plan, max_bits=None, max_time_s=None, gap_tolerance=None, trace_every=None)
+    digest.update(repr((settings, steps, schedule, np.dtype(dtype).name)).encode())
+    return digest.hexdigest()[:16]
+
+
+def _describe(regularizer: Regularizer) -> str:
+    """A regularizer's settings without the addresses that a function's repr carries."""
+    values = {item.name: getattr(regularizer, item.name) for item in fields(regularizer)}
+    named = {name: getattr(value, "__qualname__", value) for name, value in values.items()}
+    return f"{type(regularizer).__name__}{named}"
+
+
+def _trace_point(values: tuple[Any, ...]) -> TracePoint:
+    """A trace point from one row of each stored column; numbers come back as Python numbers."""
+    return TracePoint(*(value if np.ndim(value) else value.item() for value in values))
