@@ -24,9 +24,10 @@ def pytest_configure(config):
     patch.setenv("MPLBACKEND", "Agg")
     for method in ("connect", "connect_ex"):
         patch.setattr(socket.socket, method, loopback_only(getattr(socket.socket, method)))
+    worker = getattr(config, "workerinput", {}).get("workerid", "gw0")
     only_hands_out_tests = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
     if not only_hands_out_tests:
-        folder, lock = claim_kernel_cache()
+        folder, lock = claim_kernel_cache(int(worker.removeprefix("gw")))
         config.add_cleanup(lock.close)
         patch.setenv("NUMBA_CACHE_DIR", str(folder))
 
@@ -47,8 +48,10 @@ def is_loopback(host):
         return False
 
 
-def claim_kernel_cache():
+def claim_kernel_cache(favourite):
     """Give a folder for compiled kernels that no other process uses while the returned lock stays open.
+
+    The search starts at the favourite number, under which the same worker finds what it compiled last time.
 
     Two processes that fill one Numba cache can leave an index that points to the wrong code. And Numba sees a
     change of the file a kernel stands in, not of the files whose kernels it calls: hence the digest.
@@ -57,7 +60,7 @@ def claim_kernel_cache():
     for package in ("core", "engine"):
         for source in sorted((ROOT / "src" / "dada" / package).rglob("*.py")):
             digest.update(source.read_bytes())
-    for number in itertools.count():
+    for number in itertools.count(favourite):
         slot = ROOT / ".pytest_cache" / "kernels" / str(number)
         slot.mkdir(parents=True, exist_ok=True)
         lock = (slot / "lock").open("w")
