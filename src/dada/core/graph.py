@@ -26,8 +26,8 @@ class CollaborationGraph:
     >>> graph = CollaborationGraph.from_edges(3, [0, 1], [1, 2], [0.5, 2.0])
     >>> graph.n_edges, graph.degree.tolist()
     (2, [0.5, 2.5, 2.0])
-    >>> graph.neighbours(1)[0].tolist()
-    [0, 2]
+    >>> graph.neighbours(1)[0].tolist()  # strongest first
+    [2, 0]
     """
 
     indptr: Array
