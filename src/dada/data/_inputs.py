@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["as_features", "as_values", "shorten"]
+__all__ = ["NUMERIC_KINDS", "as_features", "as_values", "collected", "shorten"]
 
 NUMERIC_KINDS = "biuf"
 
@@ -22,10 +22,14 @@ def shorten(names: Sequence[Any] | np.ndarray, limit: int = 5) -> str:
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 
 
+def collected(frame: Any) -> Any:
+    """Run the query of a polars LazyFrame; return anything else unchanged."""
+    return frame.collect() if hasattr(frame, "collect_schema") and hasattr(frame, "collect") else frame
+
+
 def as_features(X: Any, feature_names: Sequence[str] | None = None) -> tuple[np.ndarray, tuple[str, ...]]:
     """Return X as a finite (R, D) float64 C-contiguous array, and the D names of its columns."""
-    if hasattr(X, "collect_schema") and hasattr(X, "collect"):
-        X = X.collect()
+    X = collected(X)
     if hasattr(X, "columns") and hasattr(X, "dtypes"):
         values, names = _from_frame(X), tuple(str(name) for name in X.columns)
     else:
@@ -42,9 +46,7 @@ def as_features(X: Any, feature_names: Sequence[str] | None = None) -> tuple[np.
     elif names is None:
         names = _default_names(values.shape[1])
     if len(names) != values.shape[1]:
-        raise ValueError(
-            f"feature_names must have one name per column of X ({values.shape[1]}), got {len(names)}"
-        )
+        raise ValueError(f"feature_names must have one name per column of X ({values.shape[1]}), got {len(names)}")
     _refuse_non_finite(values, names)
     return values, names
 
@@ -68,11 +70,10 @@ def as_values(values: Any, name: str) -> np.ndarray:
     if missing.any():
         i = int(np.argmax(missing))
         raise ValueError(
-            f"{name} has {int(missing.sum())} missing values, the first at row {i}: "
-            "drop these rows or fill them in"
+            f"{name} has {int(missing.sum())} missing values, the first at row {i}: drop these rows or fill them in"
         )
     if array.dtype.kind == "O" and array.size:
-        return _narrow_objects(array, name)
+        array = _narrow_objects(array, name)
     if array.dtype.kind not in "biufUSMmO" or (array.dtype.kind == "f" and not np.isfinite(array).all()):
         raise ValueError(f"{name} must hold finite numbers or strings, got an array of type {array.dtype}")
     return array
@@ -85,9 +86,7 @@ def _default_names(n_features: int) -> tuple[str, ...]:
 def _from_array(X: Any, feature_names: Sequence[str] | None) -> np.ndarray:
     array = np.asarray(X.toarray() if hasattr(X, "toarray") else X)
     if array.dtype.kind == "c":
-        raise ValueError(
-            "Complex data not supported: X must be real, split real and imaginary parts into two features"
-        )
+        raise ValueError("Complex data not supported: X must be real, split real and imaginary parts into two features")
     if array.dtype.kind in NUMERIC_KINDS:
         return np.ascontiguousarray(array, dtype=np.float64)
     if array.ndim != 2:
@@ -190,7 +189,5 @@ def _narrow_objects(array: np.ndarray, name: str) -> np.ndarray:
         return np.array(array.tolist())
     if len(kinds) > 1:
         found = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise TypeError(
-            f"{name} mixes values that cannot be compared ({found}): use one type, for example all strings"
-        )
+        raise TypeError(f"{name} mixes values that cannot be compared ({found}): use one type, for example all strings")
     return array

@@ -79,9 +79,7 @@ def check_rows(X: Any, n_features: int) -> np.ndarray:
     if rows.dtype.kind != "f":
         rows = rows.astype(np.float64)
     if rows.ndim != 2 or rows.shape[1] != n_features:
-        raise ValueError(
-            f"X must have the {n_features} features the base predictors were fitted on, got {rows.shape}"
-        )
+        raise ValueError(f"X must have the {n_features} features the base predictors were fitted on, got {rows.shape}")
     return rows
 
 
@@ -123,8 +121,7 @@ def stored_n_features(spec: Mapping[str, Any]) -> int:
     n_features = spec.get("n_features")
     if not isinstance(n_features, int) or n_features < 1:
         raise ValueError(
-            f"n_features of stored base predictors must be an integer >= 1, got {n_features!r}: "
-            "the file is damaged"
+            f"n_features of stored base predictors must be an integer >= 1, got {n_features!r}: the file is damaged"
         )
     return n_features
 

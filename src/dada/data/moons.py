@@ -203,9 +203,7 @@ def _turned_moons(
     return Population.from_arrays(X, labels, owner, classes=(-1, 1))
 
 
-def _two_moons(
-    rng: np.random.Generator, owner: np.ndarray, sizes: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _two_moons(rng: np.random.Generator, owner: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Points, shape (2, R), and labels of scikit-learn's two moons, drawn per user, rows shuffled."""
     row = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     n_outer = (sizes // 2)[owner]

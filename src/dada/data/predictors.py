@@ -57,9 +57,7 @@ class Union:
             raise ValueError("a union needs at least one recipe, got none")
         for i, recipe in enumerate(recipes):
             if not hasattr(recipe, "fit"):
-                raise TypeError(
-                    f"recipe {i} of a union must have fit, as Stumps(), got {type(recipe).__name__}"
-                )
+                raise TypeError(f"recipe {i} of a union must have fit, as Stumps(), got {type(recipe).__name__}")
         object.__setattr__(self, "recipes", recipes)
 
     def fit(self, X: Any) -> FittedUnion:

@@ -49,9 +49,7 @@ class Pretrained:
             raise ValueError("models must hold at least one fitted model, got none")
         for i, model in enumerate(self.models):
             if not (hasattr(model, "decision_function") or hasattr(model, "predict")):
-                raise TypeError(
-                    f"models[{i}] must have decision_function or predict, got {type(model).__name__}"
-                )
+                raise TypeError(f"models[{i}] must have decision_function or predict, got {type(model).__name__}")
 
     def fit(self, X: Any) -> FittedPretrained:
         """Try every model on a row of X; none of them is changed."""

@@ -97,9 +97,7 @@ class Stumps:
         each, rest = divmod(self.n, n_features)
         return [each + (d < rest) for d in range(n_features)]
 
-    def _thresholds(
-        self, values: np.ndarray, low: np.ndarray, high: np.ndarray, d: int, T: int
-    ) -> np.ndarray:
+    def _thresholds(self, values: np.ndarray, low: np.ndarray, high: np.ndarray, d: int, T: int) -> np.ndarray:
         if self.rule == "quantile":
             return _quantile_cuts(values, T)
         lo, hi = (low[d], high[d]) if self.rule == "feature-range" else (low.min(), high.max())

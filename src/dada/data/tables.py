@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dada.data._inputs import shorten
+from dada.data._inputs import collected, shorten
 from dada.data.population import Population
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def population_from_table(
     (('age',), ['no', 'yes'])
     """
     is_path = isinstance(frame_or_path, str | Path)
-    frame = read_table(frame_or_path) if is_path else frame_or_path
+    frame = read_table(frame_or_path) if is_path else collected(frame_or_path)
     columns = _feature_columns([str(name) for name in frame.columns], user, label, features, drop)
     return Population.from_arrays(frame[columns], frame[label], frame[user])
 
@@ -112,18 +112,14 @@ def _feature_columns(
 ) -> list[str]:
     absent = [name for name in (user, label, *(features or ()), *drop) if name not in columns]
     if absent:
-        raise ValueError(
-            f"the table has no column {shorten(absent)}; it has {len(columns)}: {shorten(columns, 20)}"
-        )
+        raise ValueError(f"the table has no column {shorten(absent)}; it has {len(columns)}: {shorten(columns, 20)}")
     if user == label:
         raise ValueError(f"user and label must be two columns, got {user!r} for both")
     left_out = {user, label, *drop}
     chosen = list(features) if features is not None else [name for name in columns if name not in left_out]
     both = sorted(left_out.intersection(chosen))
     if both:
-        raise ValueError(
-            f"features must not hold the user, the label or a dropped column, got {shorten(both)}"
-        )
+        raise ValueError(f"features must not hold the user, the label or a dropped column, got {shorten(both)}")
     if not chosen:
         raise ValueError(f"no feature column is left beside {shorten(sorted(left_out))}")
     return chosen
