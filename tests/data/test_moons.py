@@ -153,7 +153,7 @@ def test_the_oracle_of_moons_joins_the_groups_and_nothing_else(seed):
     assert_array_equal(users.oracle_weights().toarray() > 0, same_group)
 
 
-def test_the_oracle_of_moons100_has_the_published_number_of_neighbours():
+def test_the_limit_chosen_for_moons100_leaves_about_the_published_number_of_neighbours():
     neighbours = [moons100(seed, n_test=1).oracle_weights().nnz / 100 for seed in range(20)]
     assert np.mean(neighbours) == pytest.approx(60.86, abs=1.5)
 
