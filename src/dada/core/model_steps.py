@@ -8,8 +8,8 @@ with abar the weighted mean of the neighbours' models, so the scale of the graph
 simply solves its local problem. A user keeps its margins A alpha and the weighted sum `pull` = sum_l w_kl alpha_l up to
 date by increments; both are made anew from time to time, because increments in single precision drift.
 
-Every step ends in a list of changed coordinates. That list is all a neighbour needs: it is what a message carries and
-what the compiled engine adds to the neighbours' `pull`.
+Every step ends in a `Move`. Owner and neighbours apply it with the same operations, so copies of a model stay equal to
+it bit for bit; the list of changed coordinates that this leaves is what is added to the neighbours' `pull`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from dada.core.losses import LossCode, curvature_along, loss_and_weights, slope_
 
 PAPER, LOCAL, LINE_SEARCH, PAIRWISE = 0, 1, 2, 3
 STEP_RULES = {"paper": PAPER, "local": LOCAL, "line-search": LINE_SEARCH, "pairwise": PAIRWISE}
+
+CENTRE, ALL = -1, -2
 
 # Own updates between two fresh computations of a user's margins and pull: rare enough to cost nothing, often enough
 # that the rounding of single precision stays far below the optimisation error.
@@ -47,6 +49,20 @@ class UserModel(NamedTuple):
     alpha: Array
     pull: Array
     support: Array
+
+
+class Move(NamedTuple):
+    """What a step did to a model: mass gamma went to the vertex toward * e_j, from `away`. Neighbours need no more.
+
+    `away` is the coordinate whose active vertex gave the mass, `CENTRE` (the unused part of the ball), or `ALL`: every
+    coordinate alike, which is a Frank-Wolfe step.
+    """
+
+    j: int
+    toward: float
+    away: int
+    gamma: float
+    takes_all: bool
 
 
 class StepScratch(NamedTuple):
@@ -129,7 +145,7 @@ def exact_gamma(
 
 
 @kernel
-def frank_wolfe_step(
+def toward_vertex(
     settings: ModelSettings,
     confidence: float,
     degree: float,
@@ -137,16 +153,11 @@ def frank_wolfe_step(
     n_support: int,
     gamma: float,
     scratch: StepScratch,
-) -> tuple[int, int]:
-    """alpha <- (1 - gamma) alpha + gamma beta s e_j; a gamma below zero asks for the exact line search.
-
-    Returns the new size of the support and the number of changed coordinates.
-    """
+) -> Move:
+    """The Frank-Wolfe move alpha <- (1 - gamma) alpha + gamma beta s e_j; gamma < 0 asks for the exact line search."""
     m = user.margins.size
     number = user.alpha.dtype.type
-    eta, h, gradient = scratch.eta[:m], scratch.h[:m], scratch.gradient
-    loss_and_weights(settings.loss, user.margins, eta)
-    block_gradient(settings, confidence, degree, user, eta, gradient)
+    h, gradient = scratch.h[:m], scratch.gradient
     j = largest_entry(gradient)
     vertex = number(-settings.beta if gradient[j] > 0.0 else settings.beta)
     for i in range(m):
@@ -160,77 +171,49 @@ def frank_wolfe_step(
             quadratic += settings.coupling[q] * np.float64(user.alpha[q]) * user.alpha[q]
         mu = settings.mu if degree > 0.0 else 0.0
         gamma = exact_gamma(settings, confidence, slope, mu * quadratic, user.margins, scratch) if slope < 0.0 else 0.0
-    if user.alpha[j] == 0.0:
-        user.support[n_support] = j
-        n_support += 1
-    keep, move = number(1.0 - gamma), number(gamma)
-    for p in range(n_support):
-        q = user.support[p]
-        updated = keep * user.alpha[q]
-        if q == j:
-            updated += move * vertex
-        scratch.coordinate[p] = q
-        scratch.delta[p] = updated - user.alpha[q]
-        user.alpha[q] = updated
-    for i in range(m):
-        user.margins[i] += move * h[i]
-    return drop_zeros(user, n_support), n_support
+    return Move(j, np.float64(vertex), ALL, np.float64(number(gamma)), False)
 
 
 @kernel
-def drop_zeros(user: UserModel, n_support: int) -> int:
-    """Forget the coordinates of the support that became zero (gamma = 1 does that to all but one)."""
-    kept = 0
-    for p in range(n_support):
-        q = user.support[p]
-        if user.alpha[q] != 0.0:
-            user.support[kept] = q
-            kept += 1
-    return kept
-
-
-@kernel
-def pairwise_step(
+def between_vertices(
     settings: ModelSettings,
     confidence: float,
     degree: float,
     user: UserModel,
     n_support: int,
+    eta: Array,
     scratch: StepScratch,
-) -> tuple[int, int]:
-    """Move mass from the worst active vertex to the best vertex of the l1 ball.
+) -> Move:
+    """The pairwise move: mass goes from the worst active vertex to the best vertex of the l1 ball.
 
     The model is read as a mixture of the vertices sign(alpha_j) beta e_j with mass |alpha_j| / beta, and of the centre
-    with the rest. Only two coordinates change. The step size has a closed form that never increases the block: the
-    second derivative along the move grows at most as exp(growth gamma).
+    with the rest. The step size has a closed form that never increases the block: the second derivative along the move
+    grows at most as exp(growth gamma).
     """
     m = user.margins.size
     number = user.alpha.dtype.type
     beta = settings.beta
-    eta, h, gradient = scratch.eta[:m], scratch.h[:m], scratch.gradient
-    loss_and_weights(settings.loss, user.margins, eta)
-    block_gradient(settings, confidence, degree, user, eta, gradient)
+    h, gradient = scratch.h[:m], scratch.gradient
     j = largest_entry(gradient)
     toward = -beta if gradient[j] > 0.0 else beta
-    away_position, away_value, mass_used = -1, -np.inf, 0.0
+    away_index, away_value, mass_used = CENTRE, -np.inf, 0.0
     for p in range(n_support):
         q = user.support[p]
         mass_used += abs(np.float64(user.alpha[q]))
         value = gradient[q] * (beta if user.alpha[q] > 0.0 else -beta)
         if value > away_value:
-            away_position, away_value = p, value
+            away_index, away_value = np.int64(q), value
     slack = 1.0 - mass_used / beta
     # A slack of a few roundings is none: without the threshold steps of no length would be taken from the centre.
     if slack > 1e-6 and away_value <= 0.0:
-        away_position, away_value = -1, 0.0
-    away_index = user.support[away_position] if away_position >= 0 else -1
+        away_index, away_value = CENTRE, 0.0
     away, most = 0.0, slack
     if away_index >= 0:
         away = beta if user.alpha[away_index] > 0.0 else -beta
         most = abs(np.float64(user.alpha[away_index])) / beta
     pair_gap = away_value - np.float64(gradient[j]) * toward
     if not pair_gap > 0.0:
-        return n_support, 0
+        return Move(j, toward, away_index, 0.0, False)
     for i in range(m):
         h[i] = number(toward) * number(user.A[i, j])
         if away_index >= 0:
@@ -245,28 +228,93 @@ def pairwise_step(
     curvature, growth = curvature_along(settings.loss, user.margins, eta, h)
     curvature = max(confidence * curvature + mu * length, 1e-300)
     gamma = math.log1p(growth * pair_gap / curvature) / growth if growth > 1e-12 else pair_gap / curvature
-    gamma = min(gamma, most)
-    n_changed = 1
-    scratch.coordinate[0] = j
-    scratch.delta[0] = number(gamma * toward)
-    if away_index == j:
-        scratch.delta[0] = number(gamma * (toward - away))
-    elif away_index >= 0:
-        n_changed = 2
-        scratch.coordinate[1] = away_index
-        # Taking all of a vertex's mass must leave an exact zero, or its coordinate would never leave the support.
-        scratch.delta[1] = -user.alpha[away_index] if gamma >= most else number(-gamma * away)
-    if user.alpha[j] == 0.0:
-        user.support[n_support] = j
+    takes_all = gamma >= most and away_index >= 0 and away_index != j
+    return Move(j, toward, away_index, np.float64(number(min(gamma, most))), takes_all)
+
+
+@kernel
+def apply_move(move: Move, alpha: Array, support: Array, n_support: int, scratch: StepScratch) -> tuple[int, int]:
+    """Carry out a move on a model, the owner's or a neighbour's copy of it, in the same operations.
+
+    Returns the new size of the support and the number of changed coordinates, listed in the scratch.
+    """
+    number = alpha.dtype.type
+    gamma, toward = number(move.gamma), number(move.toward)
+    if gamma == 0.0 and move.away != ALL:
+        return n_support, 0
+    if alpha[move.j] == 0.0:
+        support[n_support] = move.j
         n_support += 1
-    for c in range(n_changed):
-        user.alpha[scratch.coordinate[c]] += scratch.delta[c]
-    if away_position >= 0 and user.alpha[away_index] == 0.0:
-        n_support -= 1
-        user.support[away_position] = user.support[n_support]
-    for i in range(m):
-        user.margins[i] += number(gamma) * h[i]
-    return n_support, n_changed
+    some_zero = False
+    if move.away == ALL:
+        n_changed = n_support
+        keep = number(1.0) - gamma
+        for p in range(n_support):
+            q = support[p]
+            updated = keep * alpha[q]
+            if q == move.j:
+                updated += gamma * toward
+            scratch.coordinate[p] = q
+            scratch.delta[p] = updated - alpha[q]
+            alpha[q] = updated
+            some_zero |= updated == 0.0
+    else:
+        n_changed = 1
+        scratch.coordinate[0] = move.j
+        scratch.delta[0] = gamma * toward
+        if move.away == move.j:
+            scratch.delta[0] += gamma * toward
+        elif move.away >= 0:
+            n_changed = 2
+            scratch.coordinate[1] = move.away
+            # Taking all of a vertex's mass must leave an exact zero, or its coordinate would never leave the support.
+            mass = gamma * abs(toward)
+            scratch.delta[1] = -mass if alpha[move.away] > 0.0 else mass
+            if move.takes_all:
+                scratch.delta[1] = -alpha[move.away]
+        for c in range(n_changed):
+            alpha[scratch.coordinate[c]] += scratch.delta[c]
+            some_zero |= alpha[scratch.coordinate[c]] == 0.0
+    if not some_zero:
+        return n_support, n_changed
+    kept = 0
+    for p in range(n_support):
+        if alpha[support[p]] != 0.0:
+            support[kept] = support[p]
+            kept += 1
+    return kept, n_changed
+
+
+@kernel
+def model_step(
+    rule: int,
+    settings: ModelSettings,
+    confidence: float,
+    degree: float,
+    user: UserModel,
+    n_support: int,
+    gamma: float,
+    scratch: StepScratch,
+) -> tuple[Move, int, int]:
+    """One update of a user's model and margins by a step rule; `gamma` comes from `step_size`.
+
+    Returns the move, the new size of the support, and the number of changed coordinates, listed in the scratch.
+    """
+    m = user.margins.size
+    number = user.alpha.dtype.type
+    eta = scratch.eta[:m]
+    loss_and_weights(settings.loss, user.margins, eta)
+    block_gradient(settings, confidence, degree, user, eta, scratch.gradient)
+    if rule == PAIRWISE:
+        move = between_vertices(settings, confidence, degree, user, n_support, eta, scratch)
+    else:
+        move = toward_vertex(settings, confidence, degree, user, n_support, gamma, scratch)
+    n_support, n_changed = apply_move(move, user.alpha, user.support, n_support, scratch)
+    if n_changed > 0:
+        length = number(move.gamma)
+        for i in range(m):
+            user.margins[i] += length * scratch.h[i]
+    return move, n_support, n_changed
 
 
 @kernel

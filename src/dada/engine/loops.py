@@ -17,8 +17,7 @@ from dada.core.model_steps import (
     StepScratch,
     UserModel,
     add_to_pull,
-    frank_wolfe_step,
-    pairwise_step,
+    model_step,
     refresh_margins,
     squared_distance,
     step_size,
@@ -158,15 +157,10 @@ def run_models(
         elif users.own_updates[k] % REFRESH_EVERY == REFRESH_EVERY - 1:
             refresh_pull(users, lists, k)
             refresh_margins(user, users.n_support[k])
-        if rule == PAIRWISE:
-            n_support, n_changed = pairwise_step(
-                settings, users.confidence[k], users.degree[k], user, users.n_support[k], scratch
-            )
-        else:
-            gamma = step_size(rule, users.alpha.shape[0], t + e, users.own_updates[k])
-            n_support, n_changed = frank_wolfe_step(
-                settings, users.confidence[k], users.degree[k], user, users.n_support[k], gamma, scratch
-            )
+        gamma = step_size(rule, users.alpha.shape[0], t + e, users.own_updates[k])
+        _, n_support, n_changed = model_step(
+            rule, settings, users.confidence[k], users.degree[k], user, users.n_support[k], gamma, scratch
+        )
         users.n_support[k] = n_support
         users.own_updates[k] += 1
         if n_changed > 0:
