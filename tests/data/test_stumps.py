@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
@@ -19,9 +19,17 @@ def varying_rows(values):
 ROWS = st.one_of(varying_rows(st.floats(-1e6, 1e6)), varying_rows(st.integers(0, 2).map(float)))
 
 
+def fit_separating(recipe, X):
+    """Stumps on these rows; rows that no stump of the rule tells apart are another test's."""
+    try:
+        return recipe.fit(X)
+    except ValueError:
+        reject()
+
+
 @given(ROWS, st.sampled_from(RULES), st.integers(2, 7))
 def test_a_stump_is_plus_one_up_to_its_threshold_and_minus_one_above(X, rule, per_feature):
-    stumps = Stumps(per_feature=per_feature, rule=rule).fit(X)
+    stumps = fit_separating(Stumps(per_feature=per_feature, rule=rule), X)
     predictions = stumps.predict(X)
     assert predictions.dtype == np.int8
     assert predictions.flags.c_contiguous
@@ -30,7 +38,7 @@ def test_a_stump_is_plus_one_up_to_its_threshold_and_minus_one_above(X, rule, pe
 
 @given(ROWS, st.sampled_from(RULES), st.integers(2, 7))
 def test_dropping_duplicates_keeps_one_of_each_pattern_up_to_sign_in_order(X, rule, per_feature):
-    every = Stumps(per_feature=per_feature, rule=rule).fit(X).predict(X).T
+    every = fit_separating(Stumps(per_feature=per_feature, rule=rule), X).predict(X).T
     kept = Stumps(per_feature=per_feature, rule=rule, drop_duplicates=True).fit(X).predict(X).T
     first_of_each = []
     for pattern in every.tolist():

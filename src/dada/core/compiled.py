@@ -7,7 +7,9 @@ No fast-math: the same operations in the same order must give the same bits wher
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,30 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 ScalarFunction = Callable[[float], float]
 
-kernel = njit(cache=True, nogil=True, error_model="numpy")
+
+def _package_stamp() -> tuple[tuple[str, int, int], ...]:
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+
+
+_STAMP = _package_stamp()
+_PROCESS = uuid.uuid4().hex[:12]
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compile a function when it is first called, and keep the compiled code on disk.
+
+    Numba's own cache is changed in two points. It asks only whether the file of a kernel has changed, not the files of
+    the kernels it calls: here a change of any file of `core` counts. And two processes that compile one kernel for
+    different arguments could give their code the same file name, so that an index would name the wrong one: here every
+    process has names of its own.
+    """
+    dispatcher = njit(cache=True, nogil=True, error_model="numpy")(function)
+    cache_file = dispatcher._cache._cache_file
+    cache_file._source_stamp = (cache_file._source_stamp, _STAMP)
+    cache_file._data_name_pattern = cache_file._data_name_pattern.replace("{number:d}", f"{{number:d}}-{_PROCESS}")
+    return dispatcher
+
 
 # Addresses stay valid only while their compiled functions live, so each is kept once made.
 _compiled_functions: dict[ScalarFunction, Any] = {}

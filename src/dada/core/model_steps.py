@@ -349,6 +349,14 @@ def add_to_pull(pull: Array, weight: float, alpha: Array, support: Array, n_supp
 
 
 @kernel
+def add_change(pull: Array, weight: float, n_changed: int, scratch: StepScratch) -> None:
+    """pull += weight * change of a neighbour's model, as `apply_move` left it."""
+    w = pull.dtype.type(weight)
+    for c in range(n_changed):
+        pull[scratch.coordinate[c]] += w * scratch.delta[c]
+
+
+@kernel
 def squared_distance(
     coupling: Array, alpha_k: Array, support_k: Array, n_k: int, alpha_l: Array, support_l: Array, n_l: int
 ) -> float:

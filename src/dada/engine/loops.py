@@ -16,6 +16,7 @@ from dada.core.model_steps import (
     ModelSettings,
     StepScratch,
     UserModel,
+    add_change,
     add_to_pull,
     model_step,
     refresh_margins,
@@ -121,13 +122,12 @@ def send_change(users: Users, lists: NeighbourLists, k: int, n_changed: int, scr
         l = lists.ids[p]
         if users.stale[l] == 1:
             continue
-        w = number(lists.weights[p])
         if dense:
+            w = number(lists.weights[p])
             for j in range(n):
                 users.pull[l, j] += w * scratch.gradient[j]
         else:
-            for c in range(n_changed):
-                users.pull[l, scratch.coordinate[c]] += w * scratch.delta[c]
+            add_change(users.pull[l], lists.weights[p], n_changed, scratch)
 
 
 @kernel

@@ -1,0 +1,126 @@
+"""What peers say to each other.
+
+Nothing here is data: a message carries model coordinates, edge weights, a loss, a degree, a number of samples, or who
+else is about. Models are numbered by (epoch, sequence): the epoch grows by one each time a peer starts, the sequence by
+one with each move, so a receiver knows whether it has missed any.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+PeerId = bytes
+
+
+class Snapshot(msgspec.Struct, frozen=True, array_like=True):
+    """A whole model: little-endian uint32 coordinates and float32 values, in the owner's order."""
+
+    epoch: int
+    sequence: int
+    coordinates: bytes
+    values: bytes
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    """First on every connection: which learning problem the sender works on, and its epoch."""
+
+    problem: bytes
+    epoch: int
+
+
+class Goodbye(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """The sender leaves for good; its edges may be dropped."""
+
+
+class ModelDelta(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """Move number `sequence` of the sender's model (see `dada.core.model_steps.Move`)."""
+
+    epoch: int
+    sequence: int
+    j: int
+    positive: bool
+    away: int
+    gamma: float
+    takes_all: bool
+
+
+class SnapshotRequest(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """Send me your whole model."""
+
+
+class SnapshotReply(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """The sender's whole model."""
+
+    snapshot: Snapshot
+
+
+class StateRequest(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """Asked at a graph wake-up; `round` is returned with the reply."""
+
+    round: int
+
+
+class StateReply(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """What a graph step needs of a peer: model, loss per sample set, degree, number of samples."""
+
+    round: int
+    snapshot: Snapshot
+    loss: float
+    degree: float
+    size: int
+
+
+class EdgeState(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """What the sender holds of the edge between us. The higher (version, author) wins at both ends.
+
+    A sender that proposes a new weight attaches its model where the receiver may not have it yet.
+    """
+
+    version: int
+    author: bytes
+    weight: float
+    snapshot: Snapshot | None = None
+
+
+class EdgeAck(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """The sender holds that version of our edge, and its model stands at (epoch, sequence)."""
+
+    version: int
+    author: bytes
+    epoch: int
+    sequence: int
+
+
+class Descriptor(msgspec.Struct, frozen=True, array_like=True):
+    """A peer that somebody knows of: its id, how many exchanges ago it was heard of, and where to dial it."""
+
+    peer: bytes
+    age: int
+    addresses: tuple[str, ...] = ()
+
+
+class ViewRequest(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """Peer sampling: half of the sender's view; the receiver answers with half of its own."""
+
+    view: tuple[Descriptor, ...]
+
+
+class ViewReply(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """Peer sampling: the answer to a `ViewRequest`."""
+
+    view: tuple[Descriptor, ...]
+
+
+Message = (
+    Hello
+    | Goodbye
+    | ModelDelta
+    | SnapshotRequest
+    | SnapshotReply
+    | StateRequest
+    | StateReply
+    | EdgeState
+    | EdgeAck
+    | ViewRequest
+    | ViewReply
+)
