@@ -1,5 +1,77 @@
 """Personalized models learned by users who never share their data, over a graph they learn together."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
 
-__all__: list[str] = []
+__all__ = [
+    "CollaborationGraph",
+    "Constant",
+    "DadaClassifier",
+    "DegreeFunction",
+    "DegreeTarget",
+    "Linear",
+    "LogDegree",
+    "Loss",
+    "ModelFileError",
+    "PerUserKFold",
+    "Population",
+    "Pretrained",
+    "Stumps",
+    "Union",
+    "load_model",
+    "moons",
+    "moons100",
+    "population_from_table",
+    "save_model",
+]
+
+if TYPE_CHECKING:
+    from dada.core.graph import CollaborationGraph
+    from dada.core.losses import Loss
+    from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree
+    from dada.data import (
+        Constant,
+        Linear,
+        Population,
+        Pretrained,
+        Stumps,
+        Union,
+        moons,
+        moons100,
+        population_from_table,
+    )
+    from dada.estimators import DadaClassifier, PerUserKFold, load_model, save_model
+    from dada.modelfile import ModelFileError
+else:
+    # scikit-learn and Numba take seconds to import: a name is fetched when it is first used.
+    _HOMES = {
+        "dada.core.graph": ("CollaborationGraph",),
+        "dada.core.losses": ("Loss",),
+        "dada.core.regularizers": ("DegreeFunction", "DegreeTarget", "LogDegree"),
+        "dada.data": (
+            "Constant",
+            "Linear",
+            "Population",
+            "Pretrained",
+            "Stumps",
+            "Union",
+            "moons",
+            "moons100",
+            "population_from_table",
+        ),
+        "dada.estimators": ("DadaClassifier", "PerUserKFold", "load_model", "save_model"),
+        "dada.modelfile": ("ModelFileError",),
+    }
+
+    def __getattr__(name: str) -> Any:
+        for home, names in _HOMES.items():
+            if name in names:
+                value = getattr(import_module(home), name)
+                globals()[name] = value
+                return value
+        raise AttributeError(f"module 'dada' has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -1,0 +1,148 @@
+"""A fitted classifier to and from its model file."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from dada import __version__, modelfile
+from dada.core.graph import CollaborationGraph
+from dada.core.losses import Loss
+from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree
+from dada.data import Constant, Linear, Stumps, Union
+from dada.estimators.classifier import DadaClassifier
+from dada.modelfile import StoredModel
+
+_KINDS = {kind.__name__: kind for kind in (Constant, DegreeTarget, Linear, LogDegree, Stumps)}
+
+
+def save_model(model: DadaClassifier, path: str | os.PathLike[str]) -> None:
+    """Write a fitted classifier to a model file, without pickle.
+
+    Parameters
+    ----------
+    model : DadaClassifier
+        Fitted. Its predictions after `load_model` are the same, bit for bit.
+    path : path
+        Where to write; an existing file is replaced once the new one is complete.
+
+    Notes
+    -----
+    Functions are not stored. A loss or a degree function of your own leaves its name in the file: the loaded classifier
+    predicts, but must be given the function again, by ``set_params``, before another fit. Nor is the state of a random
+    generator stored: `random_state` is kept only where it is an integer.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> X, y, users = [[0.0], [1.0], [0.2], [0.9]], ["no", "yes", "no", "yes"], ["ann", "ann", "bob", "bob"]
+    >>> model = DadaClassifier(random_state=0).fit(X, y, users=users)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_model(model, f"{folder}/people.dada")
+    ...     load_model(f"{folder}/people.dada").predict([[0.1], [0.8]], users=["ann", "bob"])
+    array(['no', 'yes'], dtype='<U3')
+    """
+    check_is_fitted(model)
+    names = getattr(model, "feature_names_in_", None)
+    params = model.get_params(deep=False)
+    stored = StoredModel(
+        library=f"dada-learn {__version__}",
+        settings={name: _to_json(name, value) for name, value in params.items()},
+        classes=model.classes_,
+        user_ids=model.users_,
+        feature_names=None if names is None else tuple(names.tolist()),
+        predictors=model.predictors_,
+        models=model.models_,
+        confidence=model.confidence_,
+        graph=model.graph_,
+        trace=model.trace_,
+        ledger=model.ledger_,
+        status=model.status_,
+        n_updates=model.n_iter_,
+    )
+    modelfile.write(stored, path)
+
+
+def load_model(path: str | os.PathLike[str]) -> DadaClassifier:
+    """Read a fitted classifier from a model file.
+
+    Parameters
+    ----------
+    path : path
+        A file written by `save_model`.
+
+    Returns
+    -------
+    DadaClassifier
+        Fitted, with the hyper-parameters of the one that was saved.
+
+    Raises
+    ------
+    OSError
+        If there is no such file, or it cannot be read.
+    ModelFileError
+        If it is something else, damaged, cut short or written by a newer version.
+    """
+    stored = modelfile.read(path)
+    try:
+        params = {name: _from_json(value, stored.graph) for name, value in stored.settings.items()}
+        model = DadaClassifier(**params)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise modelfile.ModelFileError(f"{path}: the settings of the model file make no sense ({error!r})") from error
+    model.classes_ = stored.classes
+    model.users_ = stored.user_ids
+    model.n_users_ = len(stored.user_ids)
+    model.n_features_in_ = stored.predictors.n_features
+    if stored.feature_names is not None:
+        model.feature_names_in_ = np.array(stored.feature_names, dtype=object)
+    model.predictors_ = stored.predictors
+    model.models_ = stored.models
+    model.confidence_ = stored.confidence
+    model.graph_ = stored.graph
+    model.trace_ = stored.trace
+    model.ledger_ = stored.ledger
+    model.status_ = stored.status
+    model.n_iter_ = stored.n_updates
+    return model
+
+
+def _to_json(name: str, value: Any) -> Any:
+    """A hyper-parameter as JSON can express it; objects become {"kind": their class, their fields}."""
+    if name == "random_state":
+        return int(value) if isinstance(value, int | np.integer) else None
+    if name == "dtype":
+        return np.dtype(value).name
+    if name == "graph" and not isinstance(value, str):
+        return {"kind": "given"}
+    if isinstance(value, Union):
+        return {"kind": "Union", "recipes": [_to_json(name, recipe) for recipe in value.recipes]}
+    if isinstance(value, Loss):
+        return {"kind": "Function", "name": value.name}
+    if isinstance(value, DegreeFunction):
+        return {"kind": "Function", "name": "DegreeFunction"}
+    if type(value) in _KINDS.values():
+        own = {item.name: _to_json(item.name, getattr(value, item.name)) for item in fields(value)}
+        return {"kind": type(value).__name__, **own}
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise TypeError(f"{name} of type {type(value).__name__} cannot be written to a model file")
+
+
+def _from_json(value: Any, graph: CollaborationGraph) -> Any:
+    if not isinstance(value, dict):
+        return value
+    content = dict(value)
+    kind = content.pop("kind")
+    if kind == "given":
+        return graph
+    if kind == "Function":
+        return content["name"]
+    if kind == "Union":
+        return Union(*(_from_json(recipe, graph) for recipe in content["recipes"]))
+    return _KINDS[kind](**content)

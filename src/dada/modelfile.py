@@ -1,0 +1,291 @@
+"""The format of saved models: a zip of a readable manifest and plain arrays, with no code in it.
+
+docs/model-file.md describes it. The same model always gives the same bytes. A file is written whole or not at all, and
+what is read is checked before it is used, since compiled code does not look where it reaches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+import os
+import threading
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dada.core.graph import CollaborationGraph
+from dada.core.status import Status
+from dada.data import BasePredictors, predictors_from_arrays
+from dada.engine import Ledger
+from dada.events import TracePoint
+
+FORMAT, VERSION = "dada-model", 1
+MANIFEST = "manifest.json"
+_NO_DATE = (1980, 1, 1, 0, 0, 0)
+_TRACE_FIELDS = tuple(item.name for item in fields(TracePoint))
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class ModelFileError(ValueError):
+    """A file is not a model file, is damaged, or comes from a newer version."""
+
+
+@dataclass(frozen=True, eq=False)
+class StoredModel:
+    """All that a model file holds.
+
+    Attributes
+    ----------
+    library : str
+        Name and version of the library that wrote the file.
+    settings : dict
+        Hyper-parameters, as values that JSON can express.
+    classes, user_ids : arrays
+        The two labels and the users, of any type numpy stores without pickle.
+    feature_names : tuple of str or None
+        None where the data had no names.
+    predictors : BasePredictors
+        The fitted base predictors.
+    models : array of shape (n_users, n_predictors)
+    confidence : array of shape (n_users,)
+    graph : CollaborationGraph
+    trace : tuple of TracePoint
+    ledger : Ledger
+    status : Status
+    n_updates : int
+        Model updates made.
+    """
+
+    library: str
+    settings: dict[str, Any]
+    classes: NDArray[Any]
+    user_ids: NDArray[Any]
+    feature_names: tuple[str, ...] | None
+    predictors: BasePredictors
+    models: NDArray[Any]
+    confidence: NDArray[np.float64]
+    graph: CollaborationGraph
+    trace: tuple[TracePoint, ...]
+    ledger: Ledger
+    status: Status
+    n_updates: int
+
+
+def write(model: StoredModel, path: str | os.PathLike[str]) -> None:
+    """Write a model file; one that stands there already stays whole until the new one is.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written, for example on a full disk. No part of it is left behind.
+    TypeError
+        If the model holds what can only be stored as code: pretrained predictors, or ids and labels that are neither
+        numbers, text nor dates.
+    """
+    content = _encode(model)
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise OSError(error.errno, f"the model file was not written ({error.strerror})", str(path)) from error
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def read(path: str | os.PathLike[str]) -> StoredModel:
+    """Read a model file after checking all of it.
+
+    Raises
+    ------
+    OSError
+        If there is no such file, or it cannot be read.
+    ModelFileError
+        If it is something else, damaged, cut short or written by a newer version.
+    """
+    content = Path(path).read_bytes()
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            manifest = _manifest(archive)
+            arrays = _arrays(archive, manifest["members"])
+        return _decode(manifest, arrays)
+    except ModelFileError as error:
+        raise ModelFileError(f"{path}: {error}") from error
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+        raise ModelFileError(f"{path}: not a model file, or damaged or cut short ({error})") from error
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ModelFileError(f"{path}: the content of the model file makes no sense ({error!r})") from error
+
+
+def _encode(model: StoredModel) -> bytes:
+    spec, predictor_arrays = model.predictors.to_arrays()
+    # Another family's description can be written but not be read again: better to know now.
+    predictors_from_arrays(spec, predictor_arrays)
+    weights = sparse.csr_array(model.models)
+    arrays = {
+        "classes": model.classes,
+        "confidence": model.confidence,
+        "graph/indices": model.graph.indices,
+        "graph/indptr": model.graph.indptr,
+        "graph/weights": model.graph.weights,
+        "ledger/graph": model.ledger.graph,
+        "ledger/models": model.ledger.models,
+        "models/data": weights.data,
+        "models/indices": weights.indices.astype(np.int32),
+        "models/indptr": weights.indptr.astype(np.int64),
+        "users": model.user_ids,
+    }
+    arrays |= {f"predictors/{name}": array for name, array in predictor_arrays.items()}
+    arrays |= {f"trace/{name}": np.array([getattr(point, name) for point in model.trace]) for name in _TRACE_FIELDS}
+    members = {f"{name}.npy": _npy_bytes(name, array) for name, array in sorted(arrays.items())}
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "library": model.library,
+        "n_users": int(model.models.shape[0]),
+        "n_predictors": int(model.models.shape[1]),
+        "feature_names": None if model.feature_names is None else list(model.feature_names),
+        "float_bits": model.ledger.float_bits,
+        "n_updates": model.n_updates,
+        "predictors": spec,
+        "settings": model.settings,
+        "status": model.status.name,
+        "members": {name: hashlib.sha256(data).hexdigest() for name, data in members.items()},
+    }
+    text = json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return _zip_bytes({MANIFEST: text.encode(), **members})
+
+
+def _zip_bytes(members: Mapping[str, bytes]) -> bytes:
+    # Nothing is compressed: compressed bytes differ from machine to machine, and could hide a bomb.
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in members.items():
+            entry = zipfile.ZipInfo(name, _NO_DATE)
+            entry.create_system = 3
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, data)
+    return buffer.getvalue()
+
+
+def _npy_bytes(name: str, array: NDArray[Any]) -> bytes:
+    if array.dtype.hasobject:
+        kind = type(array.flat[0]).__name__ if array.size else "object"
+        raise TypeError(
+            f"{name} of type {kind} cannot be written to a model file: it holds numbers, text and dates. "
+            "Use such values, for example their str()"
+        )
+    buffer = io.BytesIO()
+    npy.write_array(buffer, np.ascontiguousarray(array), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _manifest(archive: zipfile.ZipFile) -> dict[str, Any]:
+    if MANIFEST not in archive.namelist():
+        raise ModelFileError(f"a zip file but not a model file: it has no {MANIFEST}")
+    manifest = json.loads(_member(archive, MANIFEST))
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise ModelFileError(f"not a model file: {MANIFEST} does not say format {FORMAT!r}")
+    version = manifest.get("version")
+    if not isinstance(version, int) or version < 1:
+        raise ModelFileError(f"the version of a model file must be an integer >= 1, got {version!r}")
+    if version > VERSION:
+        raise ModelFileError(
+            f"a model file of version {version}, written by {manifest.get('library')}; "
+            f"this library reads versions up to {VERSION}: install a newer one"
+        )
+    return manifest
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> bytes:
+    if name not in archive.namelist():
+        raise ModelFileError(f"the model file is damaged: it lacks {name}")
+    if archive.getinfo(name).compress_type != zipfile.ZIP_STORED:
+        raise ModelFileError(f"{name} is compressed, as no member of a model file is")
+    return archive.read(name)
+
+
+def _arrays(archive: zipfile.ZipFile, checksums: Mapping[str, str]) -> Arrays:
+    arrays = {}
+    for name, checksum in checksums.items():
+        data = _member(archive, name)
+        if hashlib.sha256(data).hexdigest() != checksum:
+            raise ModelFileError(f"the model file is damaged: the checksum of {name} does not fit")
+        arrays[name.removesuffix(".npy")] = _npy_array(name, data)
+    return arrays
+
+
+def _npy_array(name: str, data: bytes) -> NDArray[Any]:
+    """An array from the bytes of a .npy file, believing its header only as far as there are bytes."""
+    file = io.BytesIO(data)
+    major = npy.read_magic(file)[0]
+    shape, fortran, dtype = (npy.read_array_header_1_0 if major == 1 else npy.read_array_header_2_0)(file)
+    if dtype.hasobject or fortran or math.prod(shape) * dtype.itemsize != len(data) - file.tell():
+        raise ModelFileError(f"{name} is not a plain array of the size it says")
+    return np.frombuffer(data, dtype, offset=file.tell()).reshape(shape).copy()
+
+
+def _decode(manifest: Mapping[str, Any], arrays: Arrays) -> StoredModel:
+    K, n = int(manifest["n_users"]), int(manifest["n_predictors"])
+    names = manifest["feature_names"]
+    own = {name.removeprefix("predictors/"): a for name, a in arrays.items() if name.startswith("predictors/")}
+    predictors = predictors_from_arrays(manifest["predictors"], own)
+    _require(predictors.n == n, f"{predictors.n} base predictors where {n} are announced")
+    _require(names is None or len(names) == predictors.n_features, "as many feature names as features")
+    users, classes, confidence = arrays["users"], arrays["classes"], arrays["confidence"]
+    _require(users.shape == (K,) and len(np.unique(users)) == K, f"{K} different users")
+    _require(classes.shape == (2,) and classes[0] != classes[1], "two classes")
+    _require(confidence.shape == (K,) and bool((confidence > 0).all()), f"{K} confidences > 0")
+    ledger = Ledger(n, int(manifest["float_bits"]), arrays["ledger/models"], arrays["ledger/graph"])
+    columns = [arrays[f"trace/{name}"] for name in _TRACE_FIELDS]
+    return StoredModel(
+        library=str(manifest["library"]),
+        settings=dict(manifest["settings"]),
+        classes=classes,
+        user_ids=users,
+        feature_names=None if names is None else tuple(names),
+        predictors=predictors,
+        models=_csr(arrays, "models", "data", (K, n)).toarray(),
+        confidence=confidence,
+        graph=CollaborationGraph.from_scipy(_csr(arrays, "graph", "weights", (K, K))),
+        trace=tuple(_trace_point(values) for values in zip(*columns, strict=True)),
+        ledger=ledger,
+        status=Status[manifest["status"]],
+        n_updates=int(manifest["n_updates"]),
+    )
+
+
+def _csr(arrays: Arrays, group: str, values: str, shape: tuple[int, int]) -> Any:
+    """A checked sparse matrix from three stored arrays."""
+    data, indices, indptr = (arrays[f"{group}/{name}"] for name in (values, "indices", "indptr"))
+    _require(data.dtype in (np.float32, np.float64) and bool(np.isfinite(data).all()), f"finite {group}/{values}")
+    matrix = sparse.csr_array((data, indices, indptr), shape=shape)
+    matrix.check_format(full_check=True)
+    return matrix
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise ModelFileError(f"the model file is damaged: it should hold {what}")
+
+
+def _trace_point(values: tuple[Any, ...]) -> TracePoint:
+    """A trace point from one row of each stored column; numbers come back as Python numbers."""
+    return TracePoint(*(value if np.ndim(value) else value.item() for value in values))
