@@ -1,0 +1,156 @@
+"""``dada datasets``: list the real datasets, tell about one, bring one into the cache folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+from rich.table import Table
+
+from dada.data.datasets import NAMES, cache_folder, dataset_path, entry_of, fetch, load
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="List, describe and fetch the real datasets of the paper.")
+
+Name = Annotated[str, typer.Argument(help=f"Name of the dataset: {', '.join(NAMES)}.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+LocalFile = Annotated[
+    Path | None,
+    typer.Option("--file", help="The publisher's file, or a folder with all of them, if you have it already."),
+]
+
+
+@app.command("list")
+def list_datasets(as_json: AsJson = False) -> None:
+    """List the datasets and whether they are in the cache folder."""
+    rows = [_facts(name) for name in NAMES]
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    table = Table(title=f"Datasets in {cache_folder()}", title_justify="left")
+    for column in ("name", "what", "users", "features", "records", "present"):
+        table.add_column(column, justify="right" if column in ("users", "features", "records") else "left")
+    for row in rows:
+        numbers = (row["users"], row["features"], row["records"])
+        cells = (str(n) if n is not None else "?" for n in numbers)
+        table.add_row(row["name"], row["title"], *cells, "yes" if row["present"] else "no")
+    Console().print(table)
+
+
+@app.command()
+def info(name: Name, as_json: AsJson = False) -> None:
+    """Say what a dataset is, under which terms it comes, what to cite, and where it is."""
+    with _errors_as_messages():
+        facts = _all_facts(name)
+    _show(facts, as_json)
+
+
+@app.command("fetch")
+def fetch_dataset(name: Name, file: LocalFile = None, as_json: AsJson = False) -> None:
+    """Download a dataset from its publisher, check it, and keep it as one Parquet file."""
+    with _errors_as_messages():
+        entry = entry_of(name)
+        if not as_json:
+            was_there = "Already there. " if dataset_path(name).is_file() else ""
+            typer.echo(f"{was_there}Terms: {entry.terms}", err=True)
+        with _progress_bar(shown=not as_json) as progress:
+            fetch(name, file=file, progress=progress)
+        facts = _all_facts(name)
+    _show(facts, as_json)
+
+
+def _facts(name: str) -> dict[str, Any]:
+    entry, path = entry_of(name), dataset_path(name)
+    return {
+        "name": name,
+        "title": entry.title,
+        "users": entry.n_users,
+        "features": entry.n_features,
+        "records": entry.n_rows,
+        "present": path.is_file(),
+        "path": str(path),
+    }
+
+
+def _all_facts(name: str) -> dict[str, Any]:
+    entry, facts = entry_of(name), _facts(name)
+    facts |= {
+        "task": entry.task,
+        "paper_split": entry.split,
+        "terms": entry.terms,
+        "cite": entry.citation,
+        "publisher": entry.publisher,
+        "files": [{"name": file.filename, "url": file.url, "sha256": file.sha256} for file in entry.files],
+    }
+    if not facts["present"]:
+        return facts | {"to_get_it": entry.how_to_get}
+    dataset = load(name)
+    sizes = dataset.population().sizes
+    return facts | {
+        "records": len(dataset.y),
+        "records_per_user": [int(sizes.min()), int(sizes.max())],
+        "positive_share": round(float((dataset.y == 1).mean()), 4),
+        "splits": list(dataset.splits),
+        "other_columns": [column for column in dataset.extras if column not in dataset.splits],
+        "rows_match_reference": None if entry.sha256 is None else dataset.sha256() == entry.sha256,
+    }
+
+
+def _show(facts: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(facts, indent=2))
+        return
+    table = Table(box=None, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for key, value in facts.items():
+        table.add_row(key.replace("_", " "), _as_text(key, value))
+    Console().print(table, highlight=False)
+
+
+def _as_text(key: str, value: Any) -> str:
+    if key == "files":
+        first = value[0]["url"] or value[0]["name"]
+        return first if len(value) == 1 else f"{first} and {len(value) - 1} more beside it"
+    if key == "records_per_user":
+        return f"{value[0]} to {value[1]}"
+    if key == "positive_share":
+        return f"{value:.2%}"
+    if isinstance(value, list):
+        return ", ".join(value)
+    return {None: "not on record", True: "yes", False: "no"}.get(value, str(value))
+
+
+@contextmanager
+def _errors_as_messages() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(1) from error
+
+
+@contextmanager
+def _progress_bar(shown: bool) -> Iterator[Callable[[str, int, int | None], None]]:
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    bars = Progress(*columns, console=Console(stderr=True), disable=not shown)
+    tasks: dict[str, TaskID] = {}
+
+    def report(filename: str, done: int, total: int | None) -> None:
+        bars.start()
+        if filename not in tasks:
+            tasks[filename] = bars.add_task(filename, total=total)
+        bars.update(tasks[filename], completed=done, total=total)
+
+    try:
+        yield report
+    finally:
+        if tasks:
+            bars.stop()
