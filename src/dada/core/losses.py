@@ -110,8 +110,8 @@ def point_slope(loss: LossCode, z: float) -> float:
 def point_curvature(loss: LossCode, z: float) -> float:
     """Second derivative of a pointwise loss at one margin, or its bound."""
     if loss.code == LOGISTIC:
-        sigma = 1.0 / (1.0 + math.exp(z))
-        return sigma * (1.0 - sigma)
+        decay = math.exp(-abs(z))
+        return decay / (1.0 + decay) ** 2
     if loss.code == SQUARED_HINGE:
         return 1.0
     return call(loss.curvature, z)
@@ -156,13 +156,15 @@ def curvature_along(loss: LossCode, margins: Array, eta: Array, h: Array) -> tup
     m = margins.size
     if loss.code == ADABOOST:
         lowest = highest = h[0]
-        mean = square = 0.0
+        mean = variance = 0.0
         for i in range(m):
             lowest = min(lowest, h[i])
             highest = max(highest, h[i])
-            mean += eta[i] * h[i]
-            square += eta[i] * h[i] * h[i]
-        return max(square - mean * mean, 0.0), np.float64(highest - lowest)
+            mean += np.float64(eta[i]) * h[i]
+        # Summed around the mean: the difference of two moments would lose the little that a confident model has left.
+        for i in range(m):
+            variance += eta[i] * (h[i] - mean) ** 2
+        return variance, np.float64(highest - lowest)
     largest = total = 0.0
     for i in range(m):
         largest = max(largest, abs(h[i]))
@@ -171,18 +173,17 @@ def curvature_along(loss: LossCode, margins: Array, eta: Array, h: Array) -> tup
 
 
 @kernel
-def slope_along(loss: LossCode, margins: Array, h: Array, gamma: float, scratch: Array) -> tuple[float, float]:
-    """(phi'(gamma), phi''(gamma)) of phi(gamma) = L(margins + gamma h)."""
+def slope_along(loss: LossCode, margins: Array, h: Array, gamma: float) -> tuple[float, float]:
+    """(phi'(gamma), phi''(gamma)) of phi(gamma) = L(margins + gamma h), in double precision."""
     m = margins.size
     first = second = 0.0
     if loss.code == ADABOOST:
         smallest = np.inf
         for i in range(m):
-            scratch[i] = margins[i] + gamma * h[i]
-            smallest = min(smallest, scratch[i])
+            smallest = min(smallest, margins[i] + gamma * h[i])
         total = square = 0.0
         for i in range(m):
-            weight = math.exp(smallest - scratch[i])
+            weight = math.exp(smallest - (margins[i] + gamma * h[i]))
             total += weight
             first += weight * h[i]
             square += weight * h[i] * h[i]

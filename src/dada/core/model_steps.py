@@ -71,15 +71,14 @@ class StepScratch(NamedTuple):
     gradient: Array
     eta: Array
     h: Array
-    trial: Array
     coordinate: Array
     delta: Array
 
 
 def make_scratch(n: int, most_samples: int, dtype: np.dtype[np.floating]) -> StepScratch:
     """Working memory for models of n predictors and users of at most that many samples."""
-    eta, h, trial = (np.empty(most_samples, dtype) for _ in range(3))
-    return StepScratch(np.empty(n, dtype), eta, h, trial, np.empty(n, np.int32), np.empty(n, dtype))
+    eta, h = np.empty(most_samples, dtype), np.empty(most_samples, dtype)
+    return StepScratch(np.empty(n, dtype), eta, h, np.empty(n, np.int32), np.empty(n, dtype))
 
 
 @kernel
@@ -116,18 +115,17 @@ def exact_gamma(
     slope: float,
     quadratic: float,
     margins: Array,
-    scratch: StepScratch,
+    h: Array,
 ) -> float:
     """The gamma in [0, 1] that minimises the block objective along h, by safeguarded Newton on its derivative.
 
     `slope` < 0 is the derivative at 0 and `quadratic` the constant second derivative of the coupling term.
     """
-    m = margins.size
-    at_zero, _ = slope_along(settings.loss, margins, scratch.h[:m], 0.0, scratch.trial)
+    at_zero, _ = slope_along(settings.loss, margins, h, 0.0)
     linear = slope - confidence * at_zero
-    low, high, gamma = 0.0, 1.0, 1.0
-    for _ in range(60):
-        first, second = slope_along(settings.loss, margins, scratch.h[:m], gamma, scratch.trial)
+    low, high, gamma, last = 0.0, 1.0, 1.0, 2.0
+    for _ in range(100):
+        first, second = slope_along(settings.loss, margins, h, gamma)
         derivative = confidence * first + linear + quadratic * gamma
         if derivative > 0.0:
             high = gamma
@@ -136,11 +134,12 @@ def exact_gamma(
         if low == 1.0 or abs(derivative) <= 1e-9 * abs(slope):
             return gamma
         step = gamma - derivative / max(confidence * second + quadratic, 1e-300)
-        if not low < step < high:
+        # A loss may give a bound in place of its second derivative, and Newton's method then creeps.
+        if not low < step < high or abs(step - gamma) > 0.5 * last:
             step = 0.5 * (low + high)
         if step == gamma:
             return gamma
-        gamma = step
+        gamma, last = step, abs(step - gamma)
     return gamma
 
 
@@ -170,7 +169,7 @@ def toward_vertex(
             slope -= np.float64(gradient[q]) * user.alpha[q]
             quadratic += settings.coupling[q] * np.float64(user.alpha[q]) * user.alpha[q]
         mu = settings.mu if degree > 0.0 else 0.0
-        gamma = exact_gamma(settings, confidence, slope, mu * quadratic, user.margins, scratch) if slope < 0.0 else 0.0
+        gamma = exact_gamma(settings, confidence, slope, mu * quadratic, user.margins, h) if slope < 0.0 else 0.0
     return Move(j, np.float64(vertex), ALL, np.float64(number(gamma)), False)
 
 
@@ -202,7 +201,7 @@ def between_vertices(
         mass_used += abs(np.float64(user.alpha[q]))
         value = gradient[q] * (beta if user.alpha[q] > 0.0 else -beta)
         if value > away_value:
-            away_index, away_value = np.int64(q), value
+            away_index, away_value = int(q), value
     slack = 1.0 - mass_used / beta
     # A slack of a few roundings is none: without the threshold steps of no length would be taken from the centre.
     if slack > 1e-6 and away_value <= 0.0:
@@ -226,7 +225,8 @@ def between_vertices(
         if away_index >= 0:
             length += settings.coupling[away_index] * away**2
     curvature, growth = curvature_along(settings.loss, user.margins, eta, h)
-    curvature = max(confidence * curvature + mu * length, 1e-300)
+    # Weights of samples that underflowed leave no curvature; it is below this, and a larger one only shortens the step.
+    curvature = max(confidence * curvature + mu * length, 1e-30 * growth * growth)
     gamma = math.log1p(growth * pair_gap / curvature) / growth if growth > 1e-12 else pair_gap / curvature
     takes_all = gamma >= most and away_index >= 0 and away_index != j
     return Move(j, toward, away_index, np.float64(number(min(gamma, most))), takes_all)
@@ -240,7 +240,7 @@ def apply_move(move: Move, alpha: Array, support: Array, n_support: int, scratch
     """
     number = alpha.dtype.type
     gamma, toward = number(move.gamma), number(move.toward)
-    if gamma == 0.0 and move.away != ALL:
+    if gamma == 0.0:
         return n_support, 0
     if alpha[move.j] == 0.0:
         support[n_support] = move.j

@@ -23,13 +23,13 @@ from dada.core.graph_steps import GRAPH_STEPS
 from dada.core.losses import GRAPH_LOSSES
 from dada.core.model_steps import STEP_RULES, make_scratch
 from dada.core.neighbour_lists import FIRST_ROOM, grow
+from dada.core.plan import Phase, Plan
 from dada.core.problem import Problem, losses_for_graph
 from dada.core.schedule import GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Schedule
 from dada.core.status import Status
 from dada.engine.evaluate import Samples, accuracy_per_user
 from dada.engine.ledger import Ledger
 from dada.engine.loops import Batch, BitPrices, GraphSettings, run_graph, run_models
-from dada.engine.plan import Phase, Plan
 from dada.engine.state import State, fingerprint
 from dada.events import CheckpointSaved, Observer, PhaseStarted, Progress, Stopped, TracePoint, silent
 

@@ -16,12 +16,12 @@ import numpy as np
 from dada.core.compiled import Array, as_float
 from dada.core.graph import CollaborationGraph
 from dada.core.neighbour_lists import NeighbourLists, lists_from_csr, lists_to_csr
+from dada.core.plan import Plan
 from dada.core.problem import Problem
 from dada.core.regularizers import Regularizer
 from dada.core.schedule import Schedule
 from dada.engine.ledger import Ledger
 from dada.engine.loops import Nearest, Users
-from dada.engine.plan import Plan
 from dada.events import TracePoint
 
 CHECKPOINT_VERSION = 1

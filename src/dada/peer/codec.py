@@ -14,7 +14,7 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Message)
 
 
-class RefusedBytes(ValueError):
+class CodecError(ValueError):
     """Bytes that are not a message of this protocol."""
 
 
@@ -29,12 +29,12 @@ def encode(message: Message) -> bytes:
 
 
 def decode(data: bytes) -> Message:
-    """The message in some bytes, or `RefusedBytes`."""
+    """The message in some bytes, or `CodecError`."""
     if not 1 < len(data) <= LARGEST_MESSAGE:
-        raise RefusedBytes(f"a message has 2 to {LARGEST_MESSAGE} bytes, got {len(data)}")
+        raise CodecError(f"a message has 2 to {LARGEST_MESSAGE} bytes, got {len(data)}")
     if data[0] != PROTOCOL_VERSION:
-        raise RefusedBytes(f"protocol version {data[0]}, this peer speaks {PROTOCOL_VERSION}")
+        raise CodecError(f"protocol version {data[0]}, this peer speaks {PROTOCOL_VERSION}")
     try:
         return _decoder.decode(data[1:])
     except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
-        raise RefusedBytes(str(error)) from error
+        raise CodecError(str(error)) from error

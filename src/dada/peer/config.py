@@ -1,0 +1,87 @@
+"""What the peers of one network agree on before they meet."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dada.core.compiled import Array
+from dada.core.graph_steps import GRAPH_STEPS
+from dada.core.losses import GRAPH_LOSSES, loss_code
+from dada.core.model_steps import STEP_RULES, ModelSettings
+from dada.core.regularizers import LogDegree, Regularizer
+
+
+@dataclass(frozen=True, eq=False)
+class PeerConfig:
+    """The learning problem that a network works on, and how its peers treat each other.
+
+    Parameters
+    ----------
+    n_predictors : int
+        Number of base predictors; all peers have the same ones, named by `predictors_digest`.
+    beta, mu1, mu2, loss, regularizer, graph_loss, coupling
+        As in `dada.core.problem.Problem`.
+    step : {"pairwise", "local", "line-search", "paper"}
+        Rule of the model step. "paper" needs its gamma from outside: only a simulation knows the global count.
+    graph_step : {"exact", "lipschitz"}
+    max_neighbours : int, optional
+        Most edges a peer keeps; a full peer gives up its lightest edge for a heavier one.
+    damping : float
+        Part of a graph step that is taken, in (0, 1]; less than 1 keeps concurrent changes of a peer's edges from
+        overshooting.
+    vet : bool
+        Open and accept edges only to peers whose model is better than no model on one's own data.
+    trust_largest : float
+        Part of the largest reported sample counts that is ignored when confidence is computed, so that a few liars
+        cannot make everybody else look unsure.
+    reply_timeout_s : float
+        How long a graph wake-up waits for replies, and the first wait before a message is repeated.
+    """
+
+    n_predictors: int
+    beta: float
+    mu1: float
+    mu2: float | None = None
+    loss: str = "adaboost"
+    regularizer: Regularizer = field(default_factory=LogDegree)
+    graph_loss: str = "mean"
+    coupling: Array | None = None
+    step: str = "pairwise"
+    graph_step: str = "exact"
+    max_neighbours: int | None = None
+    damping: float = 1.0
+    vet: bool = False
+    trust_largest: float = 0.0
+    reply_timeout_s: float = 2.0
+    predictors_digest: bytes = b""
+
+    def __post_init__(self) -> None:
+        for name, known in (("step", STEP_RULES), ("graph_step", GRAPH_STEPS), ("graph_loss", GRAPH_LOSSES)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} must be one of {sorted(known)}, got {getattr(self, name)!r}")
+        if not (self.beta > 0 and self.mu1 >= 0):
+            raise ValueError(f"beta must be > 0 and mu >= 0, got beta={self.beta}, mu={self.mu1}")
+        if not 0 < self.damping <= 1:
+            raise ValueError(f"damping must be in (0, 1], got {self.damping}")
+        loss_code(self.loss)
+
+    @property
+    def graph_mu(self) -> float:
+        """mu2, the weight of the graph regularizer."""
+        return float(self.mu1 if self.mu2 is None else self.mu2)
+
+    @property
+    def settings(self) -> ModelSettings:
+        """What the model kernels take."""
+        coupling = np.ones(self.n_predictors) if self.coupling is None else self.coupling
+        return ModelSettings(loss_code(self.loss), float(self.beta), float(self.mu1), coupling.astype(np.float32))
+
+    @property
+    def digest(self) -> bytes:
+        """Names the learning problem: peers with another digest are strangers."""
+        shared = (self.n_predictors, self.beta, self.mu1, self.graph_mu, self.loss, self.regularizer, self.graph_loss)
+        text = repr((shared, self.settings.coupling.tolist(), self.predictors_digest))
+        return hashlib.sha256(text.encode()).digest()[:16]

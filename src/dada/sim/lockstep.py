@@ -1,0 +1,121 @@
+"""Peers on a perfect network, driven by an engine's schedule: each message arrives at once, one wake-up after another.
+
+This is the bridge between the two ways of running the method. Given the same problem, plan and schedule, the peers end
+with the models, the graph and the counted bits of the compiled engine, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from dada.core.compiled import Array
+from dada.core.graph import CollaborationGraph
+from dada.core.model_steps import STEP_RULES, step_size
+from dada.core.plan import Plan
+from dada.core.problem import Problem
+from dada.core.schedule import GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Schedule
+from dada.peer.config import PeerConfig
+from dada.peer.effects import Effect, Send
+from dada.peer.messages import PeerId
+from dada.peer.peer import Action, GraphStep, ModelStep, Peer, ResetModel
+
+
+def peer_id(k: int) -> PeerId:
+    """User number k as the id of a peer; ids are ordered as the numbers are."""
+    return k.to_bytes(8, "big")
+
+
+def config_of(problem: Problem, plan: Plan, **others: object) -> PeerConfig:
+    """The peers' settings that correspond to a problem and a plan of the engine."""
+    if not isinstance(problem.loss, str):
+        raise ValueError("peers know the built-in losses only: name one")
+    return PeerConfig(
+        problem.n_predictors,
+        problem.beta,
+        problem.mu1,
+        problem.mu2,
+        problem.loss,
+        problem.regularizer,
+        problem.graph_loss,
+        problem.coupling,
+        step=plan.step,
+        graph_step=plan.graph_step,
+        **others,  # type: ignore[arg-type]
+    )
+
+
+class Lockstep:
+    """A population of peers that answer each other without delay or loss.
+
+    Examples
+    --------
+    >>> problem = Problem(np.array([[1, -1], [1, 1], [-1, 1]], np.int8), np.array([0, 2, 3]), beta=1.0, mu1=0.5)
+    >>> peers = Lockstep(problem, Plan(n_updates=6, kappa=1))
+    >>> peers.run(np.random.default_rng(0))
+    >>> peers.models.shape, peers.graph.n_edges
+    ((2, 2), 1)
+    """
+
+    def __init__(self, problem: Problem, plan: Plan) -> None:
+        self.problem, self.plan = problem, plan
+        config = config_of(problem, plan)
+        largest = int(problem.sizes.max())
+        rows = zip(problem.row_start[:-1], problem.row_start[1:], strict=True)
+        self.peers = [Peer(peer_id(k), problem.A[a:b], config, largest) for k, (a, b) in enumerate(rows)]
+        self._numbers = {peer.me: k for k, peer in enumerate(self.peers)}
+
+    def run(self, rng: np.random.Generator) -> None:
+        """Carry out the plan with the schedule that the engine would draw from the same generator."""
+        K = self.problem.n_users
+        schedule = Schedule.draw(rng, K, self.plan.kappa if self.plan.learn_graph else 1)
+        counts = {"local": 0, "graph": 0, "models": 0}
+        streams = {"local": LOCAL_STREAM, "graph": GRAPH_STREAM, "models": MODEL_STREAM}
+        for number, phase in enumerate(self.plan.phases(K)):
+            start, stop = counts[phase.kind], counts[phase.kind] + phase.events
+            if phase.kind == "models" and number == 2 and self.plan.restart == "zero":
+                for k in range(K):
+                    self.wake(k, ResetModel())
+            awake = schedule.users(streams[phase.kind], start, stop)
+            batches = schedule.batches(start, stop) if phase.kind == "graph" else None
+            for e, k in enumerate(awake.tolist()):
+                if batches is not None:
+                    self.wake(k, GraphStep(tuple(peer_id(l) for l in batches[e].tolist())))
+                else:
+                    own = self.peers[k].own_updates
+                    self.wake(k, ModelStep(step_size(STEP_RULES[self.plan.step], K, start + e, own)))
+            counts[phase.kind] = stop
+
+    def wake(self, k: int, action: Action) -> None:
+        """One wake-up, and all messages that follow from it."""
+        self._deliver(k, self.peers[k].act(action, 0.0))
+
+    def _deliver(self, k: int, effects: list[Effect]) -> None:
+        queue = deque((k, effect) for effect in effects)
+        while queue:
+            sender, effect = queue.popleft()
+            if isinstance(effect, Send):
+                l = self._numbers[effect.to]
+                answers = self.peers[l].receive(self.peers[sender].me, effect.message, 0.0)
+                queue.extend((l, answer) for answer in answers)
+
+    @property
+    def models(self) -> Array:
+        """The peers' models, one row each."""
+        return np.stack([peer.model.alpha for peer in self.peers])
+
+    @property
+    def graph(self) -> CollaborationGraph:
+        """The edges that the peers hold (each as its end of smaller id has it)."""
+        rows = [
+            (k, self._numbers[l], peer.edges[l].weight) for k, peer in enumerate(self.peers) for l in peer.neighbours
+        ]
+        edges = np.array([row for row in rows if row[0] < row[1]]).reshape(-1, 3)
+        return CollaborationGraph.from_edges(len(self.peers), edges[:, 0], edges[:, 1], edges[:, 2])
+
+    @property
+    def counts(self) -> Array:
+        """Messages, floats and indices sent, in the paper's count."""
+        total: Array = sum((peer.bits_counted for peer in self.peers), np.zeros(3, np.int64))
+        return total

@@ -1,0 +1,51 @@
+"""On a perfect network with the same schedule, peers compute what the compiled engine computes, bit for bit."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from dada.core.problem import Problem
+from dada.core.regularizers import DegreeTarget, LogDegree
+from dada.engine import Plan, run
+from dada.sim.lockstep import Lockstep
+
+STEPS = ("pairwise", "paper", "local", "line-search")
+
+
+def users(seed, K=7, n=12):
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 7, K)
+    A = rng.choice(np.array([-1, 1], np.int8), size=(sizes.sum(), n))
+    return A, np.concatenate([[0], np.cumsum(sizes)])
+
+
+def assert_same(problem, plan, seed):
+    engine = run(problem, plan, np.random.default_rng(seed))
+    peers = Lockstep(problem, plan)
+    peers.run(np.random.default_rng(seed))
+    assert_array_equal(peers.models, engine.models)
+    assert_array_equal(peers.graph.indices, engine.graph.indices)
+    assert_array_equal(peers.graph.weights, engine.graph.weights)
+    assert_array_equal(peers.counts, engine.ledger.models + engine.ledger.graph)
+    assert engine.graph.n_edges > 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("graph_step", ["exact", "lipschitz"])
+def test_peers_and_engine_give_the_same_bits(step, graph_step, seed):
+    A, row_start = users(seed)
+    problem = Problem(A, row_start, beta=3.0, mu1=0.7, regularizer=LogDegree(lam=0.2, delta=0.5))
+    assert_same(problem, Plan(n_updates=400, step=step, graph_step=graph_step, kappa=3, graph_every=90), seed)
+
+
+@pytest.mark.parametrize("restart", ["zero", "local"])
+@pytest.mark.parametrize("graph_loss", ["mean", "paper", "logistic"])
+def test_peers_and_engine_agree_whatever_the_settings(restart, graph_loss):
+    A, row_start = users(5, K=6)
+    coupling = np.linspace(0.1, 1.0, A.shape[1])
+    problem = Problem(
+        A * np.float32(0.7), row_start, beta=2.0, mu1=0.5, mu2=0.3, loss="logistic",
+        regularizer=DegreeTarget(target=2.0, lam=0.3), graph_loss=graph_loss, coupling=coupling,
+    )  # fmt: skip
+    assert_same(problem, Plan(n_updates=3200, restart=restart, kappa=2, graph_every=800), 11)
