@@ -1,0 +1,83 @@
+"""Small random problems, graphs and models, losses of a user's own, and the objective written out in NumPy."""
+
+import numpy as np
+
+from dada.core.graph import CollaborationGraph
+from dada.core.losses import Loss
+from dada.core.problem import Problem
+
+
+def steep_value(z):
+    return np.log1p(np.exp(-2.0 * z)) if z > 0 else np.log1p(np.exp(2.0 * z)) - 2.0 * z
+
+
+def steep_slope(z):
+    return -2.0 / (1.0 + np.exp(2.0 * z))
+
+
+def forty(z):
+    return 40.0
+
+
+def exponential(z):
+    return np.exp(-z)
+
+
+def exponential_slope(z):
+    return -np.exp(-z)
+
+
+# log(1 + exp(-2 z)), with 40 as the bound of a second derivative that never exceeds 1: true, but loose.
+STEEP = Loss("steep-logistic", steep_value, steep_slope, forty)
+# Each derivative is as large as the one before, so the growth is one.
+EXPONENTIAL = Loss("exponential", exponential, exponential_slope, exponential, growth=1.0)
+
+LOSSES = ("adaboost", "logistic", "squared-hinge", STEEP, EXPONENTIAL)
+
+
+def loss_in_numpy(loss, margins):
+    if loss == "adaboost":
+        return np.logaddexp.reduce(-margins)
+    pointwise = {
+        "logistic": lambda z: np.logaddexp(0.0, -z),
+        "squared-hinge": lambda z: 0.5 * np.maximum(0.0, 1.0 - z) ** 2,
+        STEEP: lambda z: np.logaddexp(0.0, -2.0 * z),
+        EXPONENTIAL: lambda z: np.exp(-z),
+    }
+    return pointwise[loss](margins).mean()
+
+
+def random_problem(rng, n_users=5, n=6, most_samples=5, beta=2.0, mu1=0.7, **settings):
+    """Margins -1, 0 or 1, at least one sample each."""
+    sizes = rng.integers(1, most_samples + 1, n_users)
+    A = rng.choice(np.array([-1, 0, 1], np.int8), size=(sizes.sum(), n), p=[0.35, 0.05, 0.6])
+    return Problem(A, np.concatenate([[0], np.cumsum(sizes)]), beta=beta, mu1=mu1, **settings)
+
+
+def random_graph(rng, n_users, density=0.6):
+    k, l = np.triu_indices(n_users, 1)
+    kept = rng.random(k.size) < density
+    return CollaborationGraph.from_edges(n_users, k[kept], l[kept], rng.exponential(size=kept.sum()))
+
+
+def random_models(rng, problem, density=0.5):
+    """Models of the l1 ball, some on its surface, some of them zero."""
+    shape = problem.n_users, problem.n_predictors
+    alpha = rng.normal(size=shape) * (rng.random(shape) < density)
+    norm = np.maximum(np.abs(alpha).sum(axis=1, keepdims=True), 1e-12)
+    return alpha * (problem.beta * np.minimum(1.0, rng.uniform(0.3, 1.5, (shape[0], 1))) / norm)
+
+
+def rows_of(problem, k):
+    return problem.A[problem.row_start[k] : problem.row_start[k + 1]].astype(np.float64)
+
+
+def block_in_numpy(problem, graph, alpha, k, own):
+    """User k's block of the model problem, divided by its degree, at the model `own`."""
+    value = problem.confidence[k] * loss_in_numpy(problem.loss, rows_of(problem, k) @ own)
+    neighbours, weights = graph.neighbours(k)
+    if neighbours.size == 0:
+        return value
+    mean = weights @ alpha[neighbours] / weights.sum()
+    coupling = np.ones(own.size) if problem.coupling is None else problem.coupling
+    return value + 0.5 * problem.mu1 * (coupling @ (own - mean) ** 2)

@@ -1,0 +1,24 @@
+"""One step of one user, outside any run."""
+
+import numpy as np
+
+from dada.core.model_steps import STEP_RULES, UserModel, make_scratch, model_step
+
+
+def one_step(problem, graph, alpha, k, rule, gamma=-1.0, dtype=np.float64):
+    """User k's model, support and margins after one step from the models `alpha`, and the number of changes."""
+    n = problem.n_predictors
+    own = alpha[k].astype(dtype)
+    A = np.ascontiguousarray(problem.A[problem.row_start[k] : problem.row_start[k + 1]])
+    neighbours, weights = graph.neighbours(k)
+    pull = (weights @ alpha[neighbours]).astype(dtype)
+    support = np.zeros(n, np.int16)
+    used = np.flatnonzero(own)
+    support[: used.size] = used
+    user = UserModel(A, (A @ own.astype(np.float64)).astype(dtype), own, pull, support)
+    scratch = make_scratch(n, A.shape[0], np.dtype(dtype))
+    settings, degree = problem.settings(dtype), float(weights.sum())
+    move, n_support, n_changed = model_step(
+        STEP_RULES[rule], settings, problem.confidence[k], degree, user, used.size, gamma, scratch
+    )
+    return user, support[:n_support], n_changed, move
