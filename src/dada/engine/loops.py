@@ -152,10 +152,10 @@ def run_models(
         if spent + n_neighbours * message > prices.allowed:
             return e
         user = user_model(users, k)
-        if users.stale[k] == 1:
+        is_due = users.own_updates[k] % REFRESH_EVERY == REFRESH_EVERY - 1
+        if is_due or users.stale[k] == 1:
             refresh_pull(users, lists, k)
-        elif users.own_updates[k] % REFRESH_EVERY == REFRESH_EVERY - 1:
-            refresh_pull(users, lists, k)
+        if is_due:
             refresh_margins(user, users.n_support[k])
         gamma = step_size(rule, users.alpha.shape[0], t + e, users.own_updates[k])
         _, n_support, n_changed = model_step(

@@ -426,10 +426,10 @@ class Peer:
     # -- models ----------------------------------------------------------------------------------------------------
 
     def _model_step(self, gamma: float) -> list[Effect]:
-        if self.stale:
+        is_due = self.own_updates % REFRESH_EVERY == REFRESH_EVERY - 1
+        if is_due or self.stale:
             self._refresh_pull()
-        elif self.own_updates % REFRESH_EVERY == REFRESH_EVERY - 1:
-            self._refresh_pull()
+        if is_due:
             refresh_margins(self.user, self.model.n_support)
         if self._rule == LOCAL:
             gamma = step_size(LOCAL, 0, 0, self.own_updates)
