@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -140,6 +141,8 @@ def _make(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OSError(f"cannot make the folder {folder} ({error.strerror}): set DADA_DATA to another one") from error
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"cannot write to the folder {folder}: set DADA_DATA to another one")
 
 
 def _remove(downloads: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def read(files: Mapping[str, Path]) -> Dataset:
             with zipfile.ZipFile(io.BytesIO(outer.read(INNER_ZIP)) if nested else path) as archive:
                 names = _feature_names(archive)
                 parts = [_part(archive, which, len(names)) for which in ("train", "test")]
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path}: not a complete zip file ({error})") from error
     except KeyError as error:
         raise ValueError(f"{path}: the zip lacks a file of the dataset ({error.args[0]})") from error
