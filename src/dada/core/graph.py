@@ -13,13 +13,15 @@ from dada.core.compiled import Array
 
 @dataclass(frozen=True, eq=False)
 class CollaborationGraph:
-    """Symmetric, non-negative, sparse weights between users, without self-weights. Memory is O(edges).
+    """Non-negative, sparse weights between users, without self-weights; symmetric unless it says otherwise.
 
     Attributes
     ----------
     indptr, indices, weights : arrays
-        Compressed rows: user k's neighbours are ``indices[indptr[k]:indptr[k+1]]``, ascending. Every edge stands in the
-        rows of both its ends.
+        Compressed rows: user k's neighbours are ``indices[indptr[k]:indptr[k+1]]``, ascending. An edge stands in the
+        rows of both its ends; in a directed graph, only in the row of the user who learns. Memory is O(edges).
+    directed : bool
+        Whether k may learn from l without l learning from k.
 
     Examples
     --------
@@ -33,6 +35,7 @@ class CollaborationGraph:
     indptr: Array
     indices: Array
     weights: Array
+    directed: bool = False
 
     @classmethod
     def from_edges(cls, n_users: int, k: Any, l: Any, w: Any) -> CollaborationGraph:
@@ -92,7 +95,7 @@ class CollaborationGraph:
     @property
     def n_edges(self) -> int:
         """Number of edges, each counted once."""
-        return int(self.indices.size // 2)
+        return int(self.indices.size if self.directed else self.indices.size // 2)
 
     @property
     def degree(self) -> Array:
@@ -123,23 +126,30 @@ class CollaborationGraph:
         return self.indices[row][order], self.weights[row][order]
 
     def edges(self) -> tuple[Array, Array, Array]:
-        """(k, l, w) of every edge once, with k < l."""
+        """(k, l, w) of every edge once, with k < l unless the graph is directed (k learns from l)."""
         rows = self._rows
-        once = rows < self.indices
+        once = np.ones(rows.size, bool) if self.directed else rows < self.indices
         return rows[once], self.indices[once], self.weights[once]
 
+    def symmetrised(self) -> CollaborationGraph:
+        """The symmetric graph with weights (w_kl + w_lk) / 2."""
+        if not self.directed:
+            return self
+        weights = self.to_scipy()
+        return CollaborationGraph.from_scipy((weights + weights.T) / 2)
+
     def to_scipy(self) -> Any:
-        """The weights as a symmetric scipy.sparse.csr_array."""
+        """The weights as a scipy.sparse.csr_array; row k holds whom user k learns from."""
         import scipy.sparse
 
         return scipy.sparse.csr_array((self.weights, self.indices, self.indptr), shape=(self.n_users, self.n_users))
 
     def to_networkx(self, user_ids: Any = None) -> Any:
-        """The graph as a networkx.Graph, nodes named by `user_ids` where given, edges with a `weight`."""
+        """The graph as a networkx Graph or DiGraph, nodes named by `user_ids` where given, edges with a `weight`."""
         import networkx
 
         names = list(range(self.n_users)) if user_ids is None else np.asarray(user_ids).tolist()
-        graph = networkx.Graph()
+        graph = networkx.DiGraph() if self.directed else networkx.Graph()
         graph.add_nodes_from(names)
         k, l, w = self.edges()
         graph.add_weighted_edges_from(

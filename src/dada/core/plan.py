@@ -9,6 +9,9 @@ from typing import NamedTuple
 from dada.core.graph_steps import GRAPH_STEPS
 from dada.core.model_steps import STEP_RULES
 
+GRAPH_RULES = ("distance", "evidence")
+RESTARTS = ("zero", "local")
+
 
 class Phase(NamedTuple):
     """A stretch of wake-ups of one kind: "local", "graph" or "models"."""
@@ -27,6 +30,9 @@ class Plan:
         Model updates in all.
     learn_graph : bool
         Learn the graph along with the models. Otherwise the graph given to `run` stands, or there is none.
+    graph_rule : {"distance", "evidence"}
+        How a graph is learned: the paper's problem, from losses and distances of models; or by how well other users'
+        models do on one's own samples (directed, see `dada.core.evidence`).
     step : {"pairwise", "paper", "local", "line-search"}
         Rule of the model step.
     graph_step : {"exact", "lipschitz"}
@@ -41,19 +47,24 @@ class Plan:
         Model updates between two graph phases; one update per user where not given.
     first_graph_wakeups, graph_wakeups : int, optional
         Wake-ups of the first graph phase and of each later one; 30 and 2 per user where not given.
+    n_neighbours : int
+        Models that a user follows at most, for the rule "evidence".
+    tau : float
+        How sharply evidence decides between models, for the rule "evidence".
     max_neighbours : int, optional
         Bound on every user's list of neighbours; a full list gives up its lightest edge for a heavier one.
     keep_nearest : int, optional
         Let each user open edges only to this many of the peers it has met whose models are nearest to its own.
     max_bits, max_time_s, gap_tolerance : float, optional
-        Stop when the messages sent exceed a budget, after some seconds, or when the duality gap falls below this part
-        of the gap of zero models.
+        Stop before the wake-up whose messages would exceed a budget, after some seconds, or when, at a trace point,
+        the duality gap is below this part of the gap of zero models.
     trace_every : int, optional
         Model updates between two trace points; a fiftieth of the run where not given.
     """
 
     n_updates: int
     learn_graph: bool = True
+    graph_rule: str = "distance"
     step: str = "pairwise"
     graph_step: str = "exact"
     kappa: int = 5
@@ -62,6 +73,8 @@ class Plan:
     graph_every: int | None = None
     first_graph_wakeups: int | None = None
     graph_wakeups: int | None = None
+    n_neighbours: int = 10
+    tau: float = 3.0
     max_neighbours: int | None = None
     keep_nearest: int | None = None
     max_bits: float | None = None
@@ -77,6 +90,8 @@ class Plan:
         ):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {sorted(known)}, got {getattr(self, name)!r}")
+        if self.n_neighbours < 1 or not self.tau > 0:
+            raise ValueError(f"n_neighbours must be >= 1 and tau > 0, got {self.n_neighbours} and {self.tau}")
         if self.n_updates < 0:
             raise ValueError(f"n_updates must be >= 0, got {self.n_updates}")
         for name in (

@@ -133,7 +133,9 @@ class Problem:
         )
 
     def objective(self, alpha: Array, graph: CollaborationGraph) -> float:
-        """J(alpha, w), Eq. (1)."""
+        """J(alpha, w), Eq. (1); a directed graph has no regularizer, and its f counts every arc."""
+        if graph.directed:
+            return self.model_objective(alpha, graph)
         return self.model_objective(alpha, graph) + self.graph_mu * self.regularizer_value(graph)
 
     def model_objective(self, alpha: Array, graph: CollaborationGraph) -> float:

@@ -82,11 +82,12 @@ class Batch(NamedTuple):
 
 
 class BitPrices(NamedTuple):
-    """What a message costs, and how many bits may be spent in all (infinity: any)."""
+    """What a message costs, how many bits may be spent in all (infinity: any), and how many went to the graph."""
 
     float_bits: float
     index_bits: float
     allowed: float
+    graph_bits: float
 
 
 @kernel
@@ -108,8 +109,8 @@ def refresh_pull(users: Users, lists: NeighbourLists, k: int) -> None:
 
 
 @kernel
-def send_change(users: Users, lists: NeighbourLists, k: int, n_changed: int, scratch: StepScratch) -> None:
-    """Tell user k's neighbours which coordinates of its model moved. Those who are stale will look for themselves."""
+def send_change(users: Users, followers: NeighbourLists, k: int, n_changed: int, scratch: StepScratch) -> None:
+    """Tell user k's followers which coordinates of its model moved. Those who are stale will look for themselves."""
     number = users.pull.dtype.type
     n = users.pull.shape[1]
     # Adding a row of mostly zeros is faster than many scattered additions, and adding zero changes no bit.
@@ -118,16 +119,16 @@ def send_change(users: Users, lists: NeighbourLists, k: int, n_changed: int, scr
         scratch.gradient[:] = 0
         for c in range(n_changed):
             scratch.gradient[scratch.coordinate[c]] = scratch.delta[c]
-    for p in range(lists.start[k], lists.start[k] + lists.length[k]):
-        l = lists.ids[p]
+    for p in range(followers.start[k], followers.start[k] + followers.length[k]):
+        l = followers.ids[p]
         if users.stale[l] == 1:
             continue
         if dense:
-            w = number(lists.weights[p])
+            w = number(followers.weights[p])
             for j in range(n):
                 users.pull[l, j] += w * scratch.gradient[j]
         else:
-            add_change(users.pull[l], lists.weights[p], n_changed, scratch)
+            add_change(users.pull[l], followers.weights[p], n_changed, scratch)
 
 
 @kernel
@@ -136,20 +137,24 @@ def run_models(
     settings: ModelSettings,
     users: Users,
     lists: NeighbourLists,
+    followers: NeighbourLists,
     awake: Array,
     t: int,
     prices: BitPrices,
     counts: Array,
     scratch: StepScratch,
 ) -> int:
-    """Model updates of the given users in turn, the first being update number t of the run."""
+    """Model updates of the given users in turn, the first being update number t of the run.
+
+    `followers` lists who learns from each user; in a symmetric graph they are its neighbours, the lists themselves.
+    """
     n_indices = 2 if rule == PAIRWISE else 1
-    message = prices.float_bits + n_indices * prices.index_bits
-    spent = counts[1] * prices.float_bits + counts[2] * prices.index_bits
     for e in range(awake.size):
         k = awake[e]
         n_neighbours = lists.length[k]
-        if spent + n_neighbours * message > prices.allowed:
+        # In the operations of `Ledger.bits`: the budget holds to the last bit, and wherever a run is cut in chunks.
+        floats, indices = counts[1] + n_neighbours, counts[2] + n_neighbours * n_indices
+        if floats * prices.float_bits + indices * prices.index_bits + prices.graph_bits > prices.allowed:
             return e
         user = user_model(users, k)
         is_due = users.own_updates[k] % REFRESH_EVERY == REFRESH_EVERY - 1
@@ -168,7 +173,6 @@ def run_models(
             counts[0] += n_neighbours
             counts[1] += n_neighbours
             counts[2] += n_neighbours * n_indices
-            spent += n_neighbours * message
     return awake.size
 
 
@@ -201,8 +205,11 @@ def change_weight(users: Users, lists: NeighbourLists, k: int, l: int, old: floa
 
 
 @kernel
-def make_room(users: Users, lists: NeighbourLists, k: int, l: int, w: float, most: int) -> bool:
-    """Whether a new edge of weight w fits bounded lists: a full end gives up its lightest edge, unless w is lighter."""
+def make_room(users: Users, lists: NeighbourLists, k: int, l: int, w: float, most: int, counts: Array) -> bool:
+    """Whether a new edge of weight w fits bounded lists: a full end gives up its lightest edge, unless w is lighter.
+
+    Giving up an edge is one more message: the other end is told its new weight.
+    """
     for x in (k, l):
         if lists.length[x] >= most and lists.weights[lightest(lists, x)] >= w:
             return False
@@ -210,6 +217,8 @@ def make_room(users: Users, lists: NeighbourLists, k: int, l: int, w: float, mos
         if lists.length[x] >= most:
             p = lightest(lists, x)
             change_weight(users, lists, x, lists.ids[p], lists.weights[p], 0.0)
+            counts[0] += 1
+            counts[1] += 1
     return True
 
 
@@ -263,7 +272,8 @@ def run_graph(
             if settings.max_neighbours > 0:
                 # An eviction for an earlier peer of this batch may have taken this very edge.
                 w[b] = weight_of(lists, k, l)
-                if w[b] == 0.0 and new[b] > 0.0 and not make_room(users, lists, k, l, new[b], settings.max_neighbours):
+                is_new = w[b] == 0.0 and new[b] > 0.0
+                if is_new and not make_room(users, lists, k, l, new[b], settings.max_neighbours, counts):
                     continue
             if new[b] != w[b]:
                 change_weight(users, lists, k, l, w[b], new[b])

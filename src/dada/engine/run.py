@@ -13,23 +13,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
-from dada.core.graph_steps import GRAPH_STEPS
-from dada.core.losses import GRAPH_LOSSES
 from dada.core.model_steps import STEP_RULES, make_scratch
-from dada.core.neighbour_lists import FIRST_ROOM, grow
 from dada.core.plan import Phase, Plan
-from dada.core.problem import Problem, losses_for_graph
+from dada.core.problem import Problem
 from dada.core.schedule import GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Schedule
 from dada.core.status import Status
 from dada.engine.evaluate import Samples, accuracy_per_user
+from dada.engine.learners import graph_learner
 from dada.engine.ledger import Ledger
-from dada.engine.loops import Batch, BitPrices, GraphSettings, run_graph, run_models
+from dada.engine.loops import BitPrices, run_models
 from dada.engine.state import State, fingerprint
 from dada.events import CheckpointSaved, Observer, PhaseStarted, Progress, Stopped, TracePoint, silent
 
@@ -106,6 +104,7 @@ def run(
     schedule = Schedule.draw(rng, problem.n_users, plan.kappa if plan.learn_graph else 1)
     if graph is None:
         graph = CollaborationGraph.empty(problem.n_users)
+        graph = replace(graph, directed=plan.learn_graph and plan.graph_rule == "evidence")
     if graph.n_users != problem.n_users:
         raise ValueError(f"the graph has {graph.n_users} users, the problem {problem.n_users}")
     state = State.start(problem, plan, graph, dtype)
@@ -189,14 +188,7 @@ class _Runner:
         dtype = state.users.alpha.dtype
         self.settings = problem.settings(dtype)
         self.scratch = make_scratch(problem.n_predictors, int(problem.sizes.max()), dtype)
-        self.batch = Batch(np.empty(plan.kappa, np.int32), *(np.empty(plan.kappa) for _ in range(4)))
-        self.graph_settings = GraphSettings(
-            GRAPH_STEPS[plan.graph_step],
-            problem.regularizer_code,
-            float(problem.mu1),
-            problem.graph_mu,
-            plan.max_neighbours or 0,
-        )
+        self.learner = graph_learner(problem, plan, dtype)
         allowed = math.inf if plan.max_bits is None else plan.max_bits
         self.allowed_bits = allowed
         # About 20 ms of work, so that Ctrl-C and the clock are answered at once.
@@ -213,9 +205,10 @@ class _Runner:
             phase = phases[self.state.phase]
             if self.state.done == 0:
                 self.enter(phase, self.state.phase)
-            losses = self.losses() if phase.kind == "graph" else None
+            if phase.kind == "graph":
+                self.learner.begin(self.state)
             while self.state.done < phase.events:
-                done, wanted = self.advance(phase, losses)
+                done, wanted = self.advance(phase)
                 self.observer(Progress(before + self.state.done, total))
                 status = self.reason_to_stop(done < wanted, interrupted)
                 if status is not None:
@@ -232,18 +225,12 @@ class _Runner:
         if phase.kind == "graph":
             self.state.forget_nearest()
 
-    def losses(self) -> Array:
-        users, problem = self.state.users, self.problem
-        kind = GRAPH_LOSSES[problem.graph_loss]
-        return problem.confidence * losses_for_graph(kind, problem.loss_code, users.margins, users.row_start)
-
-    def advance(self, phase: Phase, losses: Array | None) -> tuple[int, int]:
+    def advance(self, phase: Phase) -> tuple[int, int]:
         """Carry out the next chunk of a phase; returns wake-ups made and wanted."""
         state = self.state
         wanted = min(self.chunk, phase.events - state.done)
         if phase.kind == "graph":
-            assert losses is not None
-            return self.graph_chunk(wanted, losses), wanted
+            return self.graph_chunk(wanted), wanted
         if phase.kind == "local":
             done = self.model_chunk(LOCAL_STREAM, state.local_updates, wanted, local=True)
             state.local_updates += done
@@ -260,33 +247,41 @@ class _Runner:
     def model_chunk(self, stream: int, t: int, wanted: int, local: bool) -> int:
         state = self.state
         awake = self.schedule.users(stream, t, t + wanted)
-        lists = self.no_lists if local else state.lists
+        lists, followers = (self.no_lists, self.no_lists) if local else (state.lists, state.followers)
         ledger = state.ledger
-        prices = BitPrices(ledger.float_bits, ledger.index_bits, self.allowed_bits - ledger.graph_bits)
+        prices = BitPrices(ledger.float_bits, ledger.index_bits, self.allowed_bits, ledger.graph_bits)
         rule = STEP_RULES[self.plan.step]
-        return int(run_models(rule, self.settings, state.users, lists, awake, t, prices, ledger.models, self.scratch))
+        return int(
+            run_models(
+                rule, self.settings, state.users, lists, followers, awake, t, prices, ledger.models, self.scratch
+            )
+        )
 
-    def graph_chunk(self, wanted: int, losses: Array) -> int:
-        state, kappa = self.state, self.plan.kappa
+    def graph_chunk(self, wanted: int) -> int:
+        state = self.state
         start = state.graph_wakeups
         awake = self.schedule.users(GRAPH_STREAM, start, start + wanted)
         batches = self.schedule.batches(start, start + wanted)
         done = 0
-        while done < wanted:
-            done += run_graph(
-                self.graph_settings, self.settings.coupling, losses, state.users, state.lists,
-                awake[done:], batches[done:], state.nearest, self.batch, state.ledger.graph,
-            )  # fmt: skip
-            if done < wanted:
-                state.lists = grow(
-                    state.lists, spare=8 * (kappa + 1) * (int(state.lists.room.max()) + kappa + FIRST_ROOM)
-                )
+        while (allowed := done + self.affordable(batches[done:])) > done:
+            done += self.learner.wake(state, awake[done:allowed], batches[done:allowed])
         state.graph_wakeups += done
         state.done += done
         return done
 
+    def affordable(self, batches: Array) -> int:
+        """How many of these graph wake-ups the budget of bits allows for certain."""
+        if math.isinf(self.allowed_bits):
+            return len(batches)
+        ledger = self.state.ledger
+        sizes = self.state.users.n_support[batches].astype(np.int64)
+        floats = self.learner.floats_per_peer + sizes
+        after = ledger.graph[1:, None] + np.cumsum([floats.sum(axis=1), sizes.sum(axis=1)], axis=1)
+        bits = after[0] * ledger.float_bits + after[1] * ledger.index_bits + ledger.model_bits
+        return int(np.searchsorted(bits, self.allowed_bits, side="right"))
+
     def reason_to_stop(self, ran_short: bool, interrupted: Callable[[], bool]) -> Status | None:
-        if ran_short or self.state.ledger.bits > self.allowed_bits:
+        if ran_short:
             return Status.OUT_OF_BITS
         if self.converged():
             return Status.CONVERGED

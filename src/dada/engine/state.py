@@ -36,6 +36,7 @@ class State:
 
     users: Users
     lists: NeighbourLists
+    followers: NeighbourLists
     nearest: Nearest
     ledger: Ledger
     phase: int = 0
@@ -67,13 +68,17 @@ class State:
         )
         columns = (plan.keep_nearest or 0) if plan.learn_graph else 0
         nearest = Nearest(np.full((K, columns), -1, np.int32), np.full((K, columns), np.inf))
-        lists = lists_from_csr(graph.indptr, graph.indices, graph.weights)
-        return cls(users, lists, nearest, Ledger(n))
+        lists, followers = _lists(graph)
+        return cls(users, lists, followers, nearest, Ledger(n))
 
     @property
     def graph(self) -> CollaborationGraph:
         """The collaboration graph as it stands."""
-        return CollaborationGraph(*lists_to_csr(self.lists))
+        return CollaborationGraph(*lists_to_csr(self.lists), directed=self.followers is not self.lists)
+
+    def use_graph(self, graph: CollaborationGraph) -> None:
+        """Put a graph in the place of the present one."""
+        self.lists, self.followers = _lists(graph)
 
     def reset_models(self) -> None:
         """Models back to zero."""
@@ -129,13 +134,24 @@ class State:
             )
         for name in _MODEL_ARRAYS:
             getattr(self.users, name)[...] = stored[name]
-        self.lists = lists_from_csr(stored["indptr"], stored["indices"], stored["weights"])
+        directed = self.followers is not self.lists
+        self.use_graph(CollaborationGraph(stored["indptr"], stored["indices"], stored["weights"], directed))
         self.nearest = Nearest(stored["nearest_ids"], stored["nearest_dist2"])
         self.ledger.models, self.ledger.graph = stored["ledger_models"], stored["ledger_graph"]
         for name in _POSITION:
             setattr(self, name, header[name])
         columns = [stored[f"trace_{name}"] for name in _TRACE_FIELDS]
         self.trace = [_trace_point(values) for values in zip(*columns, strict=True)]
+
+
+def _lists(graph: CollaborationGraph) -> tuple[NeighbourLists, NeighbourLists]:
+    """Whom each user learns from, and who learns from it: one and the same where the graph is symmetric."""
+    lists = lists_from_csr(graph.indptr, graph.indices, graph.weights)
+    if not graph.directed:
+        return lists, lists
+    transposed = graph.to_scipy().T.tocsr()
+    transposed.sort_indices()
+    return lists, lists_from_csr(transposed.indptr, transposed.indices, transposed.data)
 
 
 def fingerprint(problem: Problem, plan: Plan, schedule: Schedule, graph: CollaborationGraph, dtype: type) -> str:

@@ -1,0 +1,51 @@
+"""Neighbours by evidence: user k weighs l by how well l's model does on k's own samples.
+
+    w_kl proportional to m_l exp(-tau sum_i log(1 + exp(-margin of l's model on k's sample i))),   the r largest kept
+
+The distance of two models says little where both come from a handful of samples; a model that does well on my samples
+is worth learning from whatever its coordinates. The rule needs nobody's reported loss or degree, and it is directed:
+I may learn from someone who has nothing to learn from me.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dada.core.compiled import Array, kernel
+from dada.core.losses import logistic_value
+
+
+@kernel
+def log_evidence(tau: float, A: Array, alpha: Array, support: Array, n_support: int, size: int) -> float:
+    """log of the unnormalised weight of a model from `size` samples, judged on the samples with margins A."""
+    total = 0.0
+    for i in range(A.shape[0]):
+        margin = 0.0
+        for p in range(n_support):
+            q = support[p]
+            margin += np.float64(A[i, q]) * alpha[q]
+        total += logistic_value(margin)
+    return math.log(size) - tau * total
+
+
+@kernel
+def keep_best(scores: Array, most: int, weights: Array) -> None:
+    """Weights that sum to one over the `most` best scores (the earlier on ties), zero elsewhere."""
+    for c in range(scores.size):
+        better = 0
+        for other in range(scores.size):
+            if scores[other] > scores[c] or (scores[other] == scores[c] and other < c):
+                better += 1
+        weights[c] = 0.0 if better >= most else 1.0
+    highest = -np.inf
+    for c in range(scores.size):
+        highest = max(highest, scores[c])
+    total = 0.0
+    for c in range(scores.size):
+        if weights[c] > 0.0:
+            weights[c] = math.exp(scores[c] - highest)
+            total += weights[c]
+    for c in range(scores.size):
+        weights[c] /= total

@@ -1,0 +1,92 @@
+"""The compiled loop of the evidence graph: who follows whom, one wake-up after the other."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dada.core.compiled import Array, kernel
+from dada.core.evidence import keep_best, log_evidence
+from dada.core.graph_steps import NEGLIGIBLE
+from dada.core.neighbour_lists import (
+    FIRST_ROOM,
+    NeighbourLists,
+    free_cells,
+    is_neighbour,
+    position,
+    set_one_side,
+)
+from dada.engine.loops import Users
+
+
+class EvidenceSettings(NamedTuple):
+    """How sharply evidence decides, and how many models a user follows at most."""
+
+    tau: float
+    n_neighbours: int
+
+
+class Candidates(NamedTuple):
+    """Working memory of a wake-up: the followed and the newly met, their scores and weights."""
+
+    peers: Array
+    scores: Array
+    weights: Array
+
+
+@kernel
+def run_evidence(
+    settings: EvidenceSettings,
+    users: Users,
+    lists: NeighbourLists,
+    followers: NeighbourLists,
+    awake: Array,
+    batches: Array,
+    candidates: Candidates,
+    counts: Array,
+) -> int:
+    """Wake-ups in turn: each user judges the models it follows, which it holds already, and those of a batch of peers.
+
+    A peer of the batch sends its model and its number of samples; who is followed, or no longer, is told so.
+    """
+    kappa = batches.shape[1]
+    for e in range(awake.size):
+        k = awake[e]
+        cells = 4 * (lists.room[k] + kappa + FIRST_ROOM)
+        if free_cells(lists) < cells:
+            return e
+        for b in range(kappa):
+            cells += 2 * (followers.room[batches[e, b]] + FIRST_ROOM)
+        if free_cells(followers) < cells:
+            return e
+        size = 0
+        for p in range(lists.start[k], lists.start[k] + lists.length[k]):
+            candidates.peers[size] = lists.ids[p]
+            size += 1
+        for b in range(kappa):
+            l = batches[e, b]
+            counts[0] += 1
+            counts[1] += 1 + users.n_support[l]
+            counts[2] += users.n_support[l]
+            at = position(lists, k, l)
+            if not is_neighbour(lists, k, l, at) and users.n_support[l] > 0:
+                candidates.peers[size] = l
+                size += 1
+        if size == 0:
+            continue
+        first, last = users.row_start[k], users.row_start[k + 1]
+        for c in range(size):
+            l = candidates.peers[c]
+            n_samples = users.row_start[l + 1] - users.row_start[l]
+            candidates.scores[c] = log_evidence(
+                settings.tau, users.A[first:last], users.alpha[l], users.support[l], users.n_support[l], n_samples
+            )
+        keep_best(candidates.scores[:size], settings.n_neighbours, candidates.weights)
+        for c in range(size):
+            l = candidates.peers[c]
+            weight = candidates.weights[c] if candidates.weights[c] > NEGLIGIBLE else 0.0
+            if (weight > 0.0) != is_neighbour(lists, k, l, position(lists, k, l)):
+                counts[0] += 1
+            set_one_side(lists, k, l, weight)
+            set_one_side(followers, l, k, weight)
+        users.stale[k] = 1
+    return awake.size
