@@ -5,6 +5,7 @@ import numpy as np
 from dada.core.graph import CollaborationGraph
 from dada.core.losses import Loss
 from dada.core.problem import Problem
+from dada.core.regularizers import DegreeFunction
 
 
 def steep_value(z):
@@ -81,3 +82,18 @@ def block_in_numpy(problem, graph, alpha, k, own):
     mean = weights @ alpha[neighbours] / weights.sum()
     coupling = np.ones(own.size) if problem.coupling is None else problem.coupling
     return value + 0.5 * problem.mu1 * (coupling @ (own - mean) ** 2)
+
+
+def inverse(degree):
+    return 1.0 / (0.5 + degree)
+
+
+def inverse_slope(degree):
+    return -1.0 / (0.5 + degree) ** 2
+
+
+def inverse_curvature(degree):
+    return 2.0 / (0.5 + degree) ** 3
+
+
+INVERSE_DEGREE = DegreeFunction(inverse, inverse_slope, inverse_curvature, lam=0.2)

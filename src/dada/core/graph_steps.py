@@ -43,7 +43,8 @@ def lipschitz_step(
     lipschitz = mu2 * ((kappa + 1.0) * degree_curvature(reg, 0.0) + 2.0 * reg.lam)
     for b in range(kappa):
         gradient = edge_gradient(reg, mu2, cost[b], w[b], degree_k, degree_l[b])
-        new[b] = max(0.0, w[b] - gradient / lipschitz)
+        step = w[b] - gradient / lipschitz
+        new[b] = step if step >= NEGLIGIBLE else 0.0
 
 
 @kernel

@@ -45,8 +45,8 @@ class LogDegree:
     delta: float = 0.1
 
     def __post_init__(self) -> None:
-        if not (self.lam > 0 and self.delta > 0):
-            raise ValueError(f"lam and delta must be > 0, got lam={self.lam}, delta={self.delta}")
+        if not (0 < self.lam < math.inf and 0 < self.delta < math.inf):
+            raise ValueError(f"lam and delta must be > 0 and finite, got lam={self.lam}, delta={self.delta}")
 
     @property
     def compiled(self) -> RegularizerCode:
@@ -67,9 +67,10 @@ class DegreeTarget:
     l1: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (self.lam > 0 and self.target > 0 and self.l1 >= 0):
+        if not (0 < self.lam < math.inf and 0 < self.target < math.inf and 0 <= self.l1 < math.inf):
             raise ValueError(
-                f"lam and target must be > 0 and l1 >= 0, got lam={self.lam}, target={self.target}, l1={self.l1}"
+                "lam and target must be > 0, l1 >= 0, all finite, "
+                f"got lam={self.lam}, target={self.target}, l1={self.l1}"
             )
 
     @property
@@ -85,7 +86,8 @@ class DegreeFunction:
     Parameters
     ----------
     value, slope, curvature : functions of one float, compilable by Numba
-        The function of the degree and its first and second derivatives.
+        The function of the degree and its first and second derivatives. The graph step "lipschitz" takes the curvature
+        at degree zero for the largest; "exact" needs no such thing.
     lam : float
         Weight of ||w||^2; must be positive.
 
@@ -102,8 +104,8 @@ class DegreeFunction:
     lam: float = 0.1
 
     def __post_init__(self) -> None:
-        if not self.lam > 0:
-            raise ValueError(f"lam must be > 0, got {self.lam}")
+        if not 0 < self.lam < math.inf:
+            raise ValueError(f"lam must be > 0 and finite, got {self.lam}")
 
     @property
     def compiled(self) -> RegularizerCode:
@@ -164,12 +166,11 @@ def best_weight(reg: RegularizerCode, cost: float, rest: float) -> float:
     if at_zero >= 0.0:
         return 0.0
     if reg.code == LOG_DEGREE:
-        # u = rest + delta + w solves 2 lam u^2 + linear u - 1 = 0; the root is written without cancellation.
+        # 2 lam w^2 + linear w + rho at_zero = 0, whose root is written without cancellation.
         rho = rest + reg.offset
-        linear = cost + reg.l1 - 2.0 * reg.lam * rho
-        root = math.sqrt(linear * linear + 8.0 * reg.lam)
-        u = 2.0 / (linear + root) if linear > 0.0 else (root - linear) / (4.0 * reg.lam)
-        return max(0.0, u - rho)
+        linear = cost + 2.0 * reg.lam * rho
+        root = math.sqrt(linear * linear - 8.0 * reg.lam * rho * at_zero)
+        return -2.0 * rho * at_zero / (linear + root) if linear > 0.0 else (root - linear) / (4.0 * reg.lam)
     if reg.code == DEGREE_TARGET:
         return -at_zero / (2.0 * reg.lam + 1.0)
     low, high = 0.0, -at_zero / (2.0 * reg.lam)
