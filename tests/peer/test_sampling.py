@@ -1,0 +1,252 @@
+"""Peer sampling behaves like uniform sampling of those who are alive, and bounds what liars can do to a view."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from dada.peer.effects import Refused, Send
+from dada.peer.messages import Descriptor, ViewReply, ViewRequest
+from dada.peer.sampling import LONGEST_ADDRESS, MOST_OFFERS, OLDEST, VIEW_SIZE, PeerSampling
+
+
+def number(peer):
+    return int.from_bytes(peer, "big")
+
+
+class Network:
+    """Peers that gossip in rounds without loss; all first know peer 0 only, and the dead do not answer."""
+
+    def __init__(self, n_peers, seed):
+        chance = np.random.SeedSequence(seed).spawn(n_peers + 1)
+        self.rng = np.random.default_rng(chance[n_peers])
+        self.ids = [k.to_bytes(4, "big") for k in range(n_peers)]
+        self.nodes = {
+            me: PeerSampling(me, np.random.default_rng(own)) for me, own in zip(self.ids, chance, strict=False)
+        }
+        self.alive = set(self.ids)
+        for me in self.ids[1:]:
+            self.nodes[me].introduce([Descriptor(self.ids[0], 0, ("here",))])
+
+    def gossip(self, rounds):
+        for _ in range(rounds):
+            for p in self.rng.permutation(len(self.ids)):
+                if self.ids[p] in self.alive:
+                    self._exchange(self.ids[p])
+
+    def _exchange(self, me):
+        for offer in self.nodes[me].exchange():
+            if offer.to in self.alive:
+                for answer in self.nodes[offer.to].receive(me, offer.message):
+                    self.nodes[me].receive(offer.to, answer.message)
+
+    def views(self):
+        matrix = np.zeros((len(self.ids), len(self.ids)), bool)
+        for me, node in self.nodes.items():
+            matrix[number(me), [number(peer) for peer in node.view]] = True
+        return matrix
+
+
+@pytest.fixture(scope="module")
+def settled():
+    network = Network(200, seed=3)
+    network.gossip(40)
+    return network
+
+
+def test_a_network_that_fits_a_view_is_known_in_full():
+    network = Network(VIEW_SIZE + 1, seed=1)
+    network.gossip(25)
+    assert network.views().sum() == (VIEW_SIZE + 1) * VIEW_SIZE
+
+
+def test_in_degrees_are_near_those_of_random_views(settled):
+    K = len(settled.ids)
+    in_degree = settled.views().sum(axis=0)
+    assert in_degree.mean() == VIEW_SIZE
+    assert in_degree.var() < 4 * VIEW_SIZE * (1 - VIEW_SIZE / (K - 1))
+    assert in_degree.min() > 0
+
+
+def test_clustering_is_that_of_a_random_graph(settled):
+    links = settled.views() | settled.views().T
+    degree = links.sum(axis=1)
+    triangles = np.diag(links.astype(int) @ links @ links)
+    expected = degree.mean() / (len(settled.ids) - 1)
+    assert abs((triangles / (degree * (degree - 1))).mean() - expected) < 0.1 * expected
+
+
+def test_samples_are_uniform_over_the_network():
+    K, rounds, every = 80, 240, 3
+    network = Network(K, seed=2)
+    network.gossip(40)
+    counts = np.zeros((K, K))
+    for _ in range(rounds // every):
+        network.gossip(every)
+        for me, node in network.nodes.items():
+            counts[number(me), [number(peer) for peer in node.sample(1)]] += 1
+    others = ~np.eye(K, dtype=bool)
+    p_values = [stats.chisquare(counts[k][others[k]]).pvalue for k in range(K)]
+    assert stats.kstest(p_values, "uniform").pvalue > 0.01
+    assert min(p_values) > 0.05 / K
+
+
+def test_everybody_is_soon_met():
+    K, kappa = 60, 5
+    network = Network(K, seed=4)
+    network.gossip(20)
+    met = {me: set() for me in network.ids}
+    rounds = 0
+    while min(len(peers) for peers in met.values()) < K - 1:
+        network.gossip(1)
+        rounds += 1
+        for me, node in network.nodes.items():
+            met[me].update(node.sample(kappa))
+    # Uniform draws with replacement take (K / kappa) (log K + log K) rounds until the last of K collectors is done.
+    assert rounds < 2 * K / kappa * np.log(K)
+
+
+def test_successive_samples_do_not_repeat_before_the_view_is_used_up():
+    node = PeerSampling(b"me", np.random.default_rng(0))
+    node.introduce(Descriptor(bytes([k]), 0) for k in range(12))
+    drawn = [peer for _ in range(3) for peer in node.sample(4)]
+    assert len(set(drawn)) == 12
+    assert len(set(node.sample(4))) == 4
+    assert set(node.sample(40)) == set(node.view)
+
+
+def test_the_dead_fade_from_the_survivors_views():
+    network = Network(200, seed=5)
+    network.gossip(30)
+    network.alive = set(network.ids[::2])
+    assert network.views()[::2, 1::2].mean() > 0.1
+    network.gossip(30)
+    seen = [peer in network.alive for me in network.alive for peer in network.nodes[me].view]
+    assert np.mean(seen) > 0.95
+    assert len(seen) > 0.9 * VIEW_SIZE * len(network.alive)
+
+
+def test_the_dead_fade_from_a_small_network_too():
+    network = Network(12, seed=6)
+    network.gossip(10)
+    network.alive = set(network.ids[:6])
+    network.gossip(30)
+    for me in network.alive:
+        assert set(network.nodes[me].view) == network.alive - {me}
+
+
+def test_two_halves_that_lost_sight_of_each_other_meet_again():
+    network = Network(40, seed=7)
+    network.gossip(20)
+    halves = set(network.ids[:20]), set(network.ids[20:])
+    for half in halves:
+        network.alive = half
+        network.gossip(30)
+        assert all(set(network.nodes[me].view) <= half for me in half)
+    network.alive = set(network.ids)
+    network.gossip(40)
+    across = network.views()[:20, 20:].mean()
+    assert across > 0.5 * network.views().mean()
+
+
+def test_addresses_travel_along():
+    network = Network(5, seed=8)
+    network.nodes[network.ids[3]].addresses = ("127.0.0.1:7",)
+    network.gossip(10)
+    assert network.nodes[network.ids[4]].addresses_of(network.ids[3]) == ("127.0.0.1:7",)
+
+
+def test_a_peer_that_left_for_good_is_not_called_again():
+    node = PeerSampling(b"me", np.random.default_rng(0))
+    node.introduce([Descriptor(b"you", 0)])
+    node.forget(b"you")
+    assert [node.exchange() for _ in range(30)] == [[]] * 30
+
+
+def test_an_unanswered_peer_is_called_again_from_the_reserve():
+    node = PeerSampling(b"me", np.random.default_rng(0))
+    node.introduce([Descriptor(b"you", 0)])
+    node.exchange()
+    (again,) = node.exchange()
+    assert again.to == b"you"
+    assert not node.view
+
+
+# -- liars ---------------------------------------------------------------------------------------------------------
+
+SOME = tuple(Descriptor(bytes([k]), 0) for k in range(VIEW_SIZE // 2))
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        (*SOME, Descriptor(b"more", 0)),
+        (Descriptor(b"x", 0), Descriptor(b"x", 1)),
+        (Descriptor(b"x", -1),),
+        (Descriptor(b"x", OLDEST + 1),),
+        (Descriptor(b"", 0),),
+        (Descriptor(b"x" * 65, 0),),
+        (Descriptor(b"x", 0, ("a" * (LONGEST_ADDRESS + 1),)),),
+        (Descriptor(b"x", 0, ("a",) * 9),),
+    ],
+)
+def test_malformed_views_change_nothing(view):
+    node = PeerSampling(b"me", np.random.default_rng(0))
+    (refused,) = node.receive(b"liar", ViewRequest(view))
+    assert isinstance(refused, Refused)
+    assert not node.view
+
+
+def test_a_reply_counts_once_and_only_from_the_partner():
+    node = PeerSampling(b"me", np.random.default_rng(0))
+    node.introduce([Descriptor(b"you", 0)])
+    node.exchange()
+    assert isinstance(node.receive(b"liar", ViewReply(SOME))[0], Refused)
+    assert node.receive(b"you", ViewReply(SOME)) == []
+    assert isinstance(node.receive(b"you", ViewReply(SOME))[0], Refused)
+
+
+def test_offers_beyond_a_few_are_answered_but_not_taken_up():
+    node = PeerSampling(b"me", np.random.default_rng(0))
+    for k in range(3 * MOST_OFFERS):
+        (answer,) = node.receive(b"liar" + bytes([k]), ViewRequest((Descriptor(b"ghost" + bytes([k]), 0),)))
+        assert isinstance(answer, Send)
+    assert len(node.view) == MOST_OFFERS
+    for _ in range(3):
+        node.receive(b"other", ViewRequest(SOME))
+    assert len(node.view) == MOST_OFFERS
+
+
+descriptors = st.builds(
+    Descriptor, st.integers(0, 60).map(lambda k: k.to_bytes(1, "big")), st.integers(-1, 20), st.just(())
+)
+views = st.lists(descriptors, max_size=20).map(tuple)
+facts = st.lists(
+    st.one_of(
+        st.just(("exchange",)),
+        st.tuples(st.sampled_from(["request", "reply"]), st.integers(0, 60), views),
+        st.tuples(st.sampled_from(["lose", "forget"]), st.integers(0, 60)),
+    ),
+    max_size=60,
+)
+
+
+@given(facts, st.integers(0, 2**32))
+def test_whatever_happens_a_view_stays_small_and_without_oneself(facts, seed):
+    me = b"\x00"
+    node = PeerSampling(me, np.random.default_rng(seed), view_size=8)
+    for kind, *rest in facts:
+        if kind == "exchange":
+            node.exchange()
+        elif kind in ("lose", "forget"):
+            getattr(node, kind)(bytes([rest[0]]))
+        else:
+            message = ViewRequest(rest[1]) if kind == "request" else ViewReply(rest[1])
+            for effect in node.receive(bytes([rest[0]]), message):
+                assert isinstance(effect, Refused) or len(effect.message.view) <= 4
+        assert len(node.view) <= 8
+        assert len(node.reserve) <= 8
+        assert me not in node.view
+        assert not node.view.keys() & node.reserve.keys()
+        assert len(set(node.sample(3))) == min(3, len(node.view))
