@@ -1,0 +1,117 @@
+"""Linear baselines: what each learns from, and what it predicts."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import minimize
+
+from dada.baselines.central import (
+    HierarchicalSettings,
+    constant_majority,
+    hierarchical,
+    hierarchical_models,
+    joint_loss,
+)
+from dada.baselines.linear import LinearSettings, global_lin, linear_values, local_lin
+from dada.baselines.outcome import Scores
+from dada.data import Population, Stumps
+from dada.task import Task
+
+
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module")
+def opposite():
+    """Two users of opposite opinion and one who has seen one class only."""
+    chance = np.random.default_rng(3)
+    X = chance.normal(size=(90, 2))
+    owner = np.repeat([0, 1, 2], 30)
+    y = np.sign(X[:, 0] * np.where(owner == 1, -1, 1)).astype(int)
+    y[owner == 2] = -1
+    return Task.of(Population.from_arrays(X, y, owner), Stumps(n=4))
+
+
+def test_local_models_see_only_their_own_rows(opposite):
+    local = local_lin(opposite, opposite.train, LinearSettings(), rng())
+    assert local.train_accuracy.min() > 0.95
+    assert local.models[0, 0] > 0 > local.models[1, 0]
+    common = global_lin(opposite, opposite.train, LinearSettings(), rng())
+    assert common.train_accuracy[:2].mean() < 0.7
+    assert common.models.shape == (1, 3)
+
+
+def test_a_user_of_one_class_predicts_it_everywhere(opposite):
+    local = local_lin(opposite, opposite.train, LinearSettings(), rng())
+    assert_array_equal(local.models[2], [0, 0, -1])
+    far = Population.from_arrays([[50.0, 50.0], [-50.0, 0.0], [0, 0]], [-1, -1, -1], [0, 1, 2], classes=(-1, 1))
+    assert linear_values(far, local.models)[2] == -1
+
+
+def test_majority_counts_each_users_labels():
+    users = Population.from_arrays(np.arange(7.0)[:, None], [1, 1, -1, -1, -1, 1, -1], [0, 0, 0, 1, 1, 2, 2])
+    outcome = constant_majority(Task.of(users, Stumps(n=2)), users, None, rng())
+    # User 2 is tied and takes everybody's more frequent label, -1.
+    assert_array_equal(np.sign(outcome.models[:, -1]), [1, -1, -1])
+    assert_allclose(outcome.train_accuracy, [2 / 3, 1, 0.5])
+    assert outcome.bits == 0
+
+
+def test_gradient_of_the_hierarchical_loss(opposite):
+    train = opposite.train
+    X, y = np.column_stack([train.X, np.ones(train.n_rows)]), train.y.astype(float)
+    weights = np.random.default_rng(1).normal(size=(train.n_users + 1, 3))
+    _, gradient = joint_loss(X, y, train.row_start, weights)
+    for at in [(0, 0), (0, 2), (2, 1)]:
+        step = np.zeros_like(weights)
+        step[at] = 1e-6
+        slope = (joint_loss(X, y, train.row_start, weights + step)[0]
+                 - joint_loss(X, y, train.row_start, weights - step)[0]) / 2e-6  # fmt: skip
+        assert_allclose(gradient[at], slope, rtol=1e-5)
+
+
+def test_hierarchical_lies_between_one_model_and_many(opposite):
+    def models(C_own):
+        return hierarchical_models(opposite.train, HierarchicalSettings(C=1.0, C_own=C_own))
+
+    tied, free = models(1e-9), models(10.0)
+    assert np.ptp(tied, axis=0).max() < 1e-6
+    assert free[0, 0] > 0 > free[1, 0]
+    common = global_lin(opposite, opposite.train, LinearSettings(C=1.0), rng()).models[0]
+    assert_allclose(tied[0], common, atol=1e-3)
+
+
+def test_hierarchical_reaches_the_optimum_of_its_problem(opposite):
+    settings, train = HierarchicalSettings(C=0.5, C_own=0.2), opposite.train
+    found = hierarchical_models(train, settings)
+    X, y = np.column_stack([train.X, np.ones(train.n_rows)]), train.y.astype(float)
+
+    def objective(flat):
+        weights = flat.reshape(4, 3)
+        penalty = (weights[0, :-1] ** 2).sum() / 0.5 + (weights[1:] ** 2).sum() / 0.2
+        return joint_loss(X, y, train.row_start, weights)[0] + 0.5 * penalty
+
+    generic = minimize(
+        objective, np.zeros(12), method="Powell", options={"maxiter": 20000, "ftol": 1e-12, "xtol": 1e-9}
+    )
+    weights = generic.x.reshape(4, 3)
+    assert_allclose(found, weights[0] + weights[1:], atol=5e-3)
+
+
+def test_hierarchical_data_leave_the_users(opposite):
+    assert hierarchical(opposite, opposite.train, HierarchicalSettings(), rng()).bits is None
+
+
+def test_a_user_without_test_rows_has_no_accuracy():
+    some = Population.from_arrays([[0.0], [1.0], [2.0]], [0, 1, 1], [0, 1, 1])
+    held_out = Population(some.X, some.y, np.array([0, 1, 1, 3]), np.arange(3), some.classes, some.feature_names)
+    scores = Scores.of(held_out, np.array([-1.0, 1.0, -1.0]))
+    assert_array_equal(scores.per_user, [1.0, np.nan, 0.5])
+    assert scores.pooled == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("make", [lambda: LinearSettings(C=0), lambda: HierarchicalSettings(C_own=-1.0)])
+def test_penalties_must_be_positive(make):
+    with pytest.raises(ValueError, match="must be > 0"):
+        make()
