@@ -1,0 +1,88 @@
+"""The evidence graph: who does well on my samples, directed, at most n_neighbours of them."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.testing import assert_allclose, assert_array_equal
+
+from dada.core.evidence import keep_best, log_evidence
+from dada.core.plan import Plan
+from dada.data import Stumps, moons
+from dada.engine import run
+from dada.engine.learners import EvidenceLearner
+from dada.engine.state import State
+from dada.task import Task
+from tests.helpers.problems import random_problem
+
+
+def evidence_plan(**settings):
+    return Plan(
+        **({"n_updates": 300, "graph_rule": "evidence", "n_neighbours": 3, "kappa": 2, "graph_every": 60} | settings)
+    )
+
+
+@given(hnp.arrays(np.float64, st.integers(1, 12), elements=st.floats(-50, 50)), st.integers(1, 12))
+def test_the_best_are_kept_with_weights_that_sum_to_one(scores, most):
+    weights = np.empty_like(scores)
+    keep_best(scores, most, weights)
+    kept = np.sort(np.argsort(-scores, kind="stable")[:most])
+    expected = np.zeros_like(scores)
+    expected[kept] = np.exp(scores[kept] - np.logaddexp.reduce(scores[kept]))
+    assert_allclose(weights, expected, rtol=1e-9, atol=1e-300)
+
+
+def test_evidence_is_the_logistic_loss_of_the_other_model_on_my_samples():
+    rng = np.random.default_rng(0)
+    A = rng.choice(np.array([-1, 1], np.int8), size=(4, 6))
+    alpha = np.array([0.5, 0.0, -1.0, 0.0, 0.25, 0.0], np.float32)
+    support = np.array([4, 0, 2, 0, 0, 0], np.int16)
+    expected = np.log(7) - 2.0 * np.logaddexp(0.0, -(A @ alpha)).sum()
+    assert_allclose(log_evidence(2.0, A, alpha, support, 3, 7), expected, rtol=1e-6)
+
+
+def test_followers_mirror_the_lists_and_each_user_spends_one_unit_of_weight():
+    problem = random_problem(np.random.default_rng(1), n_users=9, n=8)
+    result = run(problem, evidence_plan(), np.random.default_rng(2))
+    assert result.graph.directed
+    assert result.graph.neighbour_counts.max() <= 3
+    assert_allclose(result.graph.degree[result.graph.neighbour_counts > 0], 1.0)
+    assert not (result.graph.to_scipy().diagonal() != 0).any()
+
+    state = State.start(problem, evidence_plan(), result.graph, np.float32)
+    state.users.n_support[:] = 1
+    rng = np.random.default_rng(3)
+    awake = rng.integers(9, size=50).astype(np.int32)
+    batches = np.array([rng.choice(np.delete(np.arange(9), k), 2, replace=False) for k in awake], np.int32)
+    learner, done = EvidenceLearner(evidence_plan()), 0
+    while done < 50:
+        done += learner.wake(state, awake[done:], batches[done:])
+    followed_by = State(state.users, state.followers, state.lists, state.nearest, state.ledger).graph
+    assert_array_equal(state.graph.to_scipy().toarray(), followed_by.to_scipy().T.toarray())
+
+
+@pytest.mark.parametrize("max_bits", [2_000, 9_000, 20_000])
+def test_a_stopped_run_resumes_to_the_same_bits(tmp_path, max_bits):
+    problem = random_problem(np.random.default_rng(4), n_users=7, n=8)
+    whole = run(problem, evidence_plan(), np.random.default_rng(5))
+    path = tmp_path / "run.ckpt"
+    stopped = run(problem, evidence_plan(max_bits=max_bits), np.random.default_rng(5), checkpoint=path)
+    assert stopped.ledger.bits <= max_bits < whole.ledger.bits
+    resumed = run(problem, evidence_plan(), np.random.default_rng(5), checkpoint=path, resume=True)
+    assert_array_equal(resumed.models, whole.models)
+    assert_array_equal(resumed.graph.to_scipy().toarray(), whole.graph.to_scipy().toarray())
+    assert resumed.ledger.bits == whole.ledger.bits
+
+
+def test_on_moons_evidence_finds_the_clusters_that_distances_find_half_way():
+    users = moons(np.random.default_rng(7), rule="run")
+    task = Task.of(users.train, Stumps(n=200, rule="feature-range"))
+    problem, test = task.problem(beta=10.0, mu1=1.0), task.samples_of(users.test)
+    plan = Plan(n_updates=20_000, graph_rule="evidence", tau=1.0, graph_every=1_000, trace_every=20_000)
+    found = run(problem, plan, np.random.default_rng(0), test=test)
+    alone = run(problem, Plan(n_updates=20_000, learn_graph=False), np.random.default_rng(0), test=test)
+    k, l, w = found.graph.edges()
+    inside = w[users.groups[k] == users.groups[l]].sum() / w.sum()
+    assert inside > 0.75
+    assert found.trace[-1].test_accuracy.mean() > alone.trace[-1].test_accuracy.mean() + 0.05
