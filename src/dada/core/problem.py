@@ -8,6 +8,7 @@ they certify a run rather than repeat its bookkeeping.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -67,20 +68,30 @@ class Problem:
     coupling: Array | None = None
 
     def __post_init__(self) -> None:
-        if not self.beta > 0:
-            raise ValueError(f"beta must be > 0 (it bounds the l1 norm of a model), got {self.beta}")
-        if not self.mu1 >= 0:
-            raise ValueError(f"mu must be >= 0, got {self.mu1}")
-        if self.mu2 is not None and not self.mu2 > 0:
-            raise ValueError(f"mu2 must be > 0, got {self.mu2}")
+        if not 0 < self.beta < math.inf:
+            raise ValueError(f"beta must be > 0 and finite (it bounds the l1 norm of a model), got {self.beta}")
+        if not 0 <= self.mu1 < math.inf:
+            raise ValueError(f"mu must be >= 0 and finite, got {self.mu1}")
+        if self.mu2 is not None and not 0 < self.mu2 < math.inf:
+            raise ValueError(f"mu2 must be > 0 and finite, got {self.mu2}")
         if self.graph_loss not in GRAPH_LOSSES:
             raise ValueError(f"graph_loss must be one of {sorted(GRAPH_LOSSES)}, got {self.graph_loss!r}")
-        if self.A.ndim != 2 or self.A.shape[0] != self.row_start[-1] or (np.diff(self.row_start) < 1).any():
+        rows, shape = self.row_start, self.A.shape
+        covers = len(shape) == 2 and rows.size > 1 and rows[0] == 0 and rows[-1] == shape[0]
+        if not covers or (np.diff(rows) < 1).any():
             raise ValueError("A must have one row per sample and every user at least one sample")
+        if self.n_predictors < 1:
+            raise ValueError("A must have a column for each base predictor, at least one")
+        if not np.isfinite(self.A).all():
+            raise ValueError("A must be finite, got NaN or infinity")
         if self.coupling is not None and not (
-            self.coupling.shape == (self.n_predictors,) and (self.coupling >= 0).all()
+            self.coupling.shape == (self.n_predictors,)
+            and (self.coupling >= 0).all()
+            and np.isfinite(self.coupling).all()
         ):
-            raise ValueError(f"coupling must be {self.n_predictors} numbers >= 0, got shape {self.coupling.shape}")
+            raise ValueError(
+                f"coupling must be {self.n_predictors} finite numbers >= 0, got shape {self.coupling.shape}"
+            )
         loss_code(self.loss)
 
     @property
@@ -125,12 +136,7 @@ class Problem:
 
     def graph_losses(self, alpha: Array) -> Array:
         """c_k times the loss of each user as it enters the graph problem."""
-        return self.confidence * losses_for_graph(
-            GRAPH_LOSSES[self.graph_loss],
-            self.loss_code,
-            margins_of(self.A, self.row_start, alpha),
-            self.row_start,
-        )
+        return self._losses(alpha, self.graph_loss)
 
     def objective(self, alpha: Array, graph: CollaborationGraph) -> float:
         """J(alpha, w), Eq. (1); a directed graph has no regularizer, and its f counts every arc."""
@@ -140,11 +146,14 @@ class Problem:
 
     def model_objective(self, alpha: Array, graph: CollaborationGraph) -> float:
         """f(alpha): the terms of J that depend on the models."""
-        return float(graph.degree @ self.graph_losses(alpha) + 0.5 * self.mu1 * self._disagreement(alpha, graph))
+        # The loss that models minimise, whichever one decides on the graph; Eq. (2) is it up to a constant.
+        losses = self._losses(alpha, "paper" if self.graph_loss == "paper" else "mean")
+        return float(graph.degree @ losses + 0.5 * self.mu1 * self._disagreement(alpha, graph))
 
     def graph_objective(self, alpha: Array, graph: CollaborationGraph) -> float:
-        """h(w): J as a function of the graph, the same value."""
-        return self.objective(alpha, graph)
+        """h(w): J as a function of the graph, with the loss that decides on it."""
+        own = graph.degree @ self.graph_losses(alpha) + 0.5 * self.mu1 * self._disagreement(alpha, graph)
+        return float(own) + self.graph_mu * self.regularizer_value(graph)
 
     def regularizer_value(self, graph: CollaborationGraph) -> float:
         """g(w)."""
@@ -152,12 +161,14 @@ class Problem:
 
     def model_gradient(self, alpha: Array, graph: CollaborationGraph) -> Array:
         """Gradient of f divided by d_k in block k, Eq. (4) (a user without neighbours: of its local problem)."""
+        if graph.n_users != self.n_users:
+            raise ValueError(f"the graph has {graph.n_users} users, the problem {self.n_users}")
         return model_gradients(
             self.settings(),
             self.A,
             self.row_start,
             self.confidence,
-            np.ascontiguousarray(alpha, np.float64),
+            np.ascontiguousarray(self._fitting(alpha), np.float64),
             graph.indptr,
             graph.indices,
             graph.weights,
@@ -170,8 +181,11 @@ class Problem:
         return gaps
 
     def model_gap(self, alpha: Array, graph: CollaborationGraph) -> float:
-        """sum_k d_k gap_k >= f(alpha) - f*: the certificate of the models."""
-        return float(graph.degree @ self.model_gaps(alpha, graph))
+        """sum_k d_k gap_k >= f(alpha) - f*: the certificate of the models.
+
+        A user without neighbours counts once, though not in f: its local problem is to be solved too.
+        """
+        return float(np.where(graph.degree > 0, graph.degree, 1.0) @ self.model_gaps(alpha, graph))
 
     def graph_gradient(self, alpha: Array, graph: CollaborationGraph, k: Array, l: Array) -> Array:
         """dh/dw_kl for the given pairs, Eq. (5)."""
@@ -190,13 +204,23 @@ class Problem:
     def curvature_bound(self, graph: CollaborationGraph) -> float:
         """C of Theorem 1 in the l1 geometry: 4 beta^2 sum_k d_k (c_k max|A_k|^2 + mu1 max omega).
 
-        Tighter than the printed bound, which has the squared l1 norm of A_k.
+        Tighter than the printed bound, which has the squared l1 norm of A_k. It holds for losses whose second
+        derivative is at most one, as that of the built-in ones.
         """
         largest = np.array(
             [abs(self.A[a:b].astype(float)).max() for a, b in zip(self.row_start[:-1], self.row_start[1:], strict=True)]
         )
         per_user = self.confidence * largest**2 + self.mu1 * self.settings().coupling.max()
         return float(4 * self.beta**2 * (graph.degree @ per_user))
+
+    def _losses(self, alpha: Array, kind: str) -> Array:
+        margins = margins_of(self.A, self.row_start, self._fitting(alpha))
+        return self.confidence * losses_for_graph(GRAPH_LOSSES[kind], self.loss_code, margins, self.row_start)
+
+    def _fitting(self, alpha: Array) -> Array:
+        if alpha.shape != (self.n_users, self.n_predictors):
+            raise ValueError(f"models must have shape {(self.n_users, self.n_predictors)}, got {alpha.shape}")
+        return alpha
 
     def _disagreement(self, alpha: Array, graph: CollaborationGraph) -> float:
         k, l, w = graph.edges()
