@@ -151,9 +151,9 @@ def run_models(
     n_indices = 2 if rule == PAIRWISE else 1
     for e in range(awake.size):
         k = awake[e]
-        n_neighbours = lists.length[k]
+        n_told = followers.length[k]
         # In the operations of `Ledger.bits`: the budget holds to the last bit, and wherever a run is cut in chunks.
-        floats, indices = counts[1] + n_neighbours, counts[2] + n_neighbours * n_indices
+        floats, indices = counts[1] + n_told, counts[2] + n_told * n_indices
         if floats * prices.float_bits + indices * prices.index_bits + prices.graph_bits > prices.allowed:
             return e
         user = user_model(users, k)
@@ -169,10 +169,10 @@ def run_models(
         users.n_support[k] = n_support
         users.own_updates[k] += 1
         if n_changed > 0:
-            send_change(users, lists, k, n_changed, scratch)
-            counts[0] += n_neighbours
-            counts[1] += n_neighbours
-            counts[2] += n_neighbours * n_indices
+            send_change(users, followers, k, n_changed, scratch)
+            counts[0] += n_told
+            counts[1] += n_told
+            counts[2] += n_told * n_indices
     return awake.size
 
 
