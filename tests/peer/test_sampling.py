@@ -37,7 +37,7 @@ class Network:
 
     def _exchange(self, me):
         for offer in self.nodes[me].exchange():
-            if offer.to in self.alive:
+            if isinstance(offer, Send) and offer.to in self.alive:
                 for answer in self.nodes[offer.to].receive(me, offer.message):
                     self.nodes[me].receive(offer.to, answer.message)
 
@@ -162,6 +162,14 @@ def test_a_peer_that_left_for_good_is_not_called_again():
     node.introduce([Descriptor(b"you", 0)])
     node.forget(b"you")
     assert [node.exchange() for _ in range(30)] == [[]] * 30
+
+
+def test_a_stored_view_is_taken_up_again():
+    first = PeerSampling(b"me", np.random.default_rng(0))
+    first.introduce([Descriptor(b"you", 3, ("there",)), Descriptor(b"her", 0)])
+    second = PeerSampling(b"me", np.random.default_rng(1))
+    second.restore({first.record().key: first.record().value})
+    assert second.view == first.view
 
 
 def test_an_unanswered_peer_is_called_again_from_the_reserve():

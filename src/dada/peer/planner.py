@@ -94,6 +94,10 @@ class Planner:
         """The time until the next wake-up, drawn anew at each call."""
         return float(self._rng.exponential(1.0 / self.rhythm.wakeups_per_s))
 
+    def jitter(self) -> float:
+        """A factor around 1 that keeps what many peers do at steady times from happening all at once."""
+        return float(self._rng.uniform(0.5, 1.5))
+
     def next_action(self, sampling: PeerSampling) -> Action:
         """What this wake-up is; graph steps ask peers of the view."""
         done, rhythm = self._done, self.rhythm

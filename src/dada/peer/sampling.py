@@ -10,8 +10,8 @@ with push and pull, healer 3 and swapper c/2 - 3: views behave like fresh unifor
 A network that fits a view is known in full.
 
 A partner that does not answer until the next exchange is moved to a small reserve, from which it returns with news
-clearly younger than the loss. Every tenth exchange calls somebody of the reserve, so that two halves of a network which lost
-sight of each other meet again.
+clearly younger than the loss. Every tenth exchange calls somebody of the reserve, so that two halves of a network
+which lost sight of each other meet again.
 
 *Liars.* What a message can do is bounded: half a view of well-formed descriptors, one offer of a sender between two
 exchanges and four in all (others are answered but not taken up), no reply that was not asked for.
@@ -21,15 +21,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
 import numpy as np
 
-from dada.peer.effects import Effect, Refused, Send
+from dada.peer.effects import Effect, Persist, Refused, Send
 from dada.peer.messages import Descriptor, PeerId, ViewReply, ViewRequest
 
 VIEW_SIZE = 30
 HEALER = 3
 # Exchanges between two calls to a peer of the reserve.
 RESERVE_EVERY = 10
+# Exchanges between two writings of the view; a restarted peer finds somebody in a slightly old one too.
+STORED_EVERY = 10
+RECORD_KEY = b"view"
 # Offers that are taken up between two exchanges of one's own: one is expected, many are an attack on the view.
 MOST_OFFERS = 4
 OLDEST, LONGEST_ID, MOST_ADDRESSES, LONGEST_ADDRESS = 10_000, 64, 8, 256
@@ -53,8 +57,8 @@ class PeerSampling:
     --------
     >>> view = PeerSampling(b"me", np.random.default_rng(0))
     >>> view.introduce([Descriptor(b"you", 0, ("127.0.0.1:4000",))])
-    >>> view.exchange()
-    [Send(to=b'you', message=ViewRequest(view=(Descriptor(peer=b'me', age=0, addresses=()),)))]
+    >>> view.exchange()[-1]
+    Send(to=b'you', message=ViewRequest(view=(Descriptor(peer=b'me', age=0, addresses=()),)))
     >>> view.sample(3)
     (b'you',)
     """
@@ -130,7 +134,8 @@ class PeerSampling:
             return []
         offer = self._offer(self._partner)
         self._given = frozenset(given.peer for given in offer)
-        return [Send(self._partner, ViewRequest(offer))]
+        stored = [self.record()] if self.exchanges % STORED_EVERY == 1 else []
+        return [*stored, Send(self._partner, ViewRequest(offer))]
 
     def receive(self, sender: PeerId, message: ViewRequest | ViewReply) -> list[Effect]:
         """Answer an offer, or take up an answer."""
@@ -150,6 +155,15 @@ class PeerSampling:
             self._offered.add(sender)
             self._merge(message.view, frozenset(given.peer for given in offer))
         return [Send(sender, ViewReply(offer))]
+
+    def record(self) -> Persist:
+        """The view, to be stored."""
+        return Persist(RECORD_KEY, msgspec.msgpack.encode(tuple(self.view.values())))
+
+    def restore(self, records: dict[bytes, bytes]) -> None:
+        """Take up a stored view, where there is one."""
+        if RECORD_KEY in records:
+            self.introduce(msgspec.msgpack.decode(records[RECORD_KEY], type=tuple[Descriptor, ...]))
 
     # -- views -----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,117 @@
+"""A peer with all it needs to live in a network: view, plan and limits around the core. Facts in, effects out.
+
+Simulation and real node drive the same `Member`: they bring bytes and time, store what is to be stored, and carry
+messages. Bytes from outside pass a rate limit and the codec; views go to the sampling service, all else to the peer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from dada.peer.codec import CodecError, decode
+from dada.peer.effects import Effect, Refused
+from dada.peer.messages import Descriptor, Goodbye, Message, PeerId, ViewReply, ViewRequest
+from dada.peer.peer import Leave, Peer
+from dada.peer.planner import Planner
+from dada.peer.rate import RateLimit
+from dada.peer.sampling import PeerSampling
+
+
+class Member:
+    """One member of a network.
+
+    Parameters
+    ----------
+    peer : Peer
+        The learning core.
+    sampling : PeerSampling
+        Whom it knows.
+    planner : Planner
+        When it wakes, and for what.
+    exchange_every_s : float
+        Mean time between two exchanges of views.
+    limit : RateLimit, optional
+        How much others may say.
+    """
+
+    def __init__(
+        self,
+        peer: Peer,
+        sampling: PeerSampling,
+        planner: Planner,
+        exchange_every_s: float = 5.0,
+        limit: RateLimit | None = None,
+    ) -> None:
+        if not 0 < exchange_every_s < math.inf:
+            raise ValueError(f"exchange_every_s must be > 0 and finite, got {exchange_every_s}")
+        self.peer, self.sampling, self.planner = peer, sampling, planner
+        self.exchange_every_s = exchange_every_s
+        self.limit = RateLimit() if limit is None else limit
+        self.next_wakeup = self.next_exchange = math.inf
+
+    @property
+    def me(self) -> PeerId:
+        """The id of this member."""
+        return self.peer.me
+
+    @property
+    def deadline(self) -> float:
+        """When `on_timer` should next be called."""
+        return min(self.next_wakeup, self.next_exchange, self.peer.deadline)
+
+    def restore(self, records: dict[bytes, bytes]) -> None:
+        """Take up the records of an earlier life; call before `start`."""
+        self.peer.restore(records)
+        self.planner.restore(records)
+        self.sampling.restore(records)
+
+    def start(self, now: float, known: Iterable[Descriptor] = ()) -> list[Effect]:
+        """Begin, knowing some peers."""
+        self.sampling.introduce(known)
+        self.next_exchange = now
+        self.next_wakeup = now + self.planner.wait_s()
+        return self.peer.start(now)
+
+    def on_timer(self, now: float) -> list[Effect]:
+        """Do what is due."""
+        effects: list[Effect] = []
+        if self.peer.deadline <= now:
+            effects += self.peer.on_timer(now)
+        if self.next_exchange <= now:
+            # Exchanges come at nearly steady times: a view that waits too long between two grows stale.
+            self.next_exchange = now + self.exchange_every_s * self.planner.jitter()
+            effects += self.sampling.exchange()
+        if self.next_wakeup <= now:
+            self.next_wakeup = now + self.planner.wait_s()
+            action = self.planner.next_action(self.sampling)
+            effects += [self.planner.record(), *self.peer.act(action, now)]
+        return effects
+
+    def receive_bytes(self, sender: PeerId, data: bytes, now: float) -> list[Effect]:
+        """Answer a message as it came from the wire."""
+        if not self.limit.admits(sender, len(data), now):
+            return [Refused(sender, "too many messages")]
+        try:
+            message = decode(data)
+        except CodecError as error:
+            return [Refused(sender, str(error))]
+        return self.receive(sender, message, now)
+
+    def receive(self, sender: PeerId, message: Message, now: float) -> list[Effect]:
+        """Answer a message."""
+        if isinstance(message, ViewRequest | ViewReply):
+            return self.sampling.receive(sender, message)
+        if isinstance(message, Goodbye):
+            self.sampling.forget(sender)
+        return self.peer.receive(sender, message, now)
+
+    def on_unreachable(self, peer: PeerId, now: float) -> list[Effect]:
+        """The transport has given a peer up."""
+        self.sampling.lose(peer)
+        return self.peer.on_unreachable(peer, now)
+
+    def leave(self, now: float) -> list[Effect]:
+        """Say goodbye; nothing more is due afterwards."""
+        self.next_wakeup = self.next_exchange = math.inf
+        return self.peer.act(Leave(), now)
