@@ -53,13 +53,21 @@ class CheckpointSaved:
 
 
 @dataclass(frozen=True)
+class CheckpointFailed:
+    """A checkpoint could not be written to `path`; the one before stands, and the run goes on."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Stopped:
     """The run is over; `status` is a sentence."""
 
     status: str
 
 
-Event = PhaseStarted | Progress | TracePoint | CheckpointSaved | Stopped
+Event = PhaseStarted | Progress | TracePoint | CheckpointSaved | CheckpointFailed | Stopped
 Observer = Callable[[Any], None]
 
 

@@ -8,28 +8,35 @@ from __future__ import annotations
 
 import math
 import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.core.model_steps import STEP_RULES, make_scratch
+from dada.core.neighbour_lists import lists_from_csr
 from dada.core.plan import Phase, Plan
 from dada.core.problem import Problem
 from dada.core.schedule import GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Schedule
 from dada.core.status import Status
+from dada.engine.between_chunks import Checkpoints, TimeLimit, ctrl_c
 from dada.engine.evaluate import Samples, accuracy_per_user
 from dada.engine.learners import graph_learner
 from dada.engine.ledger import Ledger
 from dada.engine.loops import BitPrices, run_models
 from dada.engine.state import State, fingerprint
-from dada.events import CheckpointSaved, Observer, PhaseStarted, Progress, Stopped, TracePoint, silent
+from dada.events import Observer, PhaseStarted, Progress, Stopped, TracePoint, silent
+
+# Multiplications in a chunk: about 20 ms, so that Ctrl-C and the clock are answered at once.
+CHUNK_WORK = 1e8
+LEAST_CHUNK = 16
+# Outside of these a weight, or what it multiplies, may leave the range of single precision.
+SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-12, 1e12
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +52,8 @@ class RunResult:
         Messages and bits, by kind of phase.
     status : Status
         Why the run ended; its value is a sentence.
+    updates : int
+        Model updates made.
     """
 
     models: Array
@@ -80,15 +89,19 @@ def run(
     rng : numpy.random.Generator
         Where the schedule of wake-ups comes from.
     graph : CollaborationGraph, optional
-        The graph to use, where the plan learns none. No graph is learning alone.
+        The graph to use, where the plan learns none. No graph is learning alone. Models depend on the ratios of its
+        weights only.
     train, test : Samples, optional
         Data on which the trace reports every user's accuracy.
     observer : callable
         Gets every event of `dada.events`.
     checkpoint : path, optional
-        File that keeps the state of the run, rewritten every `checkpoint_every_s` seconds and at the end.
+        File that keeps the state of the run, rewritten every `checkpoint_every_s` seconds and at the end. Where it
+        cannot be written, the observer gets a `CheckpointFailed`, and the run goes on and gives its result; for the
+        last one there is a warning too.
     resume : bool
         Go on from `checkpoint`, where it exists; the result is the same, bit for bit, as without the interruption.
+        Limits (bits, time, gap) may be others than before.
     dtype : float32 or float64
         Precision of the models.
 
@@ -101,72 +114,54 @@ def run(
     >>> result.status
     <Status.FINISHED: 'All planned updates were made.'>
     """
+    _check(problem, plan, graph, {"train": train, "test": test})
     schedule = Schedule.draw(rng, problem.n_users, plan.kappa if plan.learn_graph else 1)
     if graph is None:
         graph = CollaborationGraph.empty(problem.n_users)
         graph = replace(graph, directed=plan.learn_graph and plan.graph_rule == "evidence")
-    if graph.n_users != problem.n_users:
-        raise ValueError(f"the graph has {graph.n_users} users, the problem {problem.n_users}")
     state = State.start(problem, plan, graph, dtype)
-    run_id = fingerprint(problem, plan, schedule, graph, dtype)
-    if resume and checkpoint is not None and os.path.exists(checkpoint):
-        state.load(checkpoint, run_id)
-    save = None if checkpoint is None else (lambda: state.save(checkpoint, run_id))
-    clock = _Clock(time.monotonic, plan.max_time_s, save, checkpoint_every_s, str(checkpoint), observer)
-    runner = _Runner(problem, plan, schedule, state, train, test, observer, clock)
-    with _ctrl_c() as interrupted:
-        status = runner.go(interrupted)
+    keeper = None
+    if checkpoint is not None:
+        run_id = fingerprint(problem, plan, schedule, graph, dtype)
+        keeper = Checkpoints(state, Path(checkpoint), run_id, checkpoint_every_s, observer, time.monotonic)
+        if resume:
+            keeper.resume()
+    elif resume:
+        raise ValueError("resume needs the checkpoint to go on from")
+    limit = TimeLimit(time.monotonic, plan.max_time_s)
+    runner = _Runner(problem, plan, schedule, state, train, test, observer)
+    with ctrl_c() as interrupted:
+        status = runner.go(interrupted, limit, keeper)
     trace = runner.full_trace()
-    if save is not None:
-        save()
-        observer(CheckpointSaved(str(checkpoint), state.updates))
+    failure = None if keeper is None else keeper.save()
+    if failure is not None:
+        warnings.warn(f"this run cannot be resumed from its end: {failure}", RuntimeWarning, stacklevel=2)
     observer(Stopped(status.value))
     return RunResult(state.users.alpha.copy(), state.graph, trace, state.ledger, status, state.updates)
 
 
-@dataclass
-class _Clock:
-    """Time limit and checkpoint times of a run."""
-
-    now: Callable[[], float]
-    limit_s: float | None
-    save: Callable[[], None] | None
-    save_every_s: float
-    path: str
-    observer: Observer
-
-    def __post_init__(self) -> None:
-        self.started = self.saved = self.now()
-
-    def is_over(self) -> bool:
-        return self.limit_s is not None and self.now() - self.started >= self.limit_s
-
-    def tick(self, updates: int) -> None:
-        if self.save is not None and self.now() - self.saved >= self.save_every_s:
-            self.save()
-            self.saved = self.now()
-            self.observer(CheckpointSaved(self.path, updates))
-
-
-@contextmanager
-def _ctrl_c() -> Iterator[Callable[[], bool]]:
-    """Turn the first Ctrl-C into a flag; a second one interrupts at once."""
-    hit = False
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    before = signal.getsignal(signal.SIGINT)
-
-    def note(*_: object) -> None:
-        nonlocal hit
-        hit = True
-        signal.signal(signal.SIGINT, before)
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield lambda: hit
-    finally:
-        signal.signal(signal.SIGINT, before)
+def _check(problem: Problem, plan: Plan, graph: CollaborationGraph | None, samples: dict[str, Samples | None]) -> None:
+    """Refuse what does not fit together, before any work is done."""
+    K, n = problem.n_users, problem.n_predictors
+    if plan.learn_graph and graph is not None:
+        raise ValueError("the plan learns the graph, and one was given: set learn_graph=False, or give none")
+    if plan.learn_graph and plan.graph_rule == "distance" and K > 1 and not problem.graph_mu > 0:
+        raise ValueError(f"learning a graph from distances needs mu2 > 0, got mu1={problem.mu1}, mu2={problem.mu2}")
+    if graph is not None and graph.n_users != K:
+        raise ValueError(f"the graph has {graph.n_users} users, the problem {K}")
+    if graph is not None and graph.n_edges:
+        lightest, heaviest = graph.weights.min(), graph.weights.max()
+        if not SMALLEST_WEIGHT <= lightest <= heaviest <= LARGEST_WEIGHT:
+            raise ValueError(
+                f"weights must be in {SMALLEST_WEIGHT}..{LARGEST_WEIGHT}, got {lightest}..{heaviest}; "
+                "only their ratios matter to models, so divide them by the largest and drop the smallest"
+            )
+    for name, given in samples.items():
+        if given is not None and not (given.row_start.size == K + 1 and given.predictions.shape[1] == n):
+            raise ValueError(
+                f"{name} has {given.row_start.size - 1} users and {given.predictions.shape[1]} base predictors, "
+                f"the problem {K} and {n}"
+            )
 
 
 class _Runner:
@@ -181,21 +176,19 @@ class _Runner:
         train: Samples | None,
         test: Samples | None,
         observer: Observer,
-        clock: _Clock,
     ) -> None:
         self.problem, self.plan, self.schedule, self.state = problem, plan, schedule, state
-        self.train, self.test, self.observer, self.clock = train, test, observer, clock
+        self.train, self.test, self.observer = train, test, observer
         dtype = state.users.alpha.dtype
         self.settings = problem.settings(dtype)
         self.scratch = make_scratch(problem.n_predictors, int(problem.sizes.max()), dtype)
         self.learner = graph_learner(problem, plan, dtype)
-        allowed = math.inf if plan.max_bits is None else plan.max_bits
-        self.allowed_bits = allowed
-        # About 20 ms of work, so that Ctrl-C and the clock are answered at once.
-        self.chunk = max(16, int(1e8 / (problem.sizes.mean() * problem.n_predictors + 2000)))
-        self.no_lists = State.start(problem, plan, CollaborationGraph.empty(problem.n_users), dtype.type).lists
+        self.allowed_bits = math.inf if plan.max_bits is None else plan.max_bits
+        self.chunk = max(LEAST_CHUNK, int(CHUNK_WORK / (problem.sizes.mean() * problem.n_predictors + 2000)))
+        nobody = CollaborationGraph.empty(problem.n_users)
+        self.no_lists = lists_from_csr(nobody.indptr, nobody.indices, nobody.weights)
 
-    def go(self, interrupted: Callable[[], bool]) -> Status:
+    def go(self, interrupted: Callable[[], bool], limit: TimeLimit, keeper: Checkpoints | None) -> Status:
         phases = list(self.plan.phases(self.problem.n_users))
         total = sum(phase.events for phase in phases)
         before = sum(phase.events for phase in phases[: self.state.phase])
@@ -208,15 +201,21 @@ class _Runner:
             if phase.kind == "graph":
                 self.learner.begin(self.state)
             while self.state.done < phase.events:
+                if self.is_converged():
+                    return Status.CONVERGED
                 done, wanted = self.advance(phase)
                 self.observer(Progress(before + self.state.done, total))
-                status = self.reason_to_stop(done < wanted, interrupted)
-                if status is not None:
-                    return status
-                self.clock.tick(self.state.updates)
+                if done < wanted:
+                    return Status.OUT_OF_BITS
+                if interrupted():
+                    return Status.INTERRUPTED
+                if limit.is_over() and before + self.state.done < total:
+                    return Status.OUT_OF_TIME
+                if keeper is not None:
+                    keeper.tick()
             before += phase.events
             self.state.phase, self.state.done = self.state.phase + 1, 0
-        return Status.FINISHED
+        return Status.CONVERGED if self.is_converged() else Status.FINISHED
 
     def enter(self, phase: Phase, number: int) -> None:
         self.observer(PhaseStarted(phase.kind, phase.events))
@@ -244,18 +243,16 @@ class _Runner:
         state.done += done
         return done, wanted
 
-    def model_chunk(self, stream: int, t: int, wanted: int, local: bool) -> int:
-        state = self.state
-        awake = self.schedule.users(stream, t, t + wanted)
+    def model_chunk(self, stream: int, start: int, wanted: int, local: bool) -> int:
+        state, ledger = self.state, self.state.ledger
+        awake = self.schedule.users(stream, start, start + wanted)
         lists, followers = (self.no_lists, self.no_lists) if local else (state.lists, state.followers)
-        ledger = state.ledger
+        # A step size that falls with time must go on falling where models go on, or it would wipe them out.
+        t = start + (state.local_updates if self.plan.restart == "local" and not local else 0)
         prices = BitPrices(ledger.float_bits, ledger.index_bits, self.allowed_bits, ledger.graph_bits)
-        rule = STEP_RULES[self.plan.step]
-        return int(
-            run_models(
-                rule, self.settings, state.users, lists, followers, awake, t, prices, ledger.models, self.scratch
-            )
-        )
+        rule, counts = STEP_RULES[self.plan.step], ledger.models
+        done = run_models(rule, self.settings, state.users, lists, followers, awake, t, prices, counts, self.scratch)
+        return int(done)
 
     def graph_chunk(self, wanted: int) -> int:
         state = self.state
@@ -280,21 +277,8 @@ class _Runner:
         bits = after[0] * ledger.float_bits + after[1] * ledger.index_bits + ledger.model_bits
         return int(np.searchsorted(bits, self.allowed_bits, side="right"))
 
-    def reason_to_stop(self, ran_short: bool, interrupted: Callable[[], bool]) -> Status | None:
-        if ran_short:
-            return Status.OUT_OF_BITS
-        if self.converged():
-            return Status.CONVERGED
-        if self.clock.is_over():
-            return Status.OUT_OF_TIME
-        return Status.INTERRUPTED if interrupted() else None
-
-    def converged(self) -> bool:
-        tolerance, last = self.plan.gap_tolerance, self.state.trace[-1]
-        if tolerance is None or last.updates == 0 or last.updates != self.state.updates:
-            return False
-        at_zero = self.problem.model_gap(np.zeros_like(self.state.users.alpha), self.state.graph)
-        return last.gap <= tolerance * at_zero
+    def is_converged(self) -> bool:
+        return self.plan.gap_tolerance is not None and self.state.relative_gap <= self.plan.gap_tolerance
 
     def point(self) -> TracePoint:
         state = self.state
@@ -311,14 +295,19 @@ class _Runner:
         )
 
     def record(self) -> None:
-        self.state.trace.append(self.point())
-        self.observer(self.state.trace[-1])
+        state, point = self.state, self.point()
+        state.trace.append(point)
+        if self.plan.gap_tolerance is not None:
+            at_zero = self.problem.model_gap(np.zeros_like(state.users.alpha), state.graph)
+            state.relative_gap = point.gap / at_zero if at_zero > 0 else 0.0
+        self.observer(point)
 
     def full_trace(self) -> tuple[TracePoint, ...]:
-        """The regular points, and the end where the run stopped between two of them."""
-        trace = self.state.trace
-        if trace[-1].updates == self.state.updates:
-            return tuple(trace)
-        last = self.point()
-        self.observer(last)
-        return (*trace, last)
+        """The regular points, and the end where anything has happened since the last of them."""
+        state, last = self.state, self.state.trace[-1]
+        only_local = state.updates == 0 and state.local_updates > 0
+        if (last.updates, last.graph_wakeups) == (state.updates, state.graph_wakeups) and not only_local:
+            return tuple(state.trace)
+        end = self.point()
+        self.observer(end)
+        return (*state.trace, end)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import tempfile
 import zipfile
@@ -26,13 +27,16 @@ from dada.events import TracePoint
 
 CHECKPOINT_VERSION = 1
 _MODEL_ARRAYS = ("margins", "alpha", "pull", "support", "n_support", "own_updates", "degree", "stale")
-_POSITION = ("phase", "done", "local_updates", "updates", "graph_wakeups")
+_POSITION = ("phase", "done", "local_updates", "updates", "graph_wakeups", "relative_gap")
 _TRACE_FIELDS = tuple(item.name for item in fields(TracePoint))
 
 
 @dataclass(eq=False)
 class State:
-    """A run in the middle of its work: in phase number `phase`, of whose wake-ups `done` are over."""
+    """A run in the middle of its work: in phase number `phase`, of whose wake-ups `done` are over.
+
+    `relative_gap` is the gap at the last trace point as a part of the gap of zero models, where a run stops on it.
+    """
 
     users: Users
     lists: NeighbourLists
@@ -44,6 +48,7 @@ class State:
     local_updates: int = 0
     updates: int = 0
     graph_wakeups: int = 0
+    relative_gap: float = math.inf
     trace: list[TracePoint] = field(default_factory=list)
 
     @classmethod

@@ -79,12 +79,13 @@ class Lockstep:
                     self.wake(k, ResetModel())
             awake = schedule.users(streams[phase.kind], start, stop)
             batches = schedule.batches(start, stop) if phase.kind == "graph" else None
+            t = start + (counts["local"] if phase.kind == "models" and self.plan.restart == "local" else 0)
             for e, k in enumerate(awake.tolist()):
                 if batches is not None:
                     self.wake(k, GraphStep(tuple(peer_id(l) for l in batches[e].tolist())))
                 else:
                     own = self.peers[k].own_updates
-                    self.wake(k, ModelStep(step_size(STEP_RULES[self.plan.step], K, start + e, own)))
+                    self.wake(k, ModelStep(step_size(STEP_RULES[self.plan.step], K, t + e, own)))
             counts[phase.kind] = stop
 
     def wake(self, k: int, action: Action) -> None:
