@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dada.core.compiled import Array, kernel
+from dada.core.compiled import Array, kernel, prefetch, prefetch_cell
 from dada.core.graph_steps import EXACT, exact_step, lipschitz_step, pair_cost
 from dada.core.model_steps import (
     PAIRWISE,
@@ -132,6 +132,34 @@ def send_change(users: Users, followers: NeighbourLists, k: int, n_changed: int,
 
 
 @kernel
+def prefetch_numbers(users: Users, lists: NeighbourLists, k: int) -> None:
+    """Ask for the numbers that say where user k's arrays lie."""
+    prefetch_cell(users.row_start, k)
+    prefetch_cell(users.n_support, k)
+    prefetch_cell(users.own_updates, k)
+    prefetch_cell(users.confidence, k)
+    prefetch_cell(users.degree, k)
+    prefetch_cell(users.stale, k)
+    prefetch_cell(lists.start, k)
+    prefetch_cell(lists.length, k)
+
+
+@kernel
+def prefetch_user(users: Users, lists: NeighbourLists, k: int) -> None:
+    """Ask for the arrays that an update of user k reads."""
+    n = users.alpha.shape[1]
+    first, last = users.row_start[k], users.row_start[k + 1]
+    prefetch(users.A, first * n, last * n)
+    prefetch(users.margins, first, last)
+    prefetch(users.alpha, k * n, (k + 1) * n)
+    prefetch(users.pull, k * n, (k + 1) * n)
+    prefetch(users.support, k * n, k * n + users.n_support[k])
+    start = lists.start[k]
+    prefetch(lists.ids, start, start + lists.length[k])
+    prefetch(lists.weights, start, start + lists.length[k])
+
+
+@kernel
 def run_models(
     rule: int,
     settings: ModelSettings,
@@ -149,7 +177,11 @@ def run_models(
     `followers` lists who learns from each user; in a symmetric graph they are its neighbours, the lists themselves.
     """
     n_indices = 2 if rule == PAIRWISE else 1
+    beyond_caches = users.alpha.size > 1 << 20
     for e in range(awake.size):
+        if beyond_caches and e + 2 < awake.size:
+            prefetch_numbers(users, followers, awake[e + 2])
+            prefetch_user(users, followers, awake[e + 1])
         k = awake[e]
         n_told = followers.length[k]
         # In the operations of `Ledger.bits`: the budget holds to the last bit, and wherever a run is cut in chunks.
