@@ -1,0 +1,97 @@
+"""The four ways to boost share data as their names say, and report the same quantities."""
+
+import numpy as np
+import pytest
+
+from dada.baselines import BoostSettings, Scores, dada_learned, dada_oracle, global_boost, local_boost
+from dada.core.graph import CollaborationGraph
+from dada.core.plan import Plan
+from dada.core.regularizers import LogDegree
+from dada.core.status import Status
+from dada.data import Population, Stumps, moons
+from dada.engine import run
+from dada.task import Task
+
+PLAN = Plan(n_updates=2000, graph_every=400)
+SETTINGS = BoostSettings(PLAN, beta=5.0, mu=1.0, regularizer=LogDegree(lam=0.1))
+
+
+@pytest.fixture(scope="module")
+def users():
+    return moons(3, n_users=20, n_test=20)
+
+
+@pytest.fixture(scope="module")
+def task(users):
+    return Task.of(users.train, Stumps(n=40, rule="feature-range"))
+
+
+def chance():
+    return np.random.default_rng(0)
+
+
+def accuracy_of(models, task, population):
+    values = (task.predictors.predict(population.X) * np.repeat(models, population.sizes, axis=0)).sum(axis=1)
+    return Scores.of(population, values)
+
+
+def test_local_boost_is_a_run_without_graph(task, users):
+    outcome = local_boost(task, users.test, SETTINGS, chance())
+    alone = run(task.problem(beta=5.0, mu1=0.0), Plan(n_updates=2000, learn_graph=False), chance())
+    np.testing.assert_array_equal(outcome.models, alone.models)
+    assert outcome.graph is None
+    assert outcome.bits == 0.0
+
+
+def test_global_boost_is_one_model_that_every_user_is_scored_with(task, users):
+    outcome = global_boost(task, users.test, SETTINGS, chance())
+    expected = accuracy_of(np.repeat(outcome.models, 20, axis=0), task, users.test)
+    assert outcome.models.shape == (1, 40)
+    np.testing.assert_allclose(outcome.test_accuracy, expected.per_user)
+    assert outcome.test_accuracy_pooled == pytest.approx(expected.pooled)
+    assert outcome.bits is None
+
+
+def test_oracle_keeps_the_graph_it_was_given(task, users):
+    graph = CollaborationGraph.from_scipy(users.oracle_weights())
+    outcome = dada_oracle(task, users.test, SETTINGS, chance(), graph=graph)
+    assert outcome.graph is graph
+    assert outcome.bits > 0
+
+
+def test_learned_reports_its_models_graph_and_bits_as_the_engine_gave_them(task, users):
+    outcome = dada_learned(task, users.test, SETTINGS, chance())
+    problem = task.problem(beta=5.0, mu1=1.0, regularizer=LogDegree(lam=0.1))
+    result = run(problem, PLAN, chance())
+    np.testing.assert_array_equal(outcome.models, result.models)
+    assert outcome.bits == result.ledger.bits
+    assert outcome.neighbours == result.graph.mean_neighbours
+    assert outcome.status is Status.FINISHED
+
+
+def test_trace_ends_with_the_reported_accuracy(task, users):
+    outcome = dada_learned(task, users.test, SETTINGS, chance())
+    np.testing.assert_allclose(outcome.trace[-1].test_accuracy, outcome.test_accuracy, rtol=1e-6)
+    np.testing.assert_allclose(outcome.trace[-1].train_accuracy, outcome.train_accuracy, rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", [global_boost, local_boost, dada_learned])
+def test_same_seed_same_models_and_watching_changes_nothing(method, task, users):
+    seen = []
+    first = method(task, users.test, SETTINGS, chance(), seen.append)
+    second = method(task, users.test, SETTINGS, chance())
+    np.testing.assert_array_equal(first.models, second.models)
+    assert seen
+
+
+def test_other_users_in_the_test_data_are_refused(task, users):
+    fewer = users.test.select(range(19))
+    with pytest.raises(ValueError, match="the task has 20 users, test has 19"):
+        local_boost(task, fewer, SETTINGS, chance())
+
+
+def test_pooled_accuracy_weighs_rows_and_the_mean_weighs_users():
+    people = Population.from_arrays(np.zeros((4, 1)), [1, 1, 0, 1], ["ann", "bob", "bob", "bob"])
+    scores = Scores.of(people, np.array([1.0, -1.0, -1.0, 0.0]))
+    np.testing.assert_allclose(scores.per_user, [1.0, 1 / 3])
+    assert scores.pooled == 0.5
