@@ -1,0 +1,99 @@
+"""A web page in one file that asks the network for nothing, reads well on a phone and knows light and dark mode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from dada.plot.theme import data_uri
+
+_STYLE = """
+:root { color-scheme: light dark; --paper: #ffffff; --ink: #1c2430; --faint: #5c6775; --line: #e3e8ee; --mark: #0072b2;
+  --card: #f6f8fa; }
+@media (prefers-color-scheme: dark) { :root { --paper: #14181f; --ink: #e6eaf0; --faint: #9aa5b4; --line: #2a313c;
+  --mark: #59b3e6; --card: #1b212a; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.6 system-ui, -apple-system, "Segoe UI",
+  Roboto, "Helvetica Neue", Arial, sans-serif; -webkit-text-size-adjust: 100%; }
+main { max-width: 62rem; margin: 0 auto; padding: 2rem 1.1rem 4rem; }
+h1 { font-size: clamp(1.5rem, 5vw, 2.2rem); line-height: 1.2; margin: 0 0 .4rem; letter-spacing: -.01em; }
+h2 { font-size: 1.2rem; margin: 2.6rem 0 .6rem; }
+p { margin: .5rem 0; max-width: 46rem; }
+.lead, figcaption, small { color: var(--faint); }
+.lead { font-size: 1.05rem; }
+figure { margin: 1rem 0 0; }
+img { display: block; width: 100%; height: auto; border-radius: 8px; }
+figcaption { font-size: .92rem; margin-top: .4rem; max-width: 46rem; }
+.scroll { overflow-x: auto; margin: .8rem 0; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { text-align: right; padding: .5rem .7rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; }
+th { font-weight: 600; color: var(--faint); font-size: .9rem; }
+tr.best td { color: var(--mark); font-weight: 650; }
+code { background: var(--card); border-radius: 5px; padding: .15em .4em; font-size: .92em; overflow-wrap: anywhere; }
+"""
+
+# The page may show the pictures and styles it carries, and nothing else: a reader's browser enforces it.
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and what stands below it, as pieces of HTML from `paragraph`, `table` and `figure`."""
+
+    title: str
+    pieces: Sequence[str]
+
+
+def paragraph(text: str) -> str:
+    """A paragraph; text between backquotes is set as code.
+
+    >>> paragraph("run `dada demo` & see")
+    '<p>run <code>dada demo</code> &amp; see</p>'
+    """
+    parts = escape(text, quote=False).split("`")
+    return "<p>" + "".join(f"<code>{part}</code>" if i % 2 else part for i, part in enumerate(parts)) + "</p>"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], best: int | None = None) -> str:
+    """A table of text cells; the row at position `best` stands out.
+
+    >>> table(["method", "accuracy"], [["alone", "82 %"]]).count("<td>")
+    2
+    """
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
+    body = []
+    for position, row in enumerate(rows):
+        mark = ' class="best"' if position == best else ""
+        body.append(f"<tr{mark}>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>")
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+
+
+def figure(light: bytes, dark: bytes, caption: str) -> str:
+    """A picture with its caption, as two PNG files carried in the page: for light and for dark mode.
+
+    >>> figure(b"day", b"night", "The same thing.").count("base64")
+    2
+    """
+    words = escape(caption)
+    return (
+        f'<figure><picture><source media="(prefers-color-scheme: dark)" srcset="{data_uri(dark)}">'
+        f'<img src="{data_uri(light)}" alt="{words}"></picture><figcaption>{words}</figcaption></figure>'
+    )
+
+
+def page(title: str, lead: str, sections: Sequence[Section]) -> str:
+    """The whole page.
+
+    >>> "<h2>Result</h2>" in page("Demo", "What it shows.", [Section("Result", [paragraph("Good.")])])
+    True
+    """
+    body = "".join(f"<section><h2>{escape(part.title)}</h2>{''.join(part.pieces)}</section>" for part in sections)
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>"
+        f'<body><main><h1>{escape(title)}</h1><p class="lead">{escape(lead)}</p>{body}</main></body></html>\n'
+    )
