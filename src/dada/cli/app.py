@@ -1,0 +1,66 @@
+"""The tree of commands."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from dada import __version__
+from dada.cli.console import print_error
+from dada.cli.datasets import app as datasets
+from dada.cli.demo import demo
+
+
+class Commands(TyperGroup):
+    """Commands whose expected errors end in one line and exit code 2; a traceback only with --debug."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except (OSError, ValueError, TypeError) as error:
+            if ctx.params.get("debug"):
+                raise
+            print_error(str(error))
+            raise typer.Exit(2) from error
+        except KeyboardInterrupt as error:
+            print_error("interrupted")
+            raise typer.Exit(130) from error
+
+
+app = typer.Typer(
+    name="dada",
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"dada {__version__}\n")
+        raise typer.Exit()
+
+
+@app.callback()
+def _options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Personal models for many users, learned together with the graph of who learns from whom."""
+
+
+app.command()(demo)
+app.add_typer(datasets, name="datasets")
+
+
+def main() -> None:
+    """Run the command with the arguments of the process."""
+    app(prog_name="dada")

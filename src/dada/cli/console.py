@@ -1,0 +1,105 @@
+"""What all commands share: streams, tables, progress, and errors as one clear line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else, on stdout.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of all chance; the same seed gives the same result.")]
+
+Watch = Callable[[str], Callable[[Any], None]]
+
+
+def stdout() -> Console:
+    """The terminal for results."""
+    return Console()
+
+
+def stderr() -> Console:
+    """The terminal for everything that is not a result."""
+    return Console(stderr=True)
+
+
+def print_json(value: Any) -> None:
+    """Write a result as JSON."""
+    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], best: int | None = None, title: str = "") -> None:
+    """Write a table; the first column is text, the others are numbers, and the row at `best` stands out."""
+    table = Table(title=title or None, title_justify="left", title_style="bold", header_style="dim", box=None)
+    table.pad_edge = False
+    for position, name in enumerate(header):
+        table.add_column(name, justify="left" if position == 0 else "right", no_wrap=True)
+    for position, row in enumerate(rows):
+        table.add_row(*(Text(cell) for cell in row), style="bold cyan" if position == best else None)
+    stdout().print(table)
+
+
+def print_error(message: str) -> None:
+    """Write one red line."""
+    one_line = " ".join(message.split())
+    stderr().print(Text.assemble(("Error: ", "bold red"), (one_line, "red")), soft_wrap=True)
+
+
+@contextmanager
+def progress() -> Iterator[Watch]:
+    """A bar per named task on stderr; the name gives an observer of a run. On no terminal nothing is shown."""
+    console = stderr()
+    columns = (TextColumn("{task.description:<14}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+    bars = Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal)
+    with bars:
+        yield lambda name: _Bar(bars, name)
+
+
+class _Bar:
+    """An observer that moves one bar."""
+
+    def __init__(self, bars: Progress, name: str) -> None:
+        self.bars, self.task = bars, bars.add_task(name, total=None)
+
+    def __call__(self, event: Any) -> None:
+        # Imported late: the events come with NumPy, which `dada --help` does not need.
+        from dada import events
+
+        if isinstance(event, events.Progress):
+            self.bars.update(self.task, completed=event.done, total=event.total)
+
+
+def percent(value: float) -> str:
+    """A fraction as readers like it.
+
+    >>> percent(0.8849)
+    '88.5%'
+    """
+    # Rounded first, so that two ways to compute one mean do not print as two numbers.
+    return f"{100 * round(value, 6):.1f}%"
+
+
+def bits(value: float | None) -> str:
+    """A number of bits, in the unit that fits.
+
+    >>> bits(41_300_000.0), bits(0.0), bits(None)
+    ('41.3 Mbit', '0', '-')
+    """
+    if value is None:
+        return "-"
+    for unit, size in (("Gbit", 1e9), ("Mbit", 1e6), ("kbit", 1e3)):
+        if value >= size:
+            return f"{value / size:.1f} {unit}"
+    return f"{value:.0f}"
+
+
+def number(value: float | None) -> str:
+    """A number with one digit after the point, or a dash."""
+    return "-" if value is None else f"{value:.1f}"
