@@ -31,7 +31,8 @@ class TracePoint:
     """The state of a run after `updates` model updates.
 
     `gap` bounds how far the model objective is from its optimum for the current graph. Accuracies are per user;
-    `test_accuracy` is empty where the run was given no test data. `bits` counts all messages so far.
+    `test_accuracy` is empty where the run was given no test data. `bits` counts all messages so far, `graph_bits` those of
+    them that served the graph.
     """
 
     updates: int
@@ -42,6 +43,7 @@ class TracePoint:
     test_accuracy: NDArray[np.float32]
     edges: int
     bits: float
+    graph_bits: float
 
 
 @dataclass(frozen=True)

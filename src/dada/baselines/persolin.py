@@ -241,6 +241,7 @@ class _LinearRun:
             test_accuracy=self._accuracy(self.test),
             edges=graph.n_edges,
             bits=self.ledger.bits,
+            graph_bits=self.ledger.graph_bits,
         )
 
     def _accuracy(self, population: Population) -> Array:

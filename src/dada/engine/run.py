@@ -292,6 +292,7 @@ class _Runner:
             test_accuracy=accuracy_per_user(self.test, alpha),
             edges=graph.n_edges,
             bits=state.ledger.bits,
+            graph_bits=state.ledger.graph_bits,
         )
 
     def record(self) -> None:
