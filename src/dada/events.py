@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+
+def _nothing() -> NDArray[Any]:
+    return np.zeros(0)
+
+
+@dataclass(frozen=True, eq=False)
+class RunInfo:
+    """Who takes part in a run. Told before the run by whoever knows; every part may be missing.
+
+    `groups` numbers the group of each user, where groups are known. `alone` is each user's accuracy when it learns
+    alone; `baselines` the mean accuracies of other methods by name. `predictors` says what each base predictor does.
+    """
+
+    title: str = ""
+    users: tuple[str, ...] = ()
+    groups: NDArray[Any] = field(default_factory=_nothing)
+    group_names: tuple[str, ...] = ()
+    alone: NDArray[Any] = field(default_factory=_nothing)
+    baselines: Mapping[str, float] = field(default_factory=dict)
+    predictors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,6 +67,58 @@ class TracePoint:
     graph_bits: float
 
 
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """All users and the graph between them, as they stand.
+
+    Edge number e is of weight `w[e]` between `k[e]` and `l[e]`; each stands once, and in a directed graph `k[e]` learns
+    from `l[e]`. Everything else has one entry, or one row, per user. `accuracy` is on test data where there is any,
+    else on training data, or empty. `predictors` holds the numbers of the base predictors that weigh most in a user's
+    model, heaviest first, -1 where there are fewer, and `predictor_weights` their weights. `messages` and `bits` count
+    what each user has sent.
+    """
+
+    phase: str
+    updates: int
+    k: NDArray[Any]
+    l: NDArray[Any]
+    w: NDArray[Any]
+    directed: bool
+    confidence: NDArray[Any]
+    loss: NDArray[Any]
+    accuracy: NDArray[Any]
+    predictors: NDArray[Any]
+    predictor_weights: NDArray[Any]
+    messages: NDArray[Any]
+    bits: NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class SnapshotOffer:
+    """The run stands still and can be looked at: an observer that wants a `Snapshot` calls `take` before it returns.
+
+    A snapshot costs time, an offer none, so runs make an offer at every occasion. At a `milestone`, such as the end, a
+    snapshot is worth its cost.
+    """
+
+    take: Callable[[], Snapshot]
+    milestone: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class PeerStatus:
+    """How the peers of a network do: one entry per user.
+
+    `up` says who answers, `restarts` how often each was started again, `rtt_ms` the round-trip time to it (NaN where
+    unknown), `refused` how many messages were refused at it.
+    """
+
+    up: NDArray[Any]
+    restarts: NDArray[Any]
+    rtt_ms: NDArray[Any]
+    refused: NDArray[Any]
+
+
 @dataclass(frozen=True)
 class CheckpointSaved:
     """The run can go on from `path`."""
@@ -69,7 +142,17 @@ class Stopped:
     status: str
 
 
-Event = PhaseStarted | Progress | TracePoint | CheckpointSaved | CheckpointFailed | Stopped
+Event = (
+    RunInfo
+    | PhaseStarted
+    | Progress
+    | TracePoint
+    | SnapshotOffer
+    | PeerStatus
+    | CheckpointSaved
+    | CheckpointFailed
+    | Stopped
+)
 Observer = Callable[[Any], None]
 
 
