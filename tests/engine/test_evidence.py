@@ -55,9 +55,9 @@ def test_followers_mirror_the_lists_and_each_user_spends_one_unit_of_weight():
     rng = np.random.default_rng(3)
     awake = rng.integers(9, size=50).astype(np.int32)
     batches = np.array([rng.choice(np.delete(np.arange(9), k), 2, replace=False) for k in awake], np.int32)
-    learner, done = EvidenceLearner(evidence_plan()), 0
+    learner, done = EvidenceLearner(evidence_plan(), 9), 0
     while done < 50:
-        done += learner.wake(state, awake[done:], batches[done:])
+        done += learner.wake(state, awake[done:], batches[done:], np.zeros((50 - done, 0), np.int64))
     followed_by = State(state.users, state.followers, state.lists, state.nearest, state.ledger).graph
     assert_array_equal(state.graph.to_scipy().toarray(), followed_by.to_scipy().T.toarray())
 

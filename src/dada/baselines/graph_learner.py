@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from dada.core.compiled import Array
+from dada.core.gossip import uniform_mix
 from dada.core.graph import CollaborationGraph
 from dada.core.graph_steps import GRAPH_STEPS
-from dada.core.neighbour_lists import FIRST_ROOM, grow, lists_from_csr, lists_to_csr
+from dada.core.neighbour_lists import lists_from_csr, lists_to_csr
 from dada.core.regularizers import Regularizer
 from dada.core.schedule import GRAPH_STREAM, Schedule
 from dada.engine import Ledger
+from dada.engine.learners import roomier
 from dada.engine.loops import Batch, GraphSettings, Nearest, Users, run_graph
 
 
@@ -61,11 +63,13 @@ class GraphLearner:
         self.schedule, self.ledger = schedule, ledger
         self.users = _users(models, start.degree)
         self.lists = lists_from_csr(start.indptr, start.indices, start.weights)
-        self.settings = GraphSettings(GRAPH_STEPS[step], regularizer.compiled, mu, mu, 0)
+        mix = uniform_mix(schedule.kappa)
+        self.settings = GraphSettings(GRAPH_STEPS[step], regularizer.compiled, mu, mu, 0, mix)
         self.wakeups = 0
         self._coupling = np.ones(models.shape[1], models.dtype)
         self._nearest = Nearest(np.empty((len(models), 0), np.int32), np.empty((len(models), 0)))
-        self._batch = Batch(np.empty(schedule.kappa, np.int32), *(np.empty(schedule.kappa) for _ in range(4)))
+        asked, peers = np.empty(mix.size, np.int32), np.empty(mix.size, np.int32)
+        self._batch = Batch(asked, peers, *(np.empty(mix.size) for _ in range(4)))
 
     @property
     def graph(self) -> CollaborationGraph:
@@ -78,15 +82,15 @@ class GraphLearner:
         counts = np.zeros(3, np.int64)
         awake = self.schedule.users(GRAPH_STREAM, self.wakeups, self.wakeups + count)
         batches = self.schedule.batches(self.wakeups, self.wakeups + count)
+        words = self.schedule.words(self.wakeups, self.wakeups + count, self.settings.mix.n_words)
         done = 0
         while done < count:
             done += run_graph(
                 self.settings, self._coupling, losses, self.users, self.lists,
-                awake[done:], batches[done:], self._nearest, self._batch, counts,
+                awake[done:], batches[done:], words[done:], self._nearest, self._batch, counts,
             )  # fmt: skip
             if done < count:
-                kappa, room = self.schedule.kappa, int(self.lists.room.max())
-                self.lists = grow(self.lists, spare=8 * (kappa + 1) * (room + kappa + FIRST_ROOM))
+                self.lists = roomier(self.lists, self.settings.mix.size)
         self.wakeups += count
         if self.ledger.n_predictors == 1:
             n_models = count * self.schedule.kappa

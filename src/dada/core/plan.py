@@ -6,11 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from dada.core.gossip import BatchMix, gossip_mix, uniform_mix
 from dada.core.graph_steps import GRAPH_STEPS
 from dada.core.model_steps import STEP_RULES
 
 GRAPH_RULES = ("distance", "evidence")
 RESTARTS = ("zero", "local")
+SAMPLERS = ("auto", "uniform", "gossip")
+# Up to here uniform batches find everybody soon enough.
+FEW_USERS = 300
 
 
 class Phase(NamedTuple):
@@ -39,6 +43,9 @@ class Plan:
         Rule of the graph step.
     kappa : int
         Peers asked at a graph wake-up.
+    sampler : {"auto", "uniform", "gossip"}
+        Where these peers come from: drawn from everybody, as in the paper, or most of them from the neighbours of
+        neighbours (see `dada.core.gossip`). "auto" is gossip for more than 300 users.
     local_updates : int, optional
         Updates of the purely local models from which the first graph is learned; `n_updates` where not given.
     restart : {"zero", "local"}
@@ -68,6 +75,7 @@ class Plan:
     step: str = "pairwise"
     graph_step: str = "exact"
     kappa: int = 5
+    sampler: str = "auto"
     local_updates: int | None = None
     restart: str = "zero"
     graph_every: int | None = None
@@ -86,7 +94,9 @@ class Plan:
         for name, known in (
             ("step", STEP_RULES),
             ("graph_step", GRAPH_STEPS),
-            ("restart", ("zero", "local")),
+            ("restart", RESTARTS),
+            ("graph_rule", GRAPH_RULES),
+            ("sampler", SAMPLERS),
         ):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {sorted(known)}, got {getattr(self, name)!r}")
@@ -129,6 +139,11 @@ class Plan:
             yield Phase("models", min(every, self.n_updates - done))
             if done + every < self.n_updates:
                 yield Phase("graph", wakeups)
+
+    def batch_mix(self, n_users: int) -> BatchMix:
+        """Whom a graph wake-up asks in a population of this size."""
+        gossips = self.sampler == "gossip" or (self.sampler == "auto" and n_users > FEW_USERS)
+        return gossip_mix(self.kappa) if gossips else uniform_mix(self.kappa)
 
     def trace_interval(self) -> int:
         """Model updates between two trace points."""

@@ -71,6 +71,14 @@ class Schedule:
         distinct_peers(batches, self.users(GRAPH_STREAM, start, stop), self.n_users)
         return batches
 
+    def words(self, start: int, stop: int, per_event: int) -> Array:
+        """Random words of 32 bits for graph events start..stop-1, for choices that depend on how the run has gone."""
+
+        def draw(rng: np.random.Generator) -> Array:
+            return rng.integers(2**32, size=(BLOCK, per_event))
+
+        return self._read(start, stop, draw, 2 * GRAPH_STREAM + 3)
+
     def waits(self, stream: int, start: int, stop: int) -> Array:
         """Time between successive ticks of the whole population, each user ticking once per unit of time on average."""
         draws = self._read(start, stop, lambda rng: rng.standard_exponential(BLOCK), 2 * stream + 1001)

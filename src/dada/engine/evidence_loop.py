@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from dada.core.compiled import Array, kernel
 from dada.core.evidence import keep_best, log_evidence
+from dada.core.gossip import BatchMix, gather_peers
 from dada.core.graph_steps import NEGLIGIBLE
 from dada.core.neighbour_lists import (
     FIRST_ROOM,
@@ -23,11 +24,13 @@ class EvidenceSettings(NamedTuple):
 
     tau: float
     n_neighbours: int
+    mix: BatchMix
 
 
 class Candidates(NamedTuple):
-    """Working memory of a wake-up: the followed and the newly met, their scores and weights."""
+    """Working memory of a wake-up: who is asked; the followed and the newly met, their scores and weights."""
 
+    asked: Array
     peers: Array
     scores: Array
     weights: Array
@@ -41,34 +44,36 @@ def run_evidence(
     followers: NeighbourLists,
     awake: Array,
     batches: Array,
+    words: Array,
     candidates: Candidates,
     counts: Array,
 ) -> int:
     """Wake-ups in turn: each user judges the models it follows, which it holds already, and those of a batch of peers.
 
-    A peer of the batch sends its model and its number of samples; who is followed, or no longer, is told so.
+    A peer that is not followed yet sends its model and its number of samples; who is followed, or no longer, is told.
     """
-    kappa = batches.shape[1]
     for e in range(awake.size):
         k = awake[e]
-        cells = 4 * (lists.room[k] + kappa + FIRST_ROOM)
+        asked = gather_peers(settings.mix, lists, k, batches[e], words[e], candidates.asked)
+        cells = 4 * (lists.room[k] + asked + FIRST_ROOM)
         if free_cells(lists) < cells:
             return e
-        for b in range(kappa):
-            cells += 2 * (followers.room[batches[e, b]] + FIRST_ROOM)
+        for b in range(asked):
+            cells += 2 * (followers.room[candidates.asked[b]] + FIRST_ROOM)
         if free_cells(followers) < cells:
             return e
         size = 0
         for p in range(lists.start[k], lists.start[k] + lists.length[k]):
             candidates.peers[size] = lists.ids[p]
             size += 1
-        for b in range(kappa):
-            l = batches[e, b]
+        for b in range(asked):
+            l = candidates.asked[b]
+            if is_neighbour(lists, k, l, position(lists, k, l)):
+                continue
             counts[0] += 1
             counts[1] += 1 + users.n_support[l]
             counts[2] += users.n_support[l]
-            at = position(lists, k, l)
-            if not is_neighbour(lists, k, l, at) and users.n_support[l] > 0:
+            if users.n_support[l] > 0:
                 candidates.peers[size] = l
                 size += 1
         if size == 0:

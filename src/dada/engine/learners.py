@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from dada.core.compiled import Array
+from dada.core.gossip import BatchMix
 from dada.core.graph_steps import GRAPH_STEPS
 from dada.core.losses import GRAPH_LOSSES
 from dada.core.neighbour_lists import FIRST_ROOM, NeighbourLists, grow
@@ -20,32 +21,37 @@ from dada.engine.state import State
 class GraphLearner(Protocol):
     """Learns a graph, one wake-up after the other."""
 
+    #: Whom a wake-up asks.
+    mix: BatchMix
     #: Floats that one peer of a batch costs at most, beside the entries of its model.
     floats_per_peer: int
 
     def begin(self, state: State) -> None:
         """A graph phase begins, or goes on after a pause: models stand still until it is over."""
 
-    def wake(self, state: State, awake: Array, batches: Array) -> int:
+    def wake(self, state: State, awake: Array, batches: Array, words: Array) -> int:
         """Carry out wake-ups in turn; returns how many, fewer than given where lists had to be enlarged first."""
 
 
-def roomier(lists: NeighbourLists, kappa: int) -> NeighbourLists:
-    """The lists with room for some more wake-ups."""
-    return grow(lists, spare=8 * (kappa + 1) * (int(lists.room.max()) + kappa + FIRST_ROOM))
+def roomier(lists: NeighbourLists, asked: int) -> NeighbourLists:
+    """The lists with room for some more wake-ups that ask so many peers each."""
+    return grow(lists, spare=8 * (asked + 1) * (int(lists.room.max()) + asked + FIRST_ROOM))
 
 
 class DistanceLearner:
     """The paper's graph problem: weights from losses, degrees and the distance of models."""
 
     def __init__(self, problem: Problem, plan: Plan, dtype: np.dtype[np.floating]) -> None:
-        self.problem, self.kappa = problem, plan.kappa
+        self.problem, self.mix = problem, plan.batch_mix(problem.n_users)
         # In bounded lists, a new edge may push out one at either end; each is told in a message of one float.
-        self.floats_per_peer = 3 if plan.max_neighbours is None else 5
-        self.batch = Batch(np.empty(plan.kappa, np.int32), *(np.empty(plan.kappa) for _ in range(4)))
+        self.floats_per_peer = (4 if self.mix.n_gossip else 3) + (0 if plan.max_neighbours is None else 2)
+        asked, peers = np.empty(self.mix.size, np.int32), np.empty(self.mix.size, np.int32)
+        self.batch = Batch(asked, peers, *(np.empty(self.mix.size) for _ in range(4)))
         self.coupling = problem.settings(dtype).coupling
         step, most = GRAPH_STEPS[plan.graph_step], plan.max_neighbours or 0
-        self.settings = GraphSettings(step, problem.regularizer_code, float(problem.mu1), problem.graph_mu, most)
+        self.settings = GraphSettings(
+            step, problem.regularizer_code, float(problem.mu1), problem.graph_mu, most, self.mix
+        )
         self.losses = np.zeros(problem.n_users)
 
     def begin(self, state: State) -> None:
@@ -54,14 +60,14 @@ class DistanceLearner:
         values = losses_for_graph(kind, self.problem.loss_code, users.margins, users.row_start)
         self.losses = self.problem.confidence * values
 
-    def wake(self, state: State, awake: Array, batches: Array) -> int:
+    def wake(self, state: State, awake: Array, batches: Array, words: Array) -> int:
         """Carry out graph steps in turn."""
         done = run_graph(
             self.settings, self.coupling, self.losses, state.users, state.lists,
-            awake, batches, state.nearest, self.batch, state.ledger.graph,
+            awake, batches, words, state.nearest, self.batch, state.ledger.graph,
         )  # fmt: skip
         if done < len(awake):
-            state.lists = state.followers = roomier(state.lists, self.kappa)
+            state.lists = state.followers = roomier(state.lists, self.mix.size)
         return int(done)
 
 
@@ -70,27 +76,32 @@ class EvidenceLearner:
 
     floats_per_peer = 1
 
-    def __init__(self, plan: Plan) -> None:
-        self.kappa = plan.kappa
-        self.settings = EvidenceSettings(float(plan.tau), plan.n_neighbours)
-        most = plan.n_neighbours + plan.kappa
-        self.candidates = Candidates(np.empty(most, np.int32), np.empty(most), np.empty(most))
+    def __init__(self, plan: Plan, n_users: int) -> None:
+        self.mix = plan.batch_mix(n_users)
+        self.settings = EvidenceSettings(float(plan.tau), plan.n_neighbours, self.mix)
+        most = plan.n_neighbours + self.mix.size
+        asked, peers = np.empty(self.mix.size, np.int32), np.empty(most, np.int32)
+        self.candidates = Candidates(asked, peers, np.empty(most), np.empty(most))
 
     def begin(self, state: State) -> None:
         """Nothing: evidence is gathered at each wake-up."""
 
-    def wake(self, state: State, awake: Array, batches: Array) -> int:
+    def wake(self, state: State, awake: Array, batches: Array, words: Array) -> int:
         """Let users judge models in turn."""
         done = run_evidence(
             self.settings, state.users, state.lists, state.followers,
-            awake, batches, self.candidates, state.ledger.graph,
+            awake, batches, words, self.candidates, state.ledger.graph,
         )  # fmt: skip
         if done < len(awake):
-            state.lists = roomier(state.lists, self.kappa)
-            state.followers = roomier(state.followers, self.kappa)
+            state.lists = roomier(state.lists, self.mix.size)
+            state.followers = roomier(state.followers, self.mix.size)
         return int(done)
 
 
 def graph_learner(problem: Problem, plan: Plan, dtype: np.dtype[np.floating]) -> GraphLearner:
     """The learner that a plan asks for."""
-    return EvidenceLearner(plan) if plan.graph_rule == "evidence" else DistanceLearner(problem, plan, dtype)
+    return (
+        EvidenceLearner(plan, problem.n_users)
+        if plan.graph_rule == "evidence"
+        else DistanceLearner(problem, plan, dtype)
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dada.core.compiled import Array, kernel, prefetch, prefetch_cell
+from dada.core.gossip import BatchMix, gather_peers
 from dada.core.graph_steps import EXACT, exact_step, lipschitz_step, pair_cost
 from dada.core.model_steps import (
     PAIRWISE,
@@ -69,11 +70,13 @@ class GraphSettings(NamedTuple):
     mu1: float
     mu2: float
     max_neighbours: int
+    mix: BatchMix
 
 
 class Batch(NamedTuple):
-    """Working memory of a graph wake-up."""
+    """Working memory of a graph wake-up: who is asked, and the block that those make up who may become neighbours."""
 
+    asked: Array
     peers: Array
     cost: Array
     w: Array
@@ -255,6 +258,24 @@ def make_room(users: Users, lists: NeighbourLists, k: int, l: int, w: float, mos
 
 
 @kernel
+def count_peer(mix: BatchMix, weight: float, n_support: int, counts: Array) -> None:
+    """Count what asking one peer costs: its model, loss and degree, and the new weight.
+
+    In a gossip search, whose wake-ups return to present neighbours all the time, these do not send the model and loss
+    that they have sent before; the id that led to a new peer counts as one float.
+    """
+    counts[0] += 2
+    if mix.n_gossip == 0:
+        counts[1] += 3 + n_support
+        counts[2] += n_support
+    elif weight > 0.0:
+        counts[1] += 2
+    else:
+        counts[1] += 4 + n_support
+        counts[2] += n_support
+
+
+@kernel
 def run_graph(
     settings: GraphSettings,
     coupling: Array,
@@ -263,30 +284,29 @@ def run_graph(
     lists: NeighbourLists,
     awake: Array,
     batches: Array,
+    words: Array,
     nearest: Nearest,
     batch: Batch,
     counts: Array,
 ) -> int:
     """Graph wake-ups of the given users in turn, each with its batch of peers; models stand still meanwhile."""
-    kappa = batches.shape[1]
     for e in range(awake.size):
         k = awake[e]
-        cells = 4 * (lists.room[k] + kappa + FIRST_ROOM)
-        for b in range(kappa):
-            cells += 2 * (lists.room[batches[e, b]] + FIRST_ROOM)
+        asked = gather_peers(settings.mix, lists, k, batches[e], words[e], batch.asked)
+        cells = 4 * (lists.room[k] + asked + FIRST_ROOM)
+        for b in range(asked):
+            cells += 2 * (lists.room[batch.asked[b]] + FIRST_ROOM)
         if free_cells(lists) < cells:
             return e
         size = 0
-        for b in range(kappa):
-            l = batches[e, b]
-            counts[0] += 2
-            counts[1] += 3 + users.n_support[l]
-            counts[2] += users.n_support[l]
+        for b in range(asked):
+            l = batch.asked[b]
+            weight = weight_of(lists, k, l)
+            count_peer(settings.mix, weight, users.n_support[l], counts)
             dist2 = squared_distance(
                 coupling, users.alpha[k], users.support[k], users.n_support[k],
                 users.alpha[l], users.support[l], users.n_support[l],
             )  # fmt: skip
-            weight = weight_of(lists, k, l)
             if not may_be_near(nearest, k, l, dist2) and weight == 0.0:
                 continue
             batch.peers[size] = l

@@ -259,9 +259,10 @@ class _Runner:
         start = state.graph_wakeups
         awake = self.schedule.users(GRAPH_STREAM, start, start + wanted)
         batches = self.schedule.batches(start, start + wanted)
+        words = self.schedule.words(start, start + wanted, self.learner.mix.n_words)
         done = 0
         while (allowed := done + self.affordable(batches[done:])) > done:
-            done += self.learner.wake(state, awake[done:allowed], batches[done:allowed])
+            done += self.learner.wake(state, awake[done:allowed], batches[done:allowed], words[done:allowed])
         state.graph_wakeups += done
         state.done += done
         return done
@@ -271,11 +272,19 @@ class _Runner:
         if math.isinf(self.allowed_bits):
             return len(batches)
         ledger = self.state.ledger
-        sizes = self.state.users.n_support[batches].astype(np.int64)
+        sizes = self.model_sizes(batches)
         floats = self.learner.floats_per_peer + sizes
         after = ledger.graph[1:, None] + np.cumsum([floats.sum(axis=1), sizes.sum(axis=1)], axis=1)
         bits = after[0] * ledger.float_bits + after[1] * ledger.index_bits + ledger.model_bits
         return int(np.searchsorted(bits, self.allowed_bits, side="right"))
+
+    def model_sizes(self, batches: Array) -> Array:
+        """Nonzero entries of the models that each wake-up may be sent, one column per peer asked."""
+        n_support, mix = self.state.users.n_support, self.learner.mix
+        if mix.n_gossip == 0:
+            return n_support[batches].astype(np.int64)
+        # Whom a gossip search asks is known only when it does: reckon with the largest model.
+        return np.full((len(batches), mix.size), n_support.max(), np.int64)
 
     def is_converged(self) -> bool:
         return self.plan.gap_tolerance is not None and self.state.relative_gap <= self.plan.gap_tolerance
