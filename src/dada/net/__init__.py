@@ -1,0 +1,1 @@
+"""A real network of peers: one asyncio program per user, encrypted links, durable state, no server."""

@@ -1,0 +1,146 @@
+"""The folder of one peer: key, network file, samples, state, and what its process says about itself."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dada.core.compiled import Array
+from dada.net.identity import read_key, write_key
+from dada.net.network import Network, read_network
+
+
+class HomeError(OSError):
+    """A peer's folder that is not ready for what is asked of it."""
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where one peer keeps its things.
+
+    Examples
+    --------
+    >>> Home(Path("ann")).state.name
+    'state.sqlite'
+    """
+
+    folder: Path
+
+    @property
+    def key(self) -> Path:
+        """The secret key, mode 0600."""
+        return self.folder / "key"
+
+    @property
+    def network(self) -> Path:
+        """A copy of the network file."""
+        return self.folder / "network.json"
+
+    @property
+    def samples(self) -> Path:
+        """The user's samples as margins of the base predictors, mode 0600; they never leave this folder."""
+        return self.folder / "samples.npy"
+
+    @property
+    def state(self) -> Path:
+        """Model, edges, counters and known peers."""
+        return self.folder / "state.sqlite"
+
+    @property
+    def status(self) -> Path:
+        """What the running peer last said about itself."""
+        return self.folder / "status.json"
+
+    @property
+    def journal(self) -> Path:
+        """Where the running peer records what happens to it, if asked to."""
+        return self.folder / "journal"
+
+    def create(self, network: Path, key: bytes) -> None:
+        """Make the folder of a new peer; a key that is already there is kept."""
+        read_network(network)
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if self.network.exists() and self.network.read_bytes() != network.read_bytes():
+            raise HomeError(f"{self.folder} belongs to another network: use another folder")
+        if not self.network.exists():
+            shutil.copyfile(network, self.network)
+            self.network.chmod(0o600)
+        if not self.key.exists():
+            write_key(self.key, key)
+
+    def read(self) -> tuple[bytes, Network]:
+        """The key and the network of a peer that was made before."""
+        if not self.key.exists() and not self.network.exists():
+            raise HomeError(f"no peer lives in {self.folder}: make one with `dada peer init`")
+        return read_key(self.key), read_network(self.network)
+
+    def write_samples(self, margins: Array) -> None:
+        """Keep the user's samples for this and later runs."""
+        buffer = io.BytesIO()
+        np.save(buffer, margins, allow_pickle=False)
+        write_file(self.samples, buffer.getvalue())
+
+    def read_samples(self) -> Array:
+        """The user's samples, as margins."""
+        try:
+            return np.load(self.samples, allow_pickle=False)
+        except FileNotFoundError as error:
+            raise HomeError(f"no samples in {self.folder} yet: give them once with `dada peer run --data`") from error
+
+    def write_status(self, status: Mapping[str, Any]) -> None:
+        """Say how things are, for `dada peer status`."""
+        write_file(self.status, json.dumps(status, allow_nan=False).encode())
+
+    def read_status(self) -> dict[str, Any]:
+        """What a running peer last said, with `running` true or false."""
+        try:
+            status: dict[str, Any] = json.loads(self.status.read_bytes())
+        except FileNotFoundError:
+            status = {}
+        return status | {"running": self.is_running()}
+
+    def is_running(self) -> bool:
+        """Whether a process runs this peer now."""
+        try:
+            with self.lock():
+                return False
+        except HomeError:
+            return True
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the peer for this process: two of one identity would undo each other's work."""
+        import fcntl
+
+        if not self.folder.is_dir():
+            raise FileNotFoundError(f"no peer lives in {self.folder}: make one with `dada peer init`")
+        descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError as error:
+            raise HomeError(f"another process runs the peer in {self.folder}: stop it first") from error
+        finally:
+            os.close(descriptor)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Replace a file at once, readable by its owner alone: readers see the old content or the new, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,186 @@
+"""Links over QUIC by iroh: every peer is an Ed25519 key, every link is TLS 1.3, and both ends prove their keys.
+
+One link is one connection with one two-way stream, because every awaited call into iroh costs some 200 microseconds.
+Unless it is told otherwise, a transport listens on the loopback interface only and asks nobody outside for anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from dada.net.transport import CHUNK, TransportError
+from dada.peer.messages import PeerId
+
+try:
+    import iroh
+except ImportError as error:  # pragma: no cover - depends on the installation
+    raise ImportError('real networks need iroh: pip install "dada-learn[net]"') from error
+
+ALPN = b"dada"
+LOOPBACK = "127.0.0.1:0"
+# How long a caller may take for each step of its connection, and how many calls may be under way at once.
+ACCEPT_TIMEOUT_S, MOST_CALLERS = 5.0, 64
+
+
+class _Sockets(iroh.Preset):
+    """Binds exactly the given sockets, uses no relay and asks no lookup service."""
+
+    def __init__(self, sockets: Sequence[str]) -> None:
+        self._sockets = sockets
+
+    def apply(self, builder: iroh.EndpointBuilder) -> None:
+        """Called by iroh."""
+        builder.apply_minimal()
+        for socket in self._sockets:
+            builder.bind_addr(socket)
+
+
+class _Relayed(iroh.Preset):
+    """Also uses the public relays, so that peers behind routers find each other."""
+
+    def __init__(self, socket: str) -> None:
+        self._socket = socket
+
+    def apply(self, builder: iroh.EndpointBuilder) -> None:
+        """Called by iroh."""
+        builder.apply_n0()
+        builder.bind_addr(self._socket)
+
+
+def public_key(secret_key: bytes) -> PeerId:
+    """The id of the peer that holds a secret key."""
+    return bytes(iroh.SecretKey.from_bytes(secret_key).public().to_bytes())
+
+
+def new_secret_key() -> bytes:
+    """A fresh Ed25519 key."""
+    return bytes(iroh.SecretKey.generate().to_bytes())
+
+
+class IrohTransport:
+    """A peer's access to a real network; make one with `bind`."""
+
+    def __init__(self, endpoint: iroh.Endpoint) -> None:
+        self._endpoint = endpoint
+        self.me: PeerId = bytes(endpoint.id().to_bytes())
+        self._incoming: asyncio.Queue[IrohLink] = asyncio.Queue(MOST_CALLERS)
+        self._callers: set[asyncio.Task[None]] = set()
+        self._listening = asyncio.create_task(self._listen())
+
+    @classmethod
+    async def bind(cls, secret_key: bytes, listen: str = LOOPBACK, relay: bool = False) -> IrohTransport:
+        """Open the sockets of a peer.
+
+        Parameters
+        ----------
+        secret_key : bytes
+            32 bytes, the peer's identity.
+        listen : str
+            Where to listen, as "address:port"; port 0 is any free one. Other machines reach only what listens beyond
+            loopback, for example "0.0.0.0:4040".
+        relay : bool
+            Use the public relays of iroh, which learn who talks to whom but not what is said.
+        """
+        preset = _Relayed(listen) if relay else _Sockets(_with_twin(listen))
+        options = iroh.EndpointOptions(preset=preset, secret_key=secret_key, alpns=[ALPN])
+        try:
+            return cls(await iroh.Endpoint.bind(options))
+        except iroh.IrohError as error:
+            raise TransportError(f"cannot listen at {listen}: {_text(error)}. Is the port in use?") from error
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where others can dial this peer: sockets, and the relay if there is one."""
+        address = self._endpoint.addr()
+        relay = address.relay_url()
+        return (*address.direct_addresses(), *([relay] if relay else []))
+
+    async def accept(self) -> IrohLink:
+        """See `Transport`."""
+        return await self._incoming.get()
+
+    async def dial(self, peer: PeerId, addresses: Sequence[str]) -> IrohLink:
+        """See `Transport`."""
+        relays = [address for address in addresses if "://" in address]
+        sockets = [address for address in addresses if "://" not in address]
+        try:
+            address = iroh.EndpointAddr(iroh.EndpointId.from_bytes(peer), relays[0] if relays else None, sockets)
+            connection = await self._endpoint.connect(address, ALPN)
+            return IrohLink(connection, await connection.open_bi())
+        except iroh.IrohError as error:
+            raise TransportError(f"cannot reach {peer.hex()[:10]}: {_text(error)}") from error
+
+    async def close(self) -> None:
+        """See `Transport`."""
+        for task in (self._listening, *self._callers):
+            task.cancel()
+        await self._endpoint.close()
+
+    async def _listen(self) -> None:
+        while True:
+            incoming = await self._endpoint.accept_next()
+            if incoming is None:
+                return
+            if len(self._callers) >= MOST_CALLERS:
+                await incoming.refuse()
+                continue
+            caller = asyncio.create_task(self._answer(incoming))
+            self._callers.add(caller)
+            caller.add_done_callback(self._callers.discard)
+
+    async def _answer(self, incoming: iroh.Incoming) -> None:
+        """Finish a caller's connection; one that fails on the way is the caller's loss alone."""
+        try:
+            async with asyncio.timeout(ACCEPT_TIMEOUT_S):
+                connection = await (await incoming.accept()).connect()
+                link = IrohLink(connection, await connection.accept_bi())
+                await self._incoming.put(link)
+        except (iroh.IrohError, TimeoutError):
+            return
+
+
+class IrohLink:
+    """One QUIC connection with one two-way stream."""
+
+    def __init__(self, connection: iroh.Connection, stream: iroh.BiStream) -> None:
+        self.peer: PeerId = bytes(connection.remote_id().to_bytes())
+        self._connection = connection
+        self._send, self._recv = stream.send(), stream.recv()
+
+    async def send(self, data: bytes) -> None:
+        """See `Link`."""
+        try:
+            await self._send.write_all(data)
+        except iroh.IrohError as error:
+            raise TransportError(f"the link is broken: {_text(error)}") from error
+
+    async def recv(self) -> bytes:
+        """See `Link`."""
+        try:
+            return bytes(await self._recv.read(CHUNK))
+        except iroh.IrohError:
+            # A closed connection ends the stream; whether a frame was cut short is for the reader of frames to see.
+            return b""
+
+    def close(self) -> None:
+        """See `Link`."""
+        self._connection.close(0, b"")
+
+    @property
+    def wire_bytes(self) -> int:
+        """See `Link`: UDP payloads sent, handshake and acknowledgements included."""
+        return int(self._connection.stats().udp_tx_bytes)
+
+
+def _with_twin(listen: str) -> tuple[str, ...]:
+    """The sockets for an address; without one of the other family, iroh would open that family to the world."""
+    if listen.startswith("["):
+        return listen, "127.0.0.1:0"
+    return listen, "[::1]:0"
+
+
+def _text(error: Any) -> str:
+    """The last line of an error of iroh says what happened; those before it say where in iroh."""
+    return str(error.message()).strip().splitlines()[-1].strip()

@@ -1,0 +1,280 @@
+"""One member of a network on a real clock, with real links and a real disk.
+
+Theory of operation
+-------------------
+All decisions are `Member`'s, which is a function of its inputs. A node brings it the time and the bytes that arrive,
+and carries out its effects: records are stored in one transaction first, and only then are messages sent. One loop
+waits for whatever is due next: a wake-up, a repeat, an exchange of views, the heartbeat of the links. Everything
+happens in one thread, one fact after the other.
+
+If the state cannot be stored, nothing is sent any more and the node stops with that error: what others have been told
+is then never more than what the disk holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from dada.net.events import (
+    LinkClosed,
+    LinkOpened,
+    LinkRefused,
+    Listening,
+    MessageRefused,
+    NodeEvent,
+    NodeStatus,
+    PeerGone,
+    unwatched,
+)
+from dada.net.handshake import HandshakeError, Introduction, Terms
+from dada.net.links import LinkOptions, Links
+from dada.net.store import Store, StoreError, damaged
+from dada.net.ticket import write_ticket
+from dada.net.transport import Transport
+from dada.peer.codec import encode
+from dada.peer.effects import Effect, Persist, Refused, Send
+from dada.peer.member import Member
+from dada.peer.messages import Descriptor, Hello, Message, ModelDelta, PeerId
+
+BEAT_EVERY_S = 1.0
+# Time that a leaving node gives its last words.
+FAREWELL_S = 0.5
+ADDRESSES_KEY = b"addresses"
+
+_address_book = msgspec.msgpack.Decoder(dict[bytes, tuple[str, ...]])
+
+
+class Node:
+    """A running member of a network.
+
+    Parameters
+    ----------
+    member : Member
+        The state machine, fresh; it takes up what the store holds.
+    transport : Transport
+        Its access to the network.
+    store : Store
+        Its durable state.
+    terms : Terms
+        Whom it talks to.
+    rng : numpy.random.Generator
+        Its chance.
+    observer : function of one event
+        Told what happens; see `dada.net.events`.
+    options : LinkOptions
+        How links are treated.
+    """
+
+    def __init__(
+        self,
+        member: Member,
+        transport: Transport,
+        store: Store,
+        terms: Terms,
+        rng: np.random.Generator,
+        observer: Callable[[NodeEvent], None] = unwatched,
+        options: LinkOptions | None = None,
+    ) -> None:
+        self.member, self.transport, self.store = member, transport, store
+        self.observer = observer
+        self.messages_refused = 0
+        self._clock = asyncio.get_running_loop().time
+        self.links = Links(transport, terms, self, rng, self._clock, options)
+        self._failure: StoreError | None = None
+        self._changed = asyncio.Event()
+        self._is_stopping = False
+        self._sleeping_until = math.inf
+        self._encoded: tuple[Message, bytes] | None = None
+        self._stored_addresses: dict[bytes, tuple[str, ...]] = {}
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    async def run(self, known: Iterable[Descriptor] = (), leave: bool = False) -> None:
+        """Live until `stop` is called.
+
+        Parameters
+        ----------
+        known : iterable of Descriptor
+            Peers to begin with, from tickets.
+        leave : bool
+            Say goodbye for good at the end: neighbours then drop this peer at once instead of awaiting its return.
+        """
+        known = list(known)
+        try:
+            records = self.store.records()
+            # A peer whose state was lost must not come back with an old epoch, so the first one is the time.
+            records.setdefault(b"epoch", int(time.time()).to_bytes(8, "big"))
+            self._restore(records)
+            self._recall_addresses(records, known)
+            self._perform(self.member.start(self._clock(), known))
+            accepting = asyncio.create_task(self.links.accept_all())
+            self.observer(Listening(self.member.me, self.ticket))
+            try:
+                await self._live()
+                if leave and self._failure is None:
+                    self._perform(self.member.leave(self._clock()))
+                    await asyncio.sleep(FAREWELL_S)
+            finally:
+                accepting.cancel()
+        finally:
+            await self.links.close()
+        if self._failure is not None:
+            raise self._failure
+
+    def _restore(self, records: dict[bytes, bytes]) -> None:
+        try:
+            self.member.restore(records)
+        except ValueError as error:
+            raise damaged(self.store.path, str(error)) from error
+
+    def stop(self) -> None:
+        """Let `run` come to its end."""
+        self._is_stopping = True
+        self._changed.set()
+
+    async def _live(self) -> None:
+        next_beat = self._clock()
+        while not self._is_stopping:
+            now = self._clock()
+            if self.member.deadline <= now:
+                self._perform(self.member.on_timer(now))
+            if next_beat <= now:
+                next_beat = now + BEAT_EVERY_S
+                self._beat()
+            self._sleeping_until = min(next_beat, self.member.deadline)
+            self._changed.clear()
+            if self._is_stopping:
+                return
+            try:
+                async with asyncio.timeout_at(self._sleeping_until):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    def _beat(self) -> None:
+        self.links.neighbours = frozenset(self.member.peer.neighbours)
+        self.links.beat()
+        self._remember_addresses()
+        self.observer(NodeStatus(self.member.me, self.status()))
+
+    # -- effects ---------------------------------------------------------------------------------------------------
+
+    def _perform(self, effects: list[Effect]) -> None:
+        """Store first, then speak; a node that cannot store falls silent."""
+        if self._failure is not None:
+            return
+        changes = [effect for effect in effects if isinstance(effect, Persist)]
+        if changes:
+            try:
+                self.store.write(changes)
+            except StoreError as error:
+                self._failure = error
+                self.stop()
+                return
+        for effect in effects:
+            if isinstance(effect, Send):
+                self.links.send(effect.to, self._bytes_of(effect.message), isinstance(effect.message, ModelDelta))
+            elif isinstance(effect, Refused):
+                self.messages_refused += 1
+                self.observer(MessageRefused(self.member.me, effect.sender, effect.reason))
+        if self.member.deadline < self._sleeping_until:
+            self._changed.set()
+
+    def _bytes_of(self, message: Message) -> bytes:
+        """A move goes to all neighbours, and is encoded once."""
+        if self._encoded is None or self._encoded[0] is not message:
+            self._encoded = (message, encode(message))
+        return self._encoded[1]
+
+    # -- what links ask and tell -----------------------------------------------------------------------------------
+
+    def hello(self) -> Hello:
+        """See `LinkUser`."""
+        return self.member.peer.hello()
+
+    def addresses_of(self, peer: PeerId) -> tuple[str, ...]:
+        """See `LinkUser`."""
+        return self.member.sampling.addresses_of(peer)
+
+    def on_bytes(self, peer: PeerId, content: bytes) -> None:
+        """See `LinkUser`."""
+        self._perform(self.member.receive_bytes(peer, content, self._clock()))
+
+    def on_open(self, peer: PeerId, introduction: Introduction) -> None:
+        """See `LinkUser`."""
+        self.observer(LinkOpened(self.member.me, peer))
+        self.member.sampling.introduce([Descriptor(peer, 0, introduction.addresses)])
+        self._perform(self.member.receive(peer, introduction.hello, self._clock()))
+
+    def on_closed(self, peer: PeerId, reason: str) -> None:
+        """See `LinkUser`."""
+        self.observer(LinkClosed(self.member.me, peer, reason))
+
+    def on_refused(self, peer: PeerId, error: HandshakeError) -> None:
+        """See `LinkUser`."""
+        self.observer(LinkRefused(self.member.me, peer, str(error)))
+
+    def on_gone(self, peer: PeerId) -> None:
+        """See `LinkUser`."""
+        self.observer(PeerGone(self.member.me, peer))
+        self._perform(self.member.on_unreachable(peer, self._clock()))
+
+    # -- addresses -------------------------------------------------------------------------------------------------
+
+    def _recall_addresses(self, records: dict[bytes, bytes], known: list[Descriptor]) -> None:
+        if ADDRESSES_KEY in records:
+            self._stored_addresses = _address_book.decode(records[ADDRESSES_KEY])
+        for peer, addresses in self._stored_addresses.items():
+            self.links.learn(peer, addresses)
+        for descriptor in known:
+            self.links.learn(descriptor.peer, descriptor.addresses)
+
+    def _remember_addresses(self) -> None:
+        """Store where neighbours listen, so that a restarted peer finds them by itself."""
+        found = {peer: self.links.addresses_of(peer) for peer in self.links.neighbours}
+        found = {peer: addresses for peer, addresses in found.items() if addresses}
+        if found != self._stored_addresses:
+            self._stored_addresses = found
+            self._perform([Persist(ADDRESSES_KEY, msgspec.msgpack.encode(found))])
+
+    # -- what can be read ------------------------------------------------------------------------------------------
+
+    @property
+    def ticket(self) -> str:
+        """Text that lets another peer join by this one."""
+        return write_ticket(Descriptor(self.member.me, 0, self.transport.addresses))
+
+    def status(self) -> dict[str, Any]:
+        """How this node does, as JSON takes it."""
+        peer, traffic = self.member.peer, self.links.traffic
+        messages, floats, indices = (int(count) for count in peer.bits_counted)
+        return {
+            "id": peer.me.hex(),
+            "ticket": self.ticket,
+            "epoch": peer.model.epoch,
+            "samples": peer.size,
+            "wakeups": self.member.planner.wakeups,
+            "model_updates": peer.own_updates,
+            "model_size": int(peer.model.n_support),
+            "loss": peer.loss,
+            "neighbours": {other.hex(): peer.edges[other].weight for other in peer.neighbours},
+            "known_peers": len(self.member.sampling.peers),
+            "links": len(self.links.sessions),
+            "messages_sent": traffic.messages_sent,
+            "messages_received": traffic.messages_received,
+            "payload_bytes": traffic.bytes_sent,
+            "wire_bytes": self.links.wire_bytes,
+            "messages_dropped": traffic.dropped + self.links.lost_messages,
+            "messages_refused": self.messages_refused,
+            "links_refused": dict(self.links.refused),
+            "dials": self.links.dials,
+            "dials_failed": self.links.failed_dials,
+            "paper_counts": {"messages": messages, "floats": floats, "indices": indices},
+        }

@@ -1,0 +1,178 @@
+"""The process of one peer: `python -m dada.net.runner FOLDER`, started by `dada peer run` and by a swarm.
+
+It imports no more than it needs, so that a peer is small: no table reader, no plotting, no command framework.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from dada.net.events import LinkRefused, Listening, MessageRefused, NodeEvent, NodeStatus, PeerGone, unwatched
+from dada.net.handshake import Terms
+from dada.net.home import Home
+from dada.net.iroh_transport import LOOPBACK, IrohTransport
+from dada.net.node import Node
+from dada.net.store import Store
+from dada.net.ticket import read_ticket
+from dada.peer.member import Member
+from dada.peer.messages import PeerId
+from dada.peer.peer import Peer
+from dada.peer.planner import Planner
+from dada.peer.sampling import PeerSampling
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a peer's process runs.
+
+    Parameters
+    ----------
+    listen : str
+        Where to listen; beyond loopback only if asked.
+    relay : bool
+        Use the public relays.
+    join : tuple of str
+        Tickets of peers that are already there.
+    allowed : frozenset of bytes, optional
+        The only peers to talk to.
+    wakeups_per_s : float, optional
+        The rate of the peer's clock, where it differs from the network's.
+    exchange_every_s : float
+        Mean time between exchanges of views.
+    leave : bool
+        Say goodbye for good at the end.
+    """
+
+    listen: str = LOOPBACK
+    relay: bool = False
+    join: tuple[str, ...] = ()
+    allowed: frozenset[PeerId] | None = None
+    wakeups_per_s: float | None = None
+    exchange_every_s: float = 5.0
+    leave: bool = False
+
+
+async def open_node(home: Home, options: RunOptions, observer: Callable[[NodeEvent], None] = unwatched) -> Node:
+    """The node of the peer that lives in a folder, ready to run."""
+    key, network = home.read()
+    margins = home.read_samples()
+    rhythm = network.rhythm
+    if options.wakeups_per_s is not None:
+        rhythm = replace(rhythm, wakeups_per_s=options.wakeups_per_s)
+    store = Store(home.state)
+    transport = await IrohTransport.bind(key, options.listen, options.relay)
+    rng = np.random.default_rng()
+    member = Member(
+        Peer(transport.me, margins, network.config),
+        PeerSampling(transport.me, rng, transport.addresses),
+        Planner(rhythm, rng),
+        exchange_every_s=options.exchange_every_s,
+    )
+    return Node(member, transport, store, Terms(network.secret, options.allowed), rng, observer)
+
+
+async def run_home(home: Home, options: RunOptions) -> None:
+    """Run the peer that lives in a folder until the process is told to stop."""
+    with home.lock():
+        known = [read_ticket(ticket) for ticket in options.join]
+        node = await open_node(home, options, _Reporter(home))
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, node.stop)
+        try:
+            await node.run(known, options.leave)
+        finally:
+            home.write_status(node.status() | {"pid": os.getpid(), "time": time.time()})
+            node.store.close()
+
+
+class _Reporter:
+    """Writes the status file, and what an operator should see, to stderr."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._said: dict[str, float] = {}
+
+    def __call__(self, event: NodeEvent) -> None:
+        if isinstance(event, NodeStatus):
+            self._home.write_status({**event.status, "pid": os.getpid(), "time": time.time()})
+        elif isinstance(event, Listening):
+            _say(f"peer {event.me.hex()[:10]} is up; others join with this ticket:")
+            _say(event.ticket)
+        elif isinstance(event, LinkRefused | MessageRefused):
+            self._say_seldom(f"refused {event.peer.hex()[:10]}: {event.reason}")
+        elif isinstance(event, PeerGone):
+            _say(f"neighbour {event.peer.hex()[:10]} is gone")
+
+    def _say_seldom(self, text: str) -> None:
+        """A stranger must not fill the log: the same line at most once a minute, and few lines in all."""
+        now = time.monotonic()
+        self._said = {line: when for line, when in self._said.items() if now - when < 60.0}
+        if text not in self._said and len(self._said) < 20:
+            self._said[text] = now
+            _say(text)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def arguments(home: Home, options: RunOptions) -> list[str]:
+    """The command line that runs a peer with these options."""
+    line = [sys.executable, "-m", "dada.net.runner", str(home.folder), "--listen", options.listen]
+    line += [f"--join={ticket}" for ticket in options.join]
+    line += [f"--allow={peer.hex()}" for peer in sorted(options.allowed or ())]
+    line += [f"--exchange-every={options.exchange_every_s}"]
+    if options.wakeups_per_s is not None:
+        line.append(f"--rate={options.wakeups_per_s}")
+    return line + ["--relay"] * options.relay + ["--leave"] * options.leave
+
+
+def parse(line: Sequence[str]) -> tuple[Home, RunOptions]:
+    """The folder and the options in a command line; the inverse of `arguments`."""
+    parser = argparse.ArgumentParser(prog="dada.net.runner", description="Run the peer that lives in a folder.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--listen", default=LOOPBACK)
+    parser.add_argument("--relay", action="store_true")
+    parser.add_argument("--join", action="append", default=[])
+    parser.add_argument("--allow", action="append", default=[], type=bytes.fromhex)
+    parser.add_argument("--rate", type=float)
+    parser.add_argument("--exchange-every", type=float, default=RunOptions.exchange_every_s)
+    parser.add_argument("--leave", action="store_true")
+    given = parser.parse_args(line)
+    options = RunOptions(
+        given.listen,
+        given.relay,
+        tuple(given.join),
+        frozenset(given.allow) or None,
+        given.rate,
+        given.exchange_every,
+        given.leave,
+    )
+    return Home(given.folder), options
+
+
+def main() -> int:
+    """Run the peer of the command line; expected errors end in one line."""
+    home, options = parse(sys.argv[1:])
+    try:
+        asyncio.run(run_home(home, options))
+    except (OSError, ValueError) as error:
+        _say(f"Error: {error}")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

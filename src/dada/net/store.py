@@ -1,0 +1,163 @@
+"""A peer's durable state: records in one SQLite file, written before anything that follows from them is sent.
+
+The file is in WAL mode with `synchronous=NORMAL`: a killed process loses nothing, a power cut may lose the last
+moments, which neighbours heal. The epoch alone is written with `FULL`, because an epoch must never come back. Each
+record has a checksum, so that damage is noticed when the file is opened and not when it has spread.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+
+from dada.peer.effects import Persist
+
+VERSION = 1
+_APPLICATION = 0x64616461  # "dada", in the header of the file
+_DURABLE_KEYS = (b"epoch",)
+
+
+class StoreError(OSError):
+    """The state of a peer could not be read or written."""
+
+
+class CorruptStoreError(StoreError):
+    """The file of a peer's state is damaged."""
+
+
+class Store:
+    """The records of one peer.
+
+    Parameters
+    ----------
+    path : Path
+        The file; it is created if it does not exist.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> store = Store(Path(tempfile.mkdtemp()) / "state.sqlite")
+    >>> store.write([Persist(b"model", b"..."), Persist(b"epoch", b"1")])
+    >>> store.records()[b"model"]
+    b'...'
+    >>> store.close()
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._connection = _open(path)
+        except sqlite3.DatabaseError as error:
+            raise _explained(path, error) from error
+
+    def records(self) -> dict[bytes, bytes]:
+        """All records, each checked."""
+        try:
+            rows = self._connection.execute("SELECT key, value, checksum FROM records").fetchall()
+        except sqlite3.DatabaseError as error:
+            raise _explained(self.path, error) from error
+        return _checked(self.path, rows)
+
+    def write(self, changes: Iterable[Persist]) -> None:
+        """Store all changes or none; an empty value forgets its key."""
+        changes = list(changes)
+        is_durable = any(change.key in _DURABLE_KEYS for change in changes)
+        cursor = self._connection
+        try:
+            if is_durable:
+                cursor.execute("PRAGMA synchronous=FULL")
+            cursor.execute("BEGIN IMMEDIATE")
+            for change in changes:
+                if change.value:
+                    row = (change.key, change.value, zlib.crc32(change.key + change.value))
+                    cursor.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", row)
+                else:
+                    cursor.execute("DELETE FROM records WHERE key = ?", (change.key,))
+            cursor.execute("COMMIT")
+            if is_durable:
+                cursor.execute("PRAGMA synchronous=NORMAL")
+        except sqlite3.DatabaseError as error:
+            if cursor.in_transaction:
+                cursor.execute("ROLLBACK")
+            raise _explained(self.path, error) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+
+def read_records(path: Path) -> dict[bytes, bytes]:
+    """The records of a peer that may be running; the file is not changed."""
+    if not path.is_file():
+        raise StoreError(f"no state at {path}: this peer has never run")
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5.0)) as connection:
+            rows = connection.execute("SELECT key, value, checksum FROM records").fetchall()
+    except sqlite3.DatabaseError as error:
+        raise _explained(path, error) from error
+    return _checked(path, rows)
+
+
+def set_aside(path: Path) -> Path | None:
+    """Move a damaged file out of the way, under a new name, and say which; None if there is no file."""
+    if not path.exists():
+        return None
+    number = 1
+    while (kept := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
+    for ending in ("", "-wal", "-shm"):
+        part = path.with_name(path.name + ending)
+        if part.exists():
+            part.rename(kept.with_name(kept.name + ending))
+    return kept
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, timeout=5.0, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=NORMAL")
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > VERSION:
+            raise StoreError(f"{path} is of version {version}, this dada reads up to {VERSION}: update dada")
+        if version == 0:
+            connection.execute(f"PRAGMA application_id={_APPLICATION}")
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS records (key BLOB PRIMARY KEY, value BLOB, checksum INTEGER) WITHOUT ROWID"
+            )
+            connection.execute(f"PRAGMA user_version={VERSION}")
+        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise sqlite3.DatabaseError(str(found))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _checked(path: Path, rows: list[tuple[bytes, bytes, int]]) -> dict[bytes, bytes]:
+    for key, value, checksum in rows:
+        if zlib.crc32(key + value) != checksum:
+            raise damaged(path, f"the checksum of record {key[:20]!r} does not fit")
+    return {key: value for key, value, _ in rows}
+
+
+def _explained(path: Path, error: sqlite3.DatabaseError) -> StoreError:
+    """What went wrong, and the way out."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return damaged(path, str(error))
+    if code == sqlite3.SQLITE_FULL:
+        return StoreError(f"no room to store the state of this peer in {path} ({error}); the last good state is intact")
+    return StoreError(f"cannot store the state of this peer in {path} ({error}); the last good state is intact")
+
+
+def damaged(path: Path, what: str) -> CorruptStoreError:
+    """The error for a file whose records make no sense."""
+    return CorruptStoreError(
+        f"{path} is damaged ({what}). The peer's identity is intact. "
+        "`dada peer init --recover` keeps the damaged file aside and lets the peer start anew under the same identity"
+    )

@@ -1,0 +1,170 @@
+"""What a node needs of a network: links to peers whose identity is certain, as two-way streams of bytes.
+
+A transport knows nothing of frames or messages. Two exist: `dada.net.iroh_transport` for real networks, and the twin in
+this file that connects nodes of one process through memory, for tests and simulations. One suite tests both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from dada.peer.messages import PeerId
+
+# What one `recv` returns at most, and what a memory link holds before its sender waits.
+CHUNK = 1 << 16
+
+
+class TransportError(OSError):
+    """A link is broken or could not be made."""
+
+
+class Link(Protocol):
+    """A two-way stream of bytes to one peer, whose identity the transport has verified."""
+
+    peer: PeerId
+
+    async def send(self, data: bytes) -> None:
+        """Send bytes; waits while the other end is slow."""
+
+    async def recv(self) -> bytes:
+        """Some bytes, or none at the end of the stream."""
+
+    def close(self) -> None:
+        """Break the link; a pending `recv` ends, here and at the other end."""
+
+    @property
+    def wire_bytes(self) -> int:
+        """Bytes that this link has put on the wire, with all overhead."""
+
+
+class Transport(Protocol):
+    """One peer's access to the network."""
+
+    me: PeerId
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where others can dial this peer."""
+
+    async def accept(self) -> Link:
+        """The next link that another peer opened."""
+
+    async def dial(self, peer: PeerId, addresses: Sequence[str]) -> Link:
+        """A new link to a peer, or `TransportError`; succeeds only if that very peer answers."""
+
+    async def close(self) -> None:
+        """Close all links and stop listening."""
+
+
+class MemoryNetwork:
+    """The world that memory transports share: who listens where.
+
+    Examples
+    --------
+    >>> async def talk():
+    ...     network = MemoryNetwork()
+    ...     ann, bob = network.transport(b"ann"), network.transport(b"bob")
+    ...     there = await ann.dial(b"bob", bob.addresses)
+    ...     here = await bob.accept()
+    ...     await there.send(b"hi")
+    ...     return here.peer, await here.recv()
+    >>> asyncio.run(talk())
+    (b'ann', b'hi')
+    """
+
+    def __init__(self) -> None:
+        self.listeners: dict[str, MemoryTransport] = {}
+        self._made = 0
+
+    def transport(self, me: PeerId) -> MemoryTransport:
+        """A new listener, at an address of its own."""
+        self._made += 1
+        made = MemoryTransport(me, f"memory:{self._made}", self)
+        self.listeners[made.address] = made
+        return made
+
+
+class MemoryTransport:
+    """A transport between nodes of one process."""
+
+    def __init__(self, me: PeerId, address: str, network: MemoryNetwork) -> None:
+        self.me, self.address, self._network = me, address, network
+        self._incoming: asyncio.Queue[MemoryLink] = asyncio.Queue()
+        self._links: list[MemoryLink] = []
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """See `Transport`."""
+        return (self.address,)
+
+    async def accept(self) -> MemoryLink:
+        """See `Transport`."""
+        return await self._incoming.get()
+
+    async def dial(self, peer: PeerId, addresses: Sequence[str]) -> MemoryLink:
+        """See `Transport`."""
+        found = [self._network.listeners[address] for address in addresses if address in self._network.listeners]
+        if not found:
+            raise TransportError(f"nobody listens at {', '.join(addresses) or 'no address'}")
+        if found[0].me != peer:
+            raise TransportError(f"the peer at {found[0].address} is not {peer.hex()[:10]}")
+        there, back = _Pipe(), _Pipe()
+        here, other = MemoryLink(peer, there, back), MemoryLink(self.me, back, there)
+        self._links.append(here)
+        found[0]._links.append(other)
+        found[0]._incoming.put_nowait(other)
+        return here
+
+    async def close(self) -> None:
+        """See `Transport`."""
+        self._network.listeners.pop(self.address, None)
+        for link in self._links:
+            link.close()
+
+
+@dataclass(eq=False)
+class _Pipe:
+    """One direction of a memory link."""
+
+    data: bytearray = field(default_factory=bytearray)
+    ended: bool = False
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            self.changed.clear()
+            await self.changed.wait()
+
+
+class MemoryLink:
+    """A link through memory."""
+
+    def __init__(self, peer: PeerId, out: _Pipe, back: _Pipe) -> None:
+        self.peer, self._out, self._back = peer, out, back
+        self.wire_bytes = 0
+
+    async def send(self, data: bytes) -> None:
+        """See `Link`."""
+        await self._out.until(lambda: self._out.ended or len(self._out.data) < CHUNK)
+        if self._out.ended:
+            raise TransportError("the link is closed")
+        self._out.data += data
+        self._out.changed.set()
+        self.wire_bytes += len(data)
+
+    async def recv(self) -> bytes:
+        """See `Link`."""
+        await self._back.until(lambda: self._back.ended or bool(self._back.data))
+        data = bytes(self._back.data[:CHUNK])
+        del self._back.data[:CHUNK]
+        self._back.changed.set()
+        return data
+
+    def close(self) -> None:
+        """See `Link`."""
+        for pipe in (self._out, self._back):
+            pipe.ended = True
+            pipe.changed.set()

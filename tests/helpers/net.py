@@ -1,0 +1,145 @@
+"""Nodes and transports for tests of real networks: everything on loopback or in memory, nothing waits by sleeping."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dada.net.events import NodeEvent
+from dada.net.handshake import Terms
+from dada.net.iroh_transport import IrohTransport, new_secret_key
+from dada.net.links import LinkOptions
+from dada.net.node import Node
+from dada.net.store import Store
+from dada.net.transport import MemoryNetwork, Transport
+from dada.peer.config import PeerConfig
+from dada.peer.member import Member
+from dada.peer.messages import Descriptor
+from dada.peer.peer import Peer
+from dada.peer.planner import Planner, Rhythm
+from dada.peer.sampling import PeerSampling
+
+TIMEOUT_S = 20.0
+N_PREDICTORS = 24
+CONFIG = PeerConfig(N_PREDICTORS, beta=5.0, mu1=1.0, reply_timeout_s=0.5)
+BUSY = Rhythm(local_steps=3, first_graph_steps=3, graph_every=2, kappa=3, wakeups_per_s=50.0)
+QUIET = Rhythm(wakeups_per_s=1e-6)
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a test's coroutine, but not for ever."""
+
+    async def bounded() -> Any:
+        async with asyncio.timeout(TIMEOUT_S):
+            return await work
+
+    return asyncio.run(bounded())
+
+
+class Transports:
+    """Makes transports of one kind that can reach each other."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._network = MemoryNetwork()
+        self._made: list[Transport] = []
+
+    async def make(self) -> Transport:
+        if self.kind == "iroh":
+            made: Transport = await IrohTransport.bind(new_secret_key())
+        else:
+            made = self._network.transport(bytes([len(self._made) + 1]) * 32)
+        self._made.append(made)
+        return made
+
+    async def __aenter__(self) -> Transports:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.gather(*(made.close() for made in self._made))
+
+
+class Watch:
+    """An observer that lets a test wait until something has happened."""
+
+    def __init__(self) -> None:
+        self.events: list[NodeEvent] = []
+        self._came = asyncio.Event()
+
+    def __call__(self, event: NodeEvent) -> None:
+        self.events.append(event)
+        self._came.set()
+
+    async def until(self, holds: Callable[[NodeEvent], bool]) -> NodeEvent:
+        seen = 0
+        while True:
+            for event in self.events[seen:]:
+                seen += 1
+                if holds(event):
+                    return event
+            self._came.clear()
+            await self._came.wait()
+
+    async def until_kind(self, kind: type) -> Any:
+        return await self.until(lambda event: isinstance(event, kind))
+
+
+def make_node(
+    transport: Transport,
+    folder: Path,
+    seed: int = 0,
+    rhythm: Rhythm = BUSY,
+    config: PeerConfig = CONFIG,
+    terms: Terms | None = None,
+    options: LinkOptions | None = None,
+) -> Node:
+    rng = np.random.default_rng(seed)
+    margins = (2 * rng.integers(0, 2, (8, config.n_predictors)) - 1).astype(np.int8)
+    member = Member(
+        Peer(transport.me, margins, config),
+        PeerSampling(transport.me, rng, transport.addresses),
+        Planner(rhythm, rng),
+        exchange_every_s=0.2,
+    )
+    store = Store(folder / f"{transport.me.hex()[:16]}.sqlite")
+    return Node(member, transport, store, Terms() if terms is None else terms, rng, Watch(), options)
+
+
+def descriptor(node: Node) -> Descriptor:
+    return Descriptor(node.member.me, 0, node.transport.addresses)
+
+
+class Running:
+    """Nodes that live while a `with` block lasts; each knows the first."""
+
+    def __init__(self, *nodes: Node) -> None:
+        self.nodes = nodes
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Running:
+        for node in self.nodes:
+            await self.start(node)
+        return self
+
+    async def start(self, node: Node) -> asyncio.Task[None]:
+        known = [descriptor(self.nodes[0])] if node is not self.nodes[0] else []
+        task = asyncio.create_task(node.run(known))
+        self._tasks.append(task)
+        return task
+
+    async def __aexit__(self, *_: object) -> None:
+        for node in self.nodes:
+            node.stop()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for node in self.nodes:
+            node.store.close()
+
+
+async def until(holds: Callable[[], bool], poll: Callable[[], Awaitable[object]] | None = None) -> None:
+    """Give way to others until something holds; the test's time limit ends a vain wait."""
+    while not holds():
+        await (poll() if poll is not None else asyncio.sleep(0.01))
