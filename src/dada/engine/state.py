@@ -7,7 +7,6 @@ import json
 import math
 import os
 import tempfile
-import zipfile
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,11 @@ import numpy as np
 
 from dada.core.compiled import Array, as_float
 from dada.core.graph import CollaborationGraph
+from dada.core.losses import Loss, point_curvature, point_slope, point_value
 from dada.core.neighbour_lists import NeighbourLists, lists_from_csr, lists_to_csr
 from dada.core.plan import Plan
 from dada.core.problem import Problem
-from dada.core.regularizers import Regularizer
+from dada.core.regularizers import Regularizer, degree_curvature, degree_slope, degree_value
 from dada.core.schedule import Schedule
 from dada.engine.ledger import Ledger
 from dada.engine.loops import Nearest, Users
@@ -107,32 +107,15 @@ class State:
         arrays |= {"nearest_ids": self.nearest.ids, "nearest_dist2": self.nearest.dist2}
         arrays |= {"ledger_models": self.ledger.models, "ledger_graph": self.ledger.graph}
         arrays |= {f"trace_{name}": np.array([getattr(point, name) for point in self.trace]) for name in _TRACE_FIELDS}
-        target = Path(path)
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:
-            with os.fdopen(handle, "wb") as file:
-                np.savez(file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
+            _write(Path(path), {"header": np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays})
         except OSError as error:
-            Path(temporary).unlink(missing_ok=True)
-            raise OSError(
-                error.errno, f"checkpoint not written ({error.strerror}); the run is not harmed", str(target)
-            ) from error
+            reason = f"checkpoint not written ({error.strerror}); the one before stands"
+            raise OSError(error.errno, reason, str(path)) from error
 
     def load(self, path: str | os.PathLike[str], run_id: str) -> None:
         """Take up a checkpoint of the same run."""
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                stored = {name: file[name] for name in file.files}
-            header = json.loads(stored.pop("header").tobytes())
-        except (zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
-            raise ValueError(f"{path} is not a readable dada checkpoint: {error}") from error
-        if header.get("format") != "dada-checkpoint" or header.get("version") != CHECKPOINT_VERSION:
-            raise ValueError(
-                f"{path} is a checkpoint of version {header.get('version')}; this is version {CHECKPOINT_VERSION}"
-            )
+        header, stored = _read(path)
         if header["run"] != run_id:
             raise ValueError(
                 f"{path} belongs to another run: data, settings or seed differ. Start afresh or use that run's."
@@ -147,6 +130,35 @@ class State:
             setattr(self, name, header[name])
         columns = [stored[f"trace_{name}"] for name in _TRACE_FIELDS]
         self.trace = [_trace_point(values) for values in zip(*columns, strict=True)]
+
+
+def _write(path: Path, arrays: dict[str, Array]) -> None:
+    """Write arrays to a file that is either wholly new or wholly as before."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array]]:
+    """The header and the arrays of a checkpoint file."""
+    with open(path, "rb") as file:
+        # Bytes that are no checkpoint can fail to be one in any way.
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+            header: dict[str, Any] = json.loads(arrays.pop("header").tobytes())
+            kind, version = header["format"], header["version"]
+        except Exception as error:
+            raise ValueError(f"{path} is not a readable dada checkpoint: {error}") from error
+    if (kind, version) != ("dada-checkpoint", CHECKPOINT_VERSION):
+        raise ValueError(f"{path} is a {kind} of version {version}; this is dada-checkpoint {CHECKPOINT_VERSION}")
+    return header, arrays
 
 
 def _lists(graph: CollaborationGraph) -> tuple[NeighbourLists, NeighbourLists]:
@@ -172,26 +184,28 @@ def fingerprint(problem: Problem, plan: Plan, schedule: Schedule, graph: Collabo
     ]
     for array in arrays:
         digest.update(str((array.dtype, array.shape)).encode() + np.ascontiguousarray(array).tobytes())
-    loss = problem.loss if isinstance(problem.loss, str) else problem.loss.name
-    settings = (
-        problem.beta,
-        problem.mu1,
-        problem.mu2,
-        problem.graph_loss,
-        loss,
-        _describe(problem.regularizer),
-    )
+    numbers = (float(problem.beta), float(problem.mu1), problem.graph_mu)
+    settings = (*numbers, problem.graph_loss, _describe_loss(problem.loss), _describe_regularizer(problem.regularizer))
     # When to stop does not change what is computed until then, so a resumed run may be given other limits.
     steps = replace(plan, max_bits=None, max_time_s=None, gap_tolerance=None, trace_every=None)
     digest.update(repr((settings, steps, schedule, np.dtype(dtype).name)).encode())
     return digest.hexdigest()[:16]
 
 
-def _describe(regularizer: Regularizer) -> str:
-    """A regularizer's settings without the addresses that a function's repr carries."""
-    values = {item.name: getattr(regularizer, item.name) for item in fields(regularizer)}
-    named = {name: getattr(value, "__qualname__", value) for name, value in values.items()}
-    return f"{type(regularizer).__name__}{named}"
+def _describe_loss(loss: str | Loss) -> str:
+    """A loss by its name, or by values: functions have no name that tells two of them apart."""
+    if isinstance(loss, str):
+        return loss
+    code = loss.compiled
+    values = [part(code, z) for part in (point_value, point_slope, point_curvature) for z in (-2.0, 0.25, 3.0)]
+    return repr((loss.name, float(loss.growth), values))
+
+
+def _describe_regularizer(regularizer: Regularizer) -> str:
+    """A regularizer by its kind, its numbers and its values at some degrees."""
+    code = regularizer.compiled
+    values = [part(code, d) for part in (degree_value, degree_slope, degree_curvature) for d in (0.25, 1.0, 8.0)]
+    return repr((code.code, code.lam, code.l1, code.offset, values))
 
 
 def _trace_point(values: tuple[Any, ...]) -> TracePoint:
