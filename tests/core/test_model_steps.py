@@ -23,11 +23,11 @@ losses = st.sampled_from(LOSSES)
 mus = st.sampled_from([0.0, 1e-6, 1e-2, 1.0, 100.0])
 
 
-def drawn(seed, loss, beta=2.0, mu1=1.0):
+def drawn(seed, loss, beta=2.0, mu1=1.0, dtype=np.float64):
     rng = np.random.default_rng(seed)
     n_users, n = int(rng.integers(1, 5)), int(rng.integers(1, 8))
     coupling = rng.choice([0.0, 0.5, 1.0, 3.0], size=n)
-    problem = random_problem(rng, n_users, n, beta=beta, mu1=mu1, loss=loss, coupling=coupling)
+    problem = random_problem(rng, n_users, n, beta=beta, mu1=mu1, loss=loss, coupling=coupling, dtype=dtype)
     return problem, random_graph(rng, n_users), random_models(rng, problem)
 
 
@@ -48,7 +48,7 @@ def test_a_step_never_increases_its_block(rule, seed, loss, mu1, beta):
 def test_a_step_in_single_precision_increases_its_block_by_rounding_at_most(rule, seed, loss, mu1, beta):
     if loss is EXPONENTIAL:
         beta = min(beta, 10.0)
-    problem, graph, alpha = drawn(seed, loss, beta, mu1)
+    problem, graph, alpha = drawn(seed, loss, beta, mu1, np.float32)
     alpha = alpha.astype(np.float32).astype(np.float64)
     before = block_in_numpy(problem, graph, alpha, 0, alpha[0])
     user, *_ = one_step(problem, graph, alpha, 0, rule, dtype=np.float32)
@@ -63,7 +63,7 @@ def test_where_weights_of_samples_underflow_a_pairwise_step_is_not_too_long(loss
     graph = CollaborationGraph.empty(1)
     for seed in range(200):
         rng = np.random.default_rng(seed)
-        problem = random_problem(rng, 1, beta=rng.choice([30.0, 100.0, 300.0]), loss=loss)
+        problem = random_problem(rng, 1, beta=rng.choice([30.0, 100.0, 300.0]), loss=loss, dtype=dtype)
         alpha = random_models(rng, problem).astype(dtype).astype(np.float64)
         before = block_in_numpy(problem, graph, alpha, 0, alpha[0])
         user, *_ = one_step(problem, graph, alpha, 0, "pairwise", dtype=dtype)
@@ -104,7 +104,7 @@ def test_the_list_of_changes_is_the_difference_of_the_models(seed, loss):
 
 
 def test_a_fixed_step_goes_its_share_of_the_way_to_the_vertex():
-    problem = Problem(np.array([[1, -1, 1]], np.int8), np.array([0, 1]), beta=3.0, mu1=0.0)
+    problem = Problem(np.array([[1.0, -1.0, 1.0]]), np.array([0, 1]), beta=3.0, mu1=0.0)
     alpha = np.array([[0.0, 0.5, 1.0]])
     user, _, n_changed, move = one_step(problem, CollaborationGraph.empty(1), alpha, 0, "paper", gamma=0.25)
     # All three predictors gain alike, and the first is taken.
@@ -114,7 +114,7 @@ def test_a_fixed_step_goes_its_share_of_the_way_to_the_vertex():
 
 
 def test_a_whole_step_leaves_one_coordinate():
-    problem = Problem(np.array([[1, -1, 1]], np.int8), np.array([0, 1]), beta=3.0, mu1=0.0)
+    problem = Problem(np.array([[1.0, -1.0, 1.0]]), np.array([0, 1]), beta=3.0, mu1=0.0)
     user, support, _, _ = one_step(
         problem, CollaborationGraph.empty(1), np.array([[0.0, 0.5, 1.0]]), 0, "paper", gamma=1.0
     )
@@ -124,7 +124,7 @@ def test_a_whole_step_leaves_one_coordinate():
 
 @pytest.mark.parametrize("rule", ["pairwise", "line-search"])
 def test_nothing_is_sent_where_nothing_can_be_gained(rule):
-    problem = Problem(np.zeros((2, 3), np.int8), np.array([0, 2]), beta=3.0, mu1=1.0)
+    problem = Problem(np.zeros((2, 3)), np.array([0, 2]), beta=3.0, mu1=1.0)
     for alpha in (np.zeros((1, 3)), np.array([[0.0, 1.0, -2.0]])):
         user, _, n_changed, _ = one_step(problem, CollaborationGraph.empty(1), alpha, 0, rule)
         assert n_changed == 0
@@ -132,7 +132,7 @@ def test_nothing_is_sent_where_nothing_can_be_gained(rule):
 
 
 def test_pairwise_takes_all_mass_of_a_vertex_and_forgets_it():
-    problem = Problem(np.array([[1, -1]], np.int8), np.array([0, 1]), beta=1.0, mu1=0.0)
+    problem = Problem(np.array([[1.0, -1.0]]), np.array([0, 1]), beta=1.0, mu1=0.0)
     # The full mass sits on the worst vertex, and the loss is linear in the model of a user with one sample.
     user, support, n_changed, _ = one_step(problem, CollaborationGraph.empty(1), np.array([[0.0, 1.0]]), 0, "pairwise")
     assert_array_equal(user.alpha, [1.0, 0.0])
@@ -142,7 +142,7 @@ def test_pairwise_takes_all_mass_of_a_vertex_and_forgets_it():
 
 def test_two_coordinates_that_cancel_at_once_both_leave_the_support():
     # Two equal predictors, both with the wrong sign and the same mass: what one gives up brings the other to zero.
-    problem = Problem(np.array([[1, 1]], np.int8), np.array([0, 1]), beta=1.0, mu1=0.0)
+    problem = Problem(np.array([[1.0, 1.0]]), np.array([0, 1]), beta=1.0, mu1=0.0)
     alpha, graph = np.array([[-0.5, -0.5]]), CollaborationGraph.empty(1)
     for _ in range(4):
         user, support, _, _ = one_step(problem, graph, alpha, 0, "pairwise")

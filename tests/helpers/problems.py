@@ -48,10 +48,17 @@ def loss_in_numpy(loss, margins):
     return pointwise[loss](margins).mean()
 
 
-def random_problem(rng, n_users=5, n=6, most_samples=5, beta=2.0, mu1=0.7, **settings):
-    """Margins -1, 0 or 1, at least one sample each."""
+def random_problem(rng, n_users=5, n=6, most_samples=5, beta=2.0, mu1=0.7, dtype=np.float64, **settings):
+    """Users of at least one sample each, for runs in the given precision.
+
+    Kernels take long to compile, so tests keep to two kinds: in single precision margins are -1, 0 or 1 as int8, in
+    double precision they are real numbers, half of them -1 or 1.
+    """
     sizes = rng.integers(1, most_samples + 1, n_users)
-    A = rng.choice(np.array([-1, 0, 1], np.int8), size=(sizes.sum(), n), p=[0.35, 0.05, 0.6])
+    shape = sizes.sum(), n
+    A = rng.choice(np.array([-1, 0, 1], np.int8), size=shape, p=[0.35, 0.05, 0.6])
+    if dtype == np.float64:
+        A = A * np.where(rng.random(shape) < 0.5, 1.0, rng.normal(size=shape))
     return Problem(A, np.concatenate([[0], np.cumsum(sizes)]), beta=beta, mu1=mu1, **settings)
 
 
