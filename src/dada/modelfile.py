@@ -130,7 +130,7 @@ def read(path: str | os.PathLike[str]) -> StoredModel:
         raise ModelFileError(f"{path}: {error}") from error
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
         raise ModelFileError(f"{path}: not a model file, or damaged or cut short ({error})") from error
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise ModelFileError(f"{path}: the content of the model file makes no sense ({error!r})") from error
 
 
@@ -163,6 +163,7 @@ def _encode(model: StoredModel) -> bytes:
         "n_predictors": int(model.models.shape[1]),
         "feature_names": None if model.feature_names is None else list(model.feature_names),
         "float_bits": model.ledger.float_bits,
+        "graph_directed": model.graph.directed,
         "n_updates": model.n_updates,
         "predictors": spec,
         "settings": model.settings,
@@ -264,7 +265,7 @@ def _decode(manifest: Mapping[str, Any], arrays: Arrays) -> StoredModel:
         predictors=predictors,
         models=_csr(arrays, "models", "data", (K, n)).toarray(),
         confidence=confidence,
-        graph=CollaborationGraph.from_scipy(_csr(arrays, "graph", "weights", (K, K))),
+        graph=_graph(arrays, K, bool(manifest["graph_directed"])),
         trace=tuple(_trace_point(values) for values in zip(*columns, strict=True)),
         ledger=ledger,
         status=Status[manifest["status"]],
@@ -279,6 +280,16 @@ def _csr(arrays: Arrays, group: str, values: str, shape: tuple[int, int]) -> Any
     matrix = sparse.csr_array((data, indices, indptr), shape=shape)
     matrix.check_format(full_check=True)
     return matrix
+
+
+def _graph(arrays: Arrays, K: int, directed: bool) -> CollaborationGraph:
+    weights = _csr(arrays, "graph", "weights", (K, K))
+    _require(
+        weights.has_canonical_format and bool((weights.data > 0).all()), "positive weights between users, in order"
+    )
+    _require(not weights.diagonal().any(), "no weight of a user to itself")
+    _require(directed or (weights != weights.T).nnz == 0, "a symmetric graph")
+    return CollaborationGraph(arrays["graph/indptr"], arrays["graph/indices"], arrays["graph/weights"], directed)
 
 
 def _require(holds: bool, what: str) -> None:

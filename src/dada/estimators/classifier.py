@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -25,8 +24,9 @@ from dada.data._inputs import as_features, as_values, collected, shorten
 from dada.engine import RunResult, run
 from dada.estimators.chance import generator
 from dada.estimators.prediction import average_model, blockwise_decisions, positions_of
-from dada.estimators.settings import check_numbers, graph_of, plan_of, recipe_of, regularizer_of
-from dada.events import Event, Observer, TracePoint, silent
+from dada.estimators.progress import also, write_line
+from dada.estimators.settings import check_settings, check_unknown_user, graph_of, plan_of, recipe_of, regularizer_of
+from dada.events import Observer, silent
 from dada.task import Task
 
 
@@ -62,8 +62,10 @@ class DadaClassifier(ClassifierMixin, BaseEstimator):
         Offset of the degree in the logarithm that keeps users from being left alone.
     regularizer : LogDegree, DegreeTarget or DegreeFunction, optional
         Regularizer of the graph in place of the one that `lam` and `delta` describe.
-    graph : {"learned", "none"}, CollaborationGraph or square matrix
-        Learn the graph, have none, or use the given one, whose rows follow the sorted user ids.
+    graph : {"learned", "evidence", "none"}, CollaborationGraph or square matrix
+        Learn the graph from losses and distances of models, as the paper does; learn it by evidence, from how well
+        others' models do on a user's own rows (one may then learn from somebody who learns nothing in return; it pays
+        where users have but a handful of rows); have none; or use the given one, its rows in the order of sorted ids.
     graph_loss : {"mean", "paper", "logistic"}
         Which value of a user's loss shapes the graph: per sample, the sum as in the paper, or never negative.
     step : {"pairwise", "paper", "local", "line-search"}
@@ -77,7 +79,9 @@ class DadaClassifier(ClassifierMixin, BaseEstimator):
     graph_every : float
         Model updates per user between two rounds of graph updates.
     max_neighbours : int, optional
-        Bound on the number of neighbours of every user.
+        Bound on the number of neighbours of every user. By default there is none, but 10 for ``graph="evidence"``.
+    tau : float
+        How sharply evidence decides between models, for ``graph="evidence"``.
     restart : {"zero", "local"}
         Models after the first graph: from zero, or from the purely local ones that the first graph came from.
     tol : float, optional
@@ -131,8 +135,9 @@ class DadaClassifier(ClassifierMixin, BaseEstimator):
     -----
     Inside `Pipeline`, `GridSearchCV` and `cross_validate`, users reach the classifier by metadata routing: call
     ``sklearn.set_config(enable_metadata_routing=True)`` and give ``users=`` (``params={"users": ...}`` to
-    `cross_validate`). The classifier asks for users everywhere by itself. Scorers by name, such as ``"roc_auc"``, are
-    out of reach: scikit-learn gives metadata to their metric, not to the prediction. The default, `score`, works.
+    `cross_validate`). The classifier asks for users everywhere by itself. scikit-learn passes no metadata on to the
+    predictions behind scorers by name (``"roc_auc"``), `cross_val_predict` and ``GridSearchCV.predict``: score with the
+    default, `score`, and predict with ``best_estimator_``.
 
     Examples
     --------
@@ -160,8 +165,8 @@ class DadaClassifier(ClassifierMixin, BaseEstimator):
         loss: str | Loss = "adaboost",
         beta: float = 10.0,
         mu: float = 1.0,
-        lam: float = 0.3,
-        delta: float = 0.1,
+        lam: float = 0.1,
+        delta: float = 0.01,
         regularizer: Regularizer | None = None,
         graph: Any = "learned",
         graph_loss: str = "mean",
@@ -169,8 +174,9 @@ class DadaClassifier(ClassifierMixin, BaseEstimator):
         graph_step: str = "exact",
         kappa: int | None = None,
         n_updates: int = 200,
-        graph_every: float = 20,
+        graph_every: float = 50,
         max_neighbours: int | None = None,
+        tau: float = 1.0,
         restart: str = "zero",
         tol: float | None = None,
         max_bits: float | None = None,
@@ -195,6 +201,7 @@ class DadaClassifier(ClassifierMixin, BaseEstimator):
         self.n_updates = n_updates
         self.graph_every = graph_every
         self.max_neighbours = max_neighbours
+        self.tau = tau
         self.restart = restart
         self.tol = tol
         self.max_bits = max_bits
@@ -224,7 +231,7 @@ class DadaClassifier(ClassifierMixin, BaseEstimator):
             Itself. After Ctrl-C it is fitted with the state so far, and a `ConvergenceWarning` says so.
         """
         params = self.get_params(deep=False)
-        check_numbers(params)
+        check_settings(params)
         population = self._population(X, y, users)
         given = graph_of(self.graph, population.n_users)
         plan = plan_of(params, population.n_users)
@@ -242,7 +249,7 @@ class DadaClassifier(ClassifierMixin, BaseEstimator):
             generator(self.random_state),
             graph=given,
             train=task.samples,
-            observer=_both(observer, _write_line) if self.verbose else observer,
+            observer=also(observer, write_line) if self.verbose else observer,
             dtype=self.dtype,
         )
         self._keep(task, result)
@@ -343,8 +350,7 @@ class DadaClassifier(ClassifierMixin, BaseEstimator):
         return rows if hasattr(rows, "toarray") else as_features(rows)[0]
 
     def _positions(self, users: Any, n_rows: int) -> NDArray[np.int64]:
-        if self.unknown_user not in ("error", "average"):
-            raise ValueError(f"unknown_user must be 'error' or 'average', got {self.unknown_user!r}")
+        check_unknown_user(self.unknown_user)
         averages = self.unknown_user == "average"
         if users is None:
             if self.n_users_ > 1 and not averages:
@@ -393,19 +399,3 @@ class DadaClassifier(ClassifierMixin, BaseEstimator):
         """Bits that users would have sent each other during the fit."""
         check_is_fitted(self)
         return float(self.ledger_.bits)
-
-
-def _both(first: Observer, second: Observer) -> Observer:
-    def observer(event: Event) -> None:
-        first(event)
-        second(event)
-
-    return observer
-
-
-def _write_line(event: Event) -> None:
-    if isinstance(event, TracePoint):
-        sys.stderr.write(
-            f"{event.updates} updates: objective {event.objective:.6g}, gap {event.gap:.3g}, "
-            f"training accuracy {np.nanmean(event.train_accuracy):.3f}, {event.edges} edges, {event.bits:.3g} bits\n"
-        )

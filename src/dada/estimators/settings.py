@@ -7,27 +7,37 @@ from numbers import Integral, Real
 from typing import Any
 
 from dada.core.graph import CollaborationGraph
+from dada.core.plan import Plan
 from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree, Regularizer
 from dada.data import Constant, Recipe, Stumps, Union
-from dada.engine import Plan
 
 UNKNOWN_USER = ("error", "average")
+GRAPHS = ("learned", "evidence", "none")
+OPTIONAL = ("kappa", "max_neighbours", "max_bits", "max_time_s", "tol")
+POSITIVE = ("graph_every", "max_bits", "max_time_s", "tol")
 # Stumps in all beyond which features get fewer than ten thresholds each.
 MANY_STUMPS = 2000
 
 
-def check_numbers(params: dict[str, Any]) -> None:
-    """Refuse counts that are no integers and numbers that are not finite; their users check the rest."""
+def check_settings(params: dict[str, Any]) -> None:
+    """Refuse what is of the wrong kind; the problem and the plan check the values that they name themselves."""
     for name in ("n_updates", "kappa", "max_neighbours", "verbose"):
+        value, least = params[name], int(name != "verbose")
+        if not (value is None and name in OPTIONAL) and (not isinstance(value, Integral) or value < least):
+            raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
+    for name in ("beta", "mu", "lam", "delta", "tau", *POSITIVE):
         value = params[name]
-        if value is not None and (not isinstance(value, Integral) or value < 0):
-            raise ValueError(f"{name} must be an integer >= 0, got {value!r}")
-    for name in ("beta", "mu", "lam", "delta", "graph_every", "max_bits", "max_time_s", "tol"):
-        value = params[name]
-        if value is not None and (not isinstance(value, Real) or not math.isfinite(value)):
-            raise ValueError(f"{name} must be a finite number, got {value!r}")
-    if params["unknown_user"] not in UNKNOWN_USER:
-        raise ValueError(f"unknown_user must be one of {list(UNKNOWN_USER)}, got {params['unknown_user']!r}")
+        if value is None and name in OPTIONAL:
+            continue
+        if not isinstance(value, Real) or not math.isfinite(value) or (name in POSITIVE and value <= 0):
+            raise ValueError(f"{name} must be a finite number{' > 0' * (name in POSITIVE)}, got {value!r}")
+    check_unknown_user(params["unknown_user"])
+
+
+def check_unknown_user(unknown_user: Any) -> None:
+    """Refuse a way to treat unknown users that does not exist."""
+    if unknown_user not in UNKNOWN_USER:
+        raise ValueError(f"unknown_user must be one of {list(UNKNOWN_USER)}, got {unknown_user!r}")
 
 
 def recipe_of(predictors: Recipe | None, n_features: int) -> Recipe:
@@ -43,9 +53,9 @@ def recipe_of(predictors: Recipe | None, n_features: int) -> Recipe:
 def graph_of(graph: Any, n_users: int) -> CollaborationGraph | None:
     """The graph given, or None where it is to be learned or there is none."""
     if isinstance(graph, str):
-        if graph not in ("learned", "none"):
+        if graph not in GRAPHS:
             raise ValueError(
-                f"graph must be 'learned', 'none', a CollaborationGraph or a square matrix of weights, got {graph!r}"
+                f"graph must be one of {list(GRAPHS)}, a CollaborationGraph or a matrix of weights, got {graph!r}"
             )
         return None
     given = graph if isinstance(graph, CollaborationGraph) else CollaborationGraph.from_scipy(graph)
@@ -69,17 +79,21 @@ def regularizer_of(params: dict[str, Any]) -> Regularizer:
 
 def plan_of(params: dict[str, Any], n_users: int) -> Plan:
     """The engine's plan; counts per user become counts of the whole population."""
-    learns = isinstance(params["graph"], str) and params["graph"] == "learned" and params["mu"] > 0 and n_users > 1
-    kappa = params["kappa"]
+    graph, kappa, most = params["graph"], params["kappa"], params["max_neighbours"]
+    learns = isinstance(graph, str) and graph != "none" and params["mu"] > 0 and n_users > 1
+    by_evidence = learns and graph == "evidence"
     return Plan(
         n_updates=params["n_updates"] * n_users,
         learn_graph=learns,
+        graph_rule="evidence" if by_evidence else "distance",
+        tau=params["tau"],
         step=params["step"],
         graph_step=params["graph_step"],
         kappa=max(1, min(5, n_users - 1)) if kappa is None else kappa,
         restart=params["restart"],
         graph_every=math.ceil(params["graph_every"] * n_users),
-        max_neighbours=params["max_neighbours"],
+        n_neighbours=10 if most is None else most,
+        max_neighbours=None if by_evidence else most,
         max_bits=params["max_bits"],
         max_time_s=params["max_time_s"],
         gap_tolerance=params["tol"],

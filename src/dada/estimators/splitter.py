@@ -19,7 +19,8 @@ class PerUserKFold(BaseCrossValidator):
 
     The rows of each user are dealt out to the folds in turn, so that a user's share of any two folds differs by one row
     at most, also where it has fewer rows than there are folds. A user with two rows or more is tested on each of them
-    once and always keeps at least one for training. The row of a user who has no other is never tested.
+    once and always keeps at least one for training. The row of a user who has no other is never tested. Where labels
+    are given, a user's rows are dealt out label after label, so that all folds see much the same mix of labels.
 
     Parameters
     ----------
@@ -47,7 +48,7 @@ class PerUserKFold(BaseCrossValidator):
         self.shuffle = shuffle
         self.random_state = random_state
 
-    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None, *, users: Any = None) -> int:
         """Number of folds."""
         return int(self.n_splits)
 
@@ -58,25 +59,29 @@ class PerUserKFold(BaseCrossValidator):
 
         Parameters
         ----------
-        X, y : arrays
+        X : array
             Not looked at.
+        y : array of shape (rows,), optional
+            Labels.
         groups, users : array of shape (rows,)
             Which user each row belongs to; give it under either name.
         """
-        fold = self._folds(users if users is not None else groups)
+        fold = self._folds(users if users is not None else groups, y)
         for i in range(self.n_splits):
             yield np.flatnonzero(fold != i), np.flatnonzero(fold == i)
 
-    def _folds(self, users: Any) -> NDArray[np.intp]:
+    def _folds(self, users: Any, y: Any) -> NDArray[np.intp]:
         """The fold in which each row is tested, -1 for a row that never is."""
         if not isinstance(self.n_splits, Integral) or self.n_splits < 2:
             raise ValueError(f"n_splits must be an integer >= 2, got {self.n_splits!r}")
         if users is None:
             raise ValueError("PerUserKFold must know whose row each is: give users=, one entry per row")
         codes, counts = np.unique(as_values(users, "users"), return_inverse=True, return_counts=True)[1:]
-        order = np.argsort(codes, kind="stable")
-        if self.shuffle:
-            order = np.lexsort((generator(self.random_state).random(codes.size), codes))
+        labels = np.zeros(codes.size) if y is None else np.unique(as_values(y, "y"), return_inverse=True)[1]
+        if labels.size != codes.size:
+            raise ValueError(f"y and users must have one entry per row, got {labels.size} and {codes.size}")
+        turn = generator(self.random_state).random(codes.size) if self.shuffle else np.arange(codes.size)
+        order = np.lexsort((turn, labels, codes))
         dealt = order[counts[codes[order]] > 1]
         if dealt.size < self.n_splits:
             raise ValueError(

@@ -131,7 +131,10 @@ def _to_json(name: str, value: Any) -> Any:
         return value.item()
     if value is None or isinstance(value, str | int | float):
         return value
-    raise TypeError(f"{name} of type {type(value).__name__} cannot be written to a model file")
+    raise TypeError(
+        f"{name} of type {type(value).__name__} cannot be written to a model file, which holds numbers and text but no "
+        "code: store it with its own library, or use stumps, linear or constant predictors"
+    )
 
 
 def _from_json(value: Any, graph: CollaborationGraph) -> Any:

@@ -1,0 +1,452 @@
+"""Model files: nothing is lost, nothing half-written stays, nothing damaged is believed."""
+
+import errno
+import hashlib
+import io
+import json
+import os
+import pickle
+import stat
+import zipfile
+from dataclasses import replace
+from datetime import date
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dada import (
+    CollaborationGraph,
+    Constant,
+    DadaClassifier,
+    DegreeFunction,
+    DegreeTarget,
+    Linear,
+    Loss,
+    ModelFileError,
+    Pretrained,
+    Stumps,
+    Union,
+    load_model,
+    modelfile,
+    save_model,
+)
+from tests.helpers.people import moons_rows, opposites
+
+ROWS = opposites()
+
+
+def fitted(rows=ROWS, **settings):
+    return DadaClassifier(**{"random_state": 0, **settings}).fit(rows.X, rows.y, users=rows.users)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return fitted()
+
+
+@pytest.fixture
+def path(model, tmp_path):
+    save_model(model, tmp_path / "people.dada")
+    return tmp_path / "people.dada"
+
+
+def test_everything_comes_back(path, model):
+    loaded = load_model(path)
+    assert loaded.get_params() == model.get_params()
+    for name in ("models_", "confidence_", "classes_", "users_"):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(model, name))
+        assert getattr(loaded, name).dtype == getattr(model, name).dtype
+    for name in ("indptr", "indices", "weights"):
+        np.testing.assert_array_equal(getattr(loaded.graph_, name), getattr(model.graph_, name))
+    for name in ("n_users_", "n_features_in_", "n_iter_", "status_", "objective_", "bits_"):
+        assert getattr(loaded, name) == getattr(model, name)
+    assert loaded.ledger_.messages == model.ledger_.messages
+    assert loaded.neighbours_of("ann") == model.neighbours_of("ann")
+    assert not hasattr(loaded, "feature_names_in_")
+
+
+def test_the_trace_comes_back(path, model):
+    loaded = load_model(path)
+    assert len(loaded.trace_) == len(model.trace_)
+    for point, stored in zip(model.trace_, loaded.trace_, strict=True):
+        assert (stored.updates, stored.objective, stored.gap, stored.edges) == (
+            point.updates, point.objective, point.gap, point.edges,
+        )  # fmt: skip
+        np.testing.assert_array_equal(stored.train_accuracy, point.train_accuracy)
+
+
+def test_predictions_are_the_same_bit_for_bit(tmp_path):
+    train, test = moons_rows(1, n_users=20)
+    model = fitted(train, unknown_user="average")
+    save_model(model, tmp_path / "moons.dada")
+    loaded = load_model(tmp_path / "moons.dada")
+    for users in (test.users, None, 12345):
+        np.testing.assert_array_equal(
+            loaded.decision_function(test.X, users=users), model.decision_function(test.X, users=users)
+        )
+
+
+def test_a_loaded_model_can_be_fitted_saved_and_pickled_again(path, model, tmp_path):
+    loaded = load_model(path)
+    save_model(loaded, tmp_path / "again.dada")
+    assert (tmp_path / "again.dada").read_bytes() == path.read_bytes()
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(loaded)).models_, model.models_)
+    loaded.fit(ROWS.X, ROWS.y, users=ROWS.users)
+    np.testing.assert_array_equal(loaded.models_, model.models_)
+
+
+def test_the_same_model_gives_the_same_bytes(path, tmp_path):
+    save_model(fitted(), tmp_path / "other.dada")
+    assert (tmp_path / "other.dada").read_bytes() == path.read_bytes()
+
+
+IDS = {
+    "text": np.array(["ann", "bob", "Ωmega", "日本"]),
+    "int64": np.array([-(2**62), 0, 7, 2**62 + 1]),
+    "uint8": np.array([0, 1, 2, 255], np.uint8),
+    "float": np.array([0.1, 0.2, 1 / 3, 1e300]),
+    "dates": np.array(["2020-01-01", "2020-01-02", "2021-01-01", "2022-01-01"], "datetime64[D]"),
+}
+
+
+@pytest.mark.parametrize("ids", IDS.values(), ids=IDS)
+def test_user_ids_of_any_type_come_back_exactly(ids, tmp_path):
+    model = DadaClassifier(random_state=0, n_updates=2).fit(ROWS.X, ROWS.y, users=np.repeat(ids, 8))
+    save_model(model, tmp_path / "model.dada")
+    loaded = load_model(tmp_path / "model.dada")
+    assert loaded.users_.dtype == ids.dtype
+    np.testing.assert_array_equal(loaded.users_, np.sort(ids))
+    np.testing.assert_array_equal(
+        loaded.decision_function(ROWS.X, users=np.repeat(ids, 8)),
+        model.decision_function(ROWS.X, users=np.repeat(ids, 8)),
+    )
+
+
+@pytest.mark.parametrize("labels", [("no", "yes"), (False, True), (-1, 1), (0.0, 2.0)])
+def test_labels_of_any_type_come_back_exactly(labels, tmp_path):
+    y = np.array(labels)[ROWS.y]
+    save_model(DadaClassifier(n_updates=20).fit(ROWS.X, y, users=ROWS.users), tmp_path / "model.dada")
+    predicted = load_model(tmp_path / "model.dada").predict(ROWS.X, users=ROWS.users)
+    assert predicted.dtype == y.dtype
+    np.testing.assert_array_equal(predicted, y)
+
+
+def test_names_of_features_come_back(tmp_path):
+    model = DadaClassifier(n_updates=2).fit(pd.DataFrame(ROWS.X, columns=["größe"]), ROWS.y, users=ROWS.users)
+    save_model(model, tmp_path / "model.dada")
+    assert load_model(tmp_path / "model.dada").feature_names_in_.tolist() == ["größe"]
+
+
+SETTINGS = {
+    "recipes": dict(predictors=Union(Stumps(n=3, rule="feature-range"), Constant(coupling=0.5))),
+    "regularizer": dict(regularizer=DegreeTarget(target=2.0)),
+    "numpy numbers": dict(beta=np.float64(3.5), n_updates=np.int64(2), mu=np.float32(0.5)),
+    "evidence": dict(graph="evidence", max_neighbours=2),
+    "no graph": dict(graph="none"),
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_settings_come_back(settings, tmp_path):
+    model = fitted(**{"n_updates": 2, **settings})
+    save_model(model, tmp_path / "model.dada")
+    loaded = load_model(tmp_path / "model.dada")
+    assert loaded.get_params() == model.get_params()
+    assert loaded.graph_.directed == model.graph_.directed
+
+
+def test_linear_predictors_come_back(model, tmp_path):
+    # Only what is stored matters here, so the models need no fit of their own.
+    linear = Linear().fit(ROWS.X)
+    stored = replace(stored_form(model, tmp_path), predictors=linear, models=np.array([[1.0], [-2.0], [0.0], [0.5]]))
+    modelfile.write(stored, tmp_path / "linear.dada")
+    again = modelfile.read(tmp_path / "linear.dada")
+    np.testing.assert_array_equal(again.predictors.predict(ROWS.X), linear.predict(ROWS.X))
+    np.testing.assert_array_equal(again.models, stored.models)
+
+
+def stored_form(model, folder):
+    save_model(model, folder / "form.dada")
+    return modelfile.read(folder / "form.dada")
+
+
+def test_a_given_graph_comes_back_as_the_given_graph(tmp_path):
+    weights = np.array([[0, 2, 0, 0], [2, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0.0]])
+    save_model(fitted(graph=weights, n_updates=2), tmp_path / "model.dada")
+    loaded = load_model(tmp_path / "model.dada")
+    assert isinstance(loaded.graph, CollaborationGraph)
+    np.testing.assert_array_equal(loaded.graph.to_scipy().toarray(), weights)
+
+
+def value(z):
+    return (z * z + 1) ** 0.5 - z
+
+
+def slope(z):
+    return z / (z * z + 1) ** 0.5 - 1
+
+
+def one(z):
+    return 1.0
+
+
+def test_functions_leave_their_name_and_must_be_given_again(tmp_path):
+    own = DegreeFunction(lambda d: 1 / (1 + d), lambda d: -1 / (1 + d) ** 2, lambda d: 2 / (1 + d) ** 3)
+    model = fitted(loss=Loss("ramp", value, slope, one), regularizer=own, n_updates=2, graph_loss="logistic")
+    save_model(model, tmp_path / "model.dada")
+    loaded = load_model(tmp_path / "model.dada")
+    np.testing.assert_array_equal(loaded.models_, model.models_)
+    with pytest.raises(ValueError, match="got 'ramp'"):
+        loaded.set_params(regularizer=None).fit(ROWS.X, ROWS.y, users=ROWS.users)
+
+
+def test_a_random_generator_is_not_stored(tmp_path):
+    save_model(fitted(random_state=np.random.default_rng(0), n_updates=2), tmp_path / "model.dada")
+    assert load_model(tmp_path / "model.dada").random_state is None
+
+
+class Tree:
+    classes_ = (0, 1)
+
+    def predict(self, X):
+        return (X[:, 0] > 0).astype(int)
+
+
+def test_what_is_code_is_refused_before_a_file_is_made(tmp_path):
+    with pytest.raises(TypeError, match="predictors of type Pretrained cannot be written to a model file"):
+        save_model(fitted(predictors=Pretrained([Tree()]), n_updates=2), tmp_path / "model.dada")
+    days = np.repeat(np.array([date(2020, 1, day) for day in (1, 2, 3, 4)], object), 8)
+    model = DadaClassifier(n_updates=2).fit(ROWS.X, ROWS.y, users=days)
+    with pytest.raises(TypeError, match="users of type date cannot be written to a model file"):
+        save_model(model, tmp_path / "model.dada")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_holds_plain_members_and_a_readable_manifest(path):
+    with zipfile.ZipFile(path) as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+        assert set(archive.namelist()) == {"manifest.json", *manifest["members"]}
+        for name in manifest["members"]:
+            np.load(io.BytesIO(archive.read(name)), allow_pickle=False)
+    assert (manifest["format"], manifest["version"], manifest["n_users"]) == ("dada-model", 1, 4)
+    assert manifest["settings"]["loss"] == "adaboost"
+
+
+def test_a_new_file_has_the_usual_rights(path):
+    usual = path.with_name("usual")
+    usual.touch()
+    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(usual.stat().st_mode)
+
+
+@pytest.mark.parametrize("when", ["write", "replace"])
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(when, path, model, monkeypatch):
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, {"write": "fsync", "replace": "replace"}[when], full)
+    with pytest.raises(
+        OSError, match=r"the model file was not written \(No space left on device\).*people.dada"
+    ) as caught:
+        save_model(model, path)
+    assert caught.value.errno == errno.ENOSPC
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == ["people.dada"]
+
+
+def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(path, model, monkeypatch):
+    before = path.read_bytes()
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save_model(model, path)
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == ["people.dada"]
+
+
+def test_a_missing_folder_is_named(model, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"the model file was not written .*nowhere"):
+        save_model(model, tmp_path / "nowhere" / "people.dada")
+
+
+def test_a_link_is_followed(path, model, tmp_path):
+    link = tmp_path / "link.dada"
+    link.symlink_to(path)
+    save_model(model, link)
+    assert link.is_symlink()
+    assert load_model(link).n_users_ == 4
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"none\.dada"):
+        load_model(tmp_path / "none.dada")
+
+
+def rewritten(path, change_manifest=None, members=None, drop=(), compression=zipfile.ZIP_STORED):
+    """Write the archive again with some members changed; the checksums stay as they are unless changed too."""
+    with zipfile.ZipFile(path) as archive:
+        content = {name: archive.read(name) for name in archive.namelist() if name not in drop}
+    if change_manifest is not None:
+        manifest = json.loads(content["manifest.json"])
+        change_manifest(manifest)
+        content["manifest.json"] = json.dumps(manifest).encode()
+    content.update(members or {})
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, data in content.items():
+            archive.writestr(name, data)
+
+
+def npy(array):
+    buffer = io.BytesIO()
+    np.save(buffer, np.asarray(array), allow_pickle=True)
+    return buffer.getvalue()
+
+
+def with_checksum(path, name, data):
+    """Put in another member together with its right checksum, as somebody with intent would."""
+
+    def change(manifest):
+        manifest["members"][name] = hashlib.sha256(data).hexdigest()
+
+    rewritten(path, change, {name: data})
+
+
+def test_a_newer_version_is_named(path):
+    rewritten(path, lambda manifest: manifest.update(version=2, library="dada-learn 9.1"))
+    with pytest.raises(ModelFileError, match=r"people.dada: .*version 2, written by dada-learn 9.1; .*up to 1"):
+        load_model(path)
+
+
+@pytest.mark.parametrize("version", [0, "1", None])
+def test_a_version_that_never_was(version, path):
+    rewritten(path, lambda manifest: manifest.update(version=version))
+    with pytest.raises(ModelFileError, match="version of a model file must be an integer >= 1"):
+        load_model(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 and more", pickle.dumps([1])])
+def test_something_else(content, path):
+    path.write_bytes(content)
+    with pytest.raises(ModelFileError, match=r"people.dada: not a model file, or damaged"):
+        load_model(path)
+
+
+def test_a_foreign_zip(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("word/document.xml", "<xml/>")
+    with pytest.raises(ModelFileError, match=r"not a model file: it has no manifest\.json"):
+        load_model(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("manifest.json", '{"name": "an extension of a browser"}')
+    with pytest.raises(ModelFileError, match="does not say format 'dada-model'"):
+        load_model(path)
+
+
+def test_a_file_cut_short_anywhere(path):
+    content = path.read_bytes()
+    for length in range(0, len(content), 997):
+        path.write_bytes(content[:length])
+        with pytest.raises(ModelFileError):
+            load_model(path)
+
+
+def test_a_flipped_byte_anywhere_is_noticed_or_harmless(path, model):
+    content = path.read_bytes()
+    expected = model.decision_function(ROWS.X, users=ROWS.users)
+    refused = 0
+    for position in range(0, len(content), 211):
+        damaged = bytearray(content)
+        damaged[position] ^= 0x55
+        path.write_bytes(damaged)
+        try:
+            loaded = load_model(path)
+        except ModelFileError:
+            refused += 1
+        else:
+            np.testing.assert_array_equal(loaded.decision_function(ROWS.X, users=ROWS.users), expected)
+    assert refused > 50
+
+
+def test_a_missing_member(path):
+    rewritten(path, drop=["models/data.npy"])
+    with pytest.raises(ModelFileError, match=r"damaged: it lacks models/data.npy"):
+        load_model(path)
+
+
+def test_a_wrong_checksum(path):
+    rewritten(path, members={"users.npy": npy(["eve", "bob", "cid", "dan"])})
+    with pytest.raises(ModelFileError, match=r"the checksum of users.npy does not fit"):
+        load_model(path)
+
+
+def test_a_compressed_member_is_refused(path):
+    rewritten(path, compression=zipfile.ZIP_DEFLATED)
+    with pytest.raises(ModelFileError, match="compressed"):
+        load_model(path)
+
+
+class Bomb:
+    def __reduce__(self):
+        return os._exit, (1,)
+
+
+CRAFTED = {
+    "a pickle": ("users.npy", np.array([Bomb()] * 4, object), "not a plain array"),
+    "one user twice": ("users.npy", ["ann", "ann", "cid", "dan"], "4 different users"),
+    "fewer users": ("users.npy", ["ann", "bob"], "4 different users"),
+    "one class": ("classes.npy", [1, 1], "two classes"),
+    "no confidence": ("confidence.npy", [0.0, 1, 1, 1], "confidences > 0"),
+    "an index out of reach": ("models/indices.npy", None, "makes no sense"),
+    "a model that is not finite": ("models/data.npy", None, "finite models/data"),
+    "a neighbour out of reach": ("graph/indices.npy", None, "makes no sense"),
+    "a negative weight": ("graph/weights.npy", None, "positive weights"),
+    "an asymmetric graph": ("graph/weights.npy", None, "a symmetric graph"),
+    "a stump of another feature": ("predictors/0.feature.npy", None, "makes no sense"),
+    "a short trace": ("trace/gap.npy", [1.0], "makes no sense"),
+}
+
+
+@pytest.mark.parametrize("case", CRAFTED)
+def test_crafted_content_is_refused(case, path):
+    name, array, message = CRAFTED[case]
+    if array is None:
+        with zipfile.ZipFile(path) as archive:
+            array = np.load(io.BytesIO(archive.read(name)))
+        array[0] = {"models/data.npy": np.nan, "graph/weights.npy": array[0] + 1}.get(name, 10**6)
+        array[0] = -1 if case == "a negative weight" else array[0]
+    with_checksum(path, name, npy(array))
+    with pytest.raises(ModelFileError, match=message):
+        load_model(path)
+
+
+def test_a_header_that_promises_too_much(path):
+    data = npy(np.zeros(4)).replace(b"(4,)", b"(9999999999,)").replace(b" " * 9 + b"\n", b"\n")
+    with_checksum(path, "confidence.npy", data)
+    with pytest.raises(ModelFileError, match=r"confidence\.npy is not a plain array of the size it says"):
+        load_model(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m.pop("n_users"), "makes no sense"),
+        (lambda m: m.update(n_users=5), "5 different users"),
+        (lambda m: m.update(n_predictors=3), "base predictors where 3 are announced"),
+        (lambda m: m.update(status="HAPPY"), "makes no sense"),
+        (lambda m: m.update(feature_names=["a", "b"]), "as many feature names as features"),
+        (lambda m: m.update(members=None), "makes no sense"),
+        (lambda m: m["predictors"].update(kind="forest"), "got 'forest'"),
+        (lambda m: m["settings"].update(temperature=3), "settings of the model file make no sense"),
+        (lambda m: m["settings"].update(predictors={"kind": "Forest"}), "settings of the model file make no sense"),
+        (lambda m: m.update(settings=[1]), "makes no sense"),
+    ],
+)
+def test_a_manifest_that_makes_no_sense(change, message, path):
+    rewritten(path, change)
+    with pytest.raises(ModelFileError, match=message):
+        load_model(path)
