@@ -50,6 +50,7 @@ plans = st.builds(
     step=st.sampled_from(["pairwise", "paper", "local", "line-search"]),
     graph_step=st.sampled_from(["exact", "lipschitz"]),
     kappa=st.integers(1, 6),
+    sampler=st.sampled_from(["uniform", "gossip"]),
     graph_every=st.sampled_from([7, 25, 100]),
     first_graph_wakeups=st.sampled_from([0, 3, 50]),
     graph_wakeups=st.sampled_from([1, 20]),

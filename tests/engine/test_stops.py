@@ -45,7 +45,16 @@ def test_a_budget_that_suffices_to_the_bit_is_enough():
 
 
 @pytest.mark.parametrize(
-    "others", [{}, {"max_neighbours": 2}, {"keep_nearest": 2}, {"graph_rule": "evidence"}], ids=repr
+    "others",
+    [
+        {},
+        {"max_neighbours": 2},
+        {"keep_nearest": 2},
+        {"graph_rule": "evidence"},
+        {"sampler": "gossip"},
+        {"sampler": "gossip", "kappa": 1, "max_neighbours": 2},
+    ],
+    ids=repr,
 )
 @pytest.mark.parametrize("share", [0.001, 0.02, 0.2, 0.5, 0.9])
 def test_graph_wakeups_never_exceed_the_budget(others, share, monkeypatch):
@@ -53,7 +62,7 @@ def test_graph_wakeups_never_exceed_the_budget(others, share, monkeypatch):
     budget = share * go(plan).ledger.bits
     short = go(replace(plan, max_bits=budget))
     assert short.status is Status.OUT_OF_BITS
-    most = 3 * (5 * 32 + 8 * (32 + 3))
+    most = 5 * (6 * 32 + 8 * (32 + 3))
     assert budget - most < short.ledger.bits <= budget
     monkeypatch.setattr(ENGINE, "CHUNK_WORK", 0.0)
     assert bits_of(go(replace(plan, max_bits=budget))) == bits_of(short)

@@ -115,7 +115,7 @@ def run(
     <Status.FINISHED: 'All planned updates were made.'>
     """
     _check(problem, plan, graph, {"train": train, "test": test})
-    schedule = Schedule.draw(rng, problem.n_users, plan.kappa if plan.learn_graph else 1)
+    schedule = Schedule.draw(rng, problem.n_users, plan.batch_mix(problem.n_users).n_uniform if plan.learn_graph else 1)
     if graph is None:
         graph = CollaborationGraph.empty(problem.n_users)
         graph = replace(graph, directed=plan.learn_graph and plan.graph_rule == "evidence")
@@ -143,6 +143,8 @@ def run(
 def _check(problem: Problem, plan: Plan, graph: CollaborationGraph | None, samples: dict[str, Samples | None]) -> None:
     """Refuse what does not fit together, before any work is done."""
     K, n = problem.n_users, problem.n_predictors
+    if plan.learn_graph and K > 1 and not 1 <= plan.kappa < K:
+        raise ValueError(f"kappa must be in 1..{K - 1} (n_users - 1), got {plan.kappa}")
     if plan.learn_graph and graph is not None:
         raise ValueError("the plan learns the graph, and one was given: set learn_graph=False, or give none")
     if plan.learn_graph and plan.graph_rule == "distance" and K > 1 and not problem.graph_mu > 0:
@@ -281,7 +283,7 @@ class _Runner:
     def model_sizes(self, batches: Array) -> Array:
         """Nonzero entries of the models that each wake-up may be sent, one column per peer asked."""
         n_support, mix = self.state.users.n_support, self.learner.mix
-        if mix.n_gossip == 0:
+        if mix.size == mix.n_uniform:
             return n_support[batches].astype(np.int64)
         # Whom a gossip search asks is known only when it does: reckon with the largest model.
         return np.full((len(batches), mix.size), n_support.max(), np.int64)
