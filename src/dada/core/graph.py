@@ -39,7 +39,9 @@ class CollaborationGraph:
 
     @classmethod
     def from_edges(cls, n_users: int, k: Any, l: Any, w: Any) -> CollaborationGraph:
-        """A graph from edge lists; each edge once, in either direction, with a positive weight."""
+        """A graph from edge lists; each edge once, in either direction. A weight of zero is no edge."""
+        if n_users < 1:
+            raise ValueError(f"n_users must be at least 1, got {n_users}")
         k, l, w = np.asarray(k, np.int64), np.asarray(l, np.int64), np.asarray(w, np.float64)
         if not (k.shape == l.shape == w.shape and k.ndim == 1):
             raise ValueError(f"edge lists must have one length, got {k.shape}, {l.shape} and {w.shape}")
@@ -47,11 +49,11 @@ class CollaborationGraph:
             raise ValueError(
                 f"edge ends must be users 0..{n_users - 1}, got {min(k.min(), l.min())}..{max(k.max(), l.max())}"
             )
-        if (k == l).any():
-            raise ValueError(f"a user has no weight to itself, got an edge from {k[k == l][0]} to itself")
         if not (np.isfinite(w).all() and (w >= 0).all()):
             raise ValueError("edge weights must be finite and not negative")
         k, l, w = k[w > 0], l[w > 0], w[w > 0]
+        if (k == l).any():
+            raise ValueError(f"a user has no weight to itself, got an edge from {k[k == l][0]} to itself")
         rows, columns, values = np.concatenate([k, l]), np.concatenate([l, k]), np.concatenate([w, w])
         order = np.lexsort((columns, rows))
         rows, columns, values = rows[order], columns[order], values[order]
@@ -149,6 +151,11 @@ class CollaborationGraph:
         import networkx
 
         names = list(range(self.n_users)) if user_ids is None else np.asarray(user_ids).tolist()
+        different = len(set(names))
+        if not len(names) == different == self.n_users:
+            raise ValueError(
+                f"user_ids must be {self.n_users} different names, got {len(names)}, {different} of them different"
+            )
         graph = networkx.DiGraph() if self.directed else networkx.Graph()
         graph.add_nodes_from(names)
         k, l, w = self.edges()

@@ -127,12 +127,6 @@ def set_weight(lists: NeighbourLists, k: int, l: int, w: float) -> None:
 
 
 @kernel
-def cells_needed(lists: NeighbourLists, k: int) -> int:
-    """Cells that one more neighbour of k could take from the pool."""
-    return max(FIRST_ROOM, 2 * lists.room[k]) if lists.length[k] == lists.room[k] else 0
-
-
-@kernel
 def lightest(lists: NeighbourLists, k: int) -> int:
     """Where the smallest weight of k's list stands (the first on ties)."""
     best = lists.start[k]

@@ -8,6 +8,7 @@ engine, with nothing but the key and a position.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,12 +85,12 @@ class Schedule:
         draws = self._read(start, stop, lambda rng: rng.standard_exponential(BLOCK), 2 * stream + 1001)
         return draws / self.n_users
 
-    def _read(self, start: int, stop: int, draw: object, stream: int) -> Array:
+    def _read(self, start: int, stop: int, draw: Callable[[np.random.Generator], Array], stream: int) -> Array:
         first, last = start // BLOCK, max(start, stop - 1) // BLOCK
         blocks = []
         for block in range(first, last + 1):
             counter = np.array([0, 0, block, stream], dtype=np.uint64)
-            blocks.append(draw(np.random.Generator(np.random.Philox(key=self.key, counter=counter))))  # type: ignore[operator]
+            blocks.append(draw(np.random.Generator(np.random.Philox(key=self.key, counter=counter))))
         offset = first * BLOCK
         return np.concatenate(blocks)[start - offset : stop - offset]
 
