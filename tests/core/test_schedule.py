@@ -1,0 +1,77 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from scipy.stats import chisquare, kstest
+
+from dada.core.schedule import BLOCK, GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Schedule
+
+SCHEDULE = Schedule.draw(np.random.default_rng(5), n_users=7, kappa=3)
+
+
+@given(first=st.integers(0, 3 * BLOCK), length=st.integers(0, BLOCK + 5))
+def test_any_place_can_be_read_without_what_came_before(first, length):
+    last = 4 * BLOCK + 5
+    stop = first + length
+    whole = {stream: SCHEDULE.users(stream, 0, last) for stream in (MODEL_STREAM, LOCAL_STREAM, GRAPH_STREAM)}
+    for stream, users in whole.items():
+        assert_array_equal(SCHEDULE.users(stream, first, stop), users[first:stop])
+    assert_array_equal(SCHEDULE.batches(first, stop), SCHEDULE.batches(0, last)[first:stop])
+    assert_array_equal(SCHEDULE.waits(MODEL_STREAM, first, stop), SCHEDULE.waits(MODEL_STREAM, 0, last)[first:stop])
+    assert_array_equal(SCHEDULE.words(first, stop, 3), SCHEDULE.words(0, last, 3)[first:stop])
+
+
+@pytest.mark.parametrize("stream", [MODEL_STREAM, LOCAL_STREAM, GRAPH_STREAM])
+def test_all_users_wake_alike(stream):
+    users = SCHEDULE.users(stream, 0, 70_000)
+    assert chisquare(np.bincount(users, minlength=7)).pvalue > 1e-3
+    # And independently of who woke before.
+    pairs = np.bincount(users[:-1] * 7 + users[1:], minlength=49)
+    assert chisquare(pairs).pvalue > 1e-3
+
+
+def test_streams_are_different():
+    streams = [SCHEDULE.users(stream, 0, 200) for stream in (MODEL_STREAM, LOCAL_STREAM, GRAPH_STREAM)]
+    for a in range(3):
+        for b in range(a):
+            assert (streams[a] != streams[b]).mean() > 0.5
+    other = Schedule.draw(np.random.default_rng(6), n_users=7, kappa=3)
+    assert (other.users(MODEL_STREAM, 0, 200) != streams[0]).mean() > 0.5
+
+
+@pytest.mark.parametrize(("n_users", "kappa"), [(2, 1), (6, 1), (6, 3), (6, 5), (40, 39)])
+def test_batches_hold_different_others(n_users, kappa):
+    schedule = Schedule(3, n_users, kappa)
+    users, batches = schedule.users(GRAPH_STREAM, 0, 500), schedule.batches(0, 500)
+    assert batches.shape == (500, kappa)
+    assert (batches >= 0).all()
+    assert (batches < n_users).all()
+    assert (batches != users[:, None]).all()
+    assert (np.diff(np.sort(batches, axis=1), axis=1) > 0).all()
+
+
+@pytest.mark.parametrize("kappa", [1, 2, 4])
+def test_all_sets_of_peers_are_asked_alike(kappa):
+    schedule = Schedule(11, 6, kappa)
+    users, batches = schedule.users(GRAPH_STREAM, 0, 60_000), schedule.batches(0, 60_000)
+    members = np.zeros((60_000, 6), np.int64)
+    np.put_along_axis(members, batches.astype(np.int64), 1, axis=1)
+    _, counts = np.unique(members @ 2 ** np.arange(6) * 6 + users, return_counts=True)
+    n_sets = {1: 5, 2: 10, 4: 5}[kappa]
+    assert counts.size == 6 * n_sets
+    assert chisquare(counts).pvalue > 1e-3
+
+
+def test_waits_are_those_of_poisson_clocks_that_tick_once_per_unit():
+    waits = SCHEDULE.waits(MODEL_STREAM, 0, 20_000)
+    assert kstest(waits * 7, "expon").pvalue > 1e-3
+
+
+def test_a_schedule_that_cannot_be_is_refused():
+    with pytest.raises(ValueError, match="n_users must be at least 1, got 0"):
+        Schedule(1, 0, 1)
+    for kappa in (0, 3):
+        with pytest.raises(ValueError, match=rf"kappa must be in 1\.\.2 \(n_users - 1\), got {kappa}"):
+            Schedule(1, 3, kappa)
+    assert Schedule(1, 1, 5).users(MODEL_STREAM, 0, 3).tolist() == [0, 0, 0]
