@@ -82,5 +82,5 @@ def test_a_loss_of_ones_own_is_called_by_its_functions():
 
 
 def test_an_unknown_loss_is_told_the_known_ones():
-    with pytest.raises(ValueError, match=r"one of \['adaboost', 'logistic', 'squared-hinge'\] .* got 'hinge'"):
+    with pytest.raises(ValueError, match=r"one of \['adaboost', .*\] .* got 'hinge'"):
         loss_value("hinge", [1.0])

@@ -155,7 +155,7 @@ A, ROWS = np.ones((3, 2), np.int8), np.array([0, 1, 3])
         ({"mu1": np.nan}, "got nan"),
         ({"mu2": 0.0}, "mu2 must be > 0 and finite, got 0.0"),
         ({"graph_loss": "sum"}, r"graph_loss must be one of \['logistic', 'mean', 'paper'\], got 'sum'"),
-        ({"loss": "hinge"}, r"loss must be one of \['adaboost', 'logistic', 'squared-hinge'\] or .*, got 'hinge'"),
+        ({"loss": "hinge"}, r"loss must be one of \['adaboost', .*\] or .*, got 'hinge'"),
         ({"row_start": np.array([0, 3, 3])}, "every user at least one sample"),
         ({"row_start": np.array([0, 1, 2])}, "one row per sample"),
         ({"row_start": np.array([1, 2, 3])}, "one row per sample"),
