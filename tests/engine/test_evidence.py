@@ -8,6 +8,8 @@ from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dada.core.evidence import keep_best, log_evidence
+from dada.core.losses import loss_code
+from dada.core.model_steps import UserModel
 from dada.core.plan import Plan
 from dada.data import Stumps, moons
 from dada.engine import run
@@ -39,7 +41,12 @@ def test_evidence_is_the_logistic_loss_of_the_other_model_on_my_samples():
     alpha = np.array([0.5, 0.0, -1.0, 0.0, 0.25, 0.0], np.float32)
     support = np.array([4, 0, 2, 0, 0, 0], np.int16)
     expected = np.log(7) - 2.0 * np.logaddexp(0.0, -(A @ alpha)).sum()
-    assert_allclose(log_evidence(2.0, A, alpha, support, 3, 7), expected, rtol=1e-6)
+    judge = UserModel(A, np.zeros(4, np.float32), alpha, alpha, support, np.zeros(4, np.float32))
+    assert_allclose(log_evidence(2.0, loss_code("adaboost"), judge, alpha, support, 3, 7), expected, rtol=1e-6)
+    residuals = A @ alpha - np.arange(4)
+    judge = judge._replace(offset=-np.arange(4, dtype=np.float32))
+    expected = np.log(7) - 2.0 * (residuals**2 / 2).sum()
+    assert_allclose(log_evidence(2.0, loss_code("squared"), judge, alpha, support, 3, 7), expected, rtol=1e-6)
 
 
 def test_followers_mirror_the_lists_and_each_user_spends_one_unit_of_weight():
@@ -55,7 +62,7 @@ def test_followers_mirror_the_lists_and_each_user_spends_one_unit_of_weight():
     rng = np.random.default_rng(3)
     awake = rng.integers(9, size=50).astype(np.int32)
     batches = np.array([rng.choice(np.delete(np.arange(9), k), 2, replace=False) for k in awake], np.int32)
-    learner, done = EvidenceLearner(evidence_plan(), 9), 0
+    learner, done = EvidenceLearner(problem, evidence_plan()), 0
     while done < 50:
         done += learner.wake(state, awake[done:], batches[done:], np.zeros((50 - done, 0), np.int64))
     followed_by = State(state.users, state.followers, state.lists, state.nearest, state.ledger).graph

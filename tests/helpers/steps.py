@@ -15,7 +15,7 @@ def one_step(problem, graph, alpha, k, rule, gamma=-1.0, dtype=np.float64):
     support = np.zeros(n, np.int16)
     used = np.flatnonzero(own)
     support[: used.size] = used
-    user = UserModel(A, (A @ own.astype(np.float64)).astype(dtype), own, pull, support)
+    user = UserModel(A, (A @ own.astype(np.float64)).astype(dtype), own, pull, support, np.zeros(A.shape[0], dtype))
     scratch = make_scratch(n, A.shape[0], np.dtype(dtype))
     settings, degree = problem.settings(dtype), float(weights.sum())
     move, n_support, n_changed = model_step(

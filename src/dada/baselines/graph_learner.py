@@ -119,4 +119,5 @@ def _users(models: Array, degree: Array) -> Users:
         own_updates=np.zeros(K, np.int32),
         degree=np.asarray(degree, np.float64).copy(),
         stale=np.ones(K, np.uint8),
+        offset=np.empty(0, models.dtype),
     )

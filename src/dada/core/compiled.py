@@ -3,6 +3,8 @@
 Kernels take arrays, scalars and tuples of these, because only such arguments let Numba find its compiled code on disk
 again in the next process. A user's own scalar function therefore enters a kernel as the address of its compiled form.
 No fast-math: the same operations in the same order must give the same bits wherever a kernel is inlined.
+
+A process that was given kernels compiled ahead of time uses those and loads no compiler (see `dada.core.linked`).
 """
 
 from __future__ import annotations
@@ -13,10 +15,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import cfunc, njit, types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
+
+from dada.core.linked import library_of_process
+
+_LIBRARY = library_of_process()
+
+if _LIBRARY is None:
+    from llvmlite import ir
+    from numba import cfunc, njit, types
+    from numba.extending import intrinsic
+else:
+
+    def intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
+        """What only a compiler understands is left as it is."""
+        return function
+
 
 Array = NDArray[Any]
 ScalarFunction = Callable[[float], float]
@@ -39,6 +53,8 @@ def kernel(function: Callable[..., Any]) -> Any:
     different arguments could give their code the same file name, so that an index would name the wrong one: here every
     process has names of its own.
     """
+    if _LIBRARY is not None:
+        return _LIBRARY.kernel(function)
     dispatcher = njit(cache=True, nogil=True, error_model="numpy")(function)
     cache_file = dispatcher._cache._cache_file
     cache_file._source_stamp = (cache_file._source_stamp, _STAMP)
@@ -52,6 +68,8 @@ _compiled_functions: dict[ScalarFunction, Any] = {}
 
 def address_of(function: ScalarFunction) -> int:
     """Compile a scalar function of one float and return the address at which kernels call it."""
+    if _LIBRARY is not None:
+        raise ValueError("a function of your own needs the compiler, and this process runs without: use a built-in one")
     if function not in _compiled_functions:
         _compiled_functions[function] = cfunc(types.float64(types.float64), error_model="numpy")(function)
     return int(_compiled_functions[function].address)

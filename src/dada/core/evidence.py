@@ -14,19 +14,28 @@ import math
 import numpy as np
 
 from dada.core.compiled import Array, kernel
-from dada.core.losses import logistic_value
+from dada.core.losses import HUBER, SQUARED, LossCode, logistic_value, point_value
+from dada.core.model_steps import UserModel
 
 
 @kernel
-def log_evidence(tau: float, A: Array, alpha: Array, support: Array, n_support: int, size: int) -> float:
-    """log of the unnormalised weight of a model from `size` samples, judged on the samples with margins A."""
+def log_evidence(
+    tau: float, loss: LossCode, judge: UserModel, alpha: Array, support: Array, n_support: int, size: int
+) -> float:
+    """log of the unnormalised weight of a model from `size` samples, judged on one user's samples.
+
+    Models are judged by the logistic loss of their margins, whatever loss they were made with: it grows slowly enough
+    not to let one sample decide. In regression they are judged by the loss itself.
+    """
+    is_regression = loss.code == SQUARED or loss.code == HUBER
+    A = judge.A
     total = 0.0
     for i in range(A.shape[0]):
-        margin = 0.0
+        margin = np.float64(judge.offset[i])
         for p in range(n_support):
             q = support[p]
             margin += np.float64(A[i, q]) * alpha[q]
-        total += logistic_value(margin)
+        total += point_value(loss, margin) if is_regression else logistic_value(margin)
     return math.log(size) - tau * total
 
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from dada.core.compiled import Array, ScalarFunction, address_of, call, kernel
 
-ADABOOST, LOGISTIC, SQUARED_HINGE, POINTWISE = 0, 1, 2, 3
+ADABOOST, LOGISTIC, SQUARED_HINGE, POINTWISE, SQUARED, HUBER = 0, 1, 2, 3, 4, 5
 GRAPH_LOSS_MEAN, GRAPH_LOSS_PAPER, GRAPH_LOSS_LOGISTIC = 0, 1, 2
 GRAPH_LOSSES = {"mean": GRAPH_LOSS_MEAN, "paper": GRAPH_LOSS_PAPER, "logistic": GRAPH_LOSS_LOGISTIC}
 
@@ -68,10 +68,15 @@ class Loss:
         return LossCode(POINTWISE, self.growth, *addresses)
 
 
+# Of residuals rather than of margins: for regression.
+REGRESSION = ("squared", "huber")
+
 BUILT_IN = {
     "adaboost": LossCode(ADABOOST, 1.0),
     "logistic": LossCode(LOGISTIC, 1.0),
     "squared-hinge": LossCode(SQUARED_HINGE, 0.0),
+    "squared": LossCode(SQUARED, 0.0),
+    "huber": LossCode(HUBER, 0.0),
 }
 
 
@@ -103,6 +108,10 @@ def point_slope(loss: LossCode, z: float) -> float:
         return -1.0 / (1.0 + math.exp(z))
     if loss.code == SQUARED_HINGE:
         return min(0.0, z - 1.0)
+    if loss.code == SQUARED:
+        return z
+    if loss.code == HUBER:
+        return min(1.0, max(-1.0, z))
     return call(loss.slope, z)
 
 
@@ -112,7 +121,7 @@ def point_curvature(loss: LossCode, z: float) -> float:
     if loss.code == LOGISTIC:
         decay = math.exp(-abs(z))
         return decay / (1.0 + decay) ** 2
-    if loss.code == SQUARED_HINGE:
+    if loss.code == SQUARED_HINGE or loss.code == SQUARED or loss.code == HUBER:
         return 1.0
     return call(loss.curvature, z)
 
@@ -124,6 +133,10 @@ def point_value(loss: LossCode, z: float) -> float:
         return logistic_value(z)
     if loss.code == SQUARED_HINGE:
         return 0.5 * min(0.0, z - 1.0) ** 2
+    if loss.code == SQUARED:
+        return 0.5 * z * z
+    if loss.code == HUBER:
+        return 0.5 * z * z if abs(z) <= 1.0 else abs(z) - 0.5
     return call(loss.value, z)
 
 

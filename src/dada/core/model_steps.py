@@ -42,13 +42,18 @@ class ModelSettings(NamedTuple):
 
 
 class UserModel(NamedTuple):
-    """One user's arrays: base predictor margins (m, n), current margins (m), model, pull and support (n)."""
+    """One user's arrays: base predictor margins (m, n), current margins (m), model, pull and support (n), offset (m).
+
+    Current margins are offset + A alpha. The offset is zero for classification; in regression it is minus the targets,
+    so that margins are residuals.
+    """
 
     A: Array
     margins: Array
     alpha: Array
     pull: Array
     support: Array
+    offset: Array
 
 
 class Move(NamedTuple):
@@ -329,10 +334,10 @@ def step_size(rule: int, n_users: int, t: int, own_updates: int) -> float:
 
 @kernel
 def refresh_margins(user: UserModel, n_support: int) -> None:
-    """Compute the margins A alpha anew from the support."""
+    """Compute the margins offset + A alpha anew from the support."""
     number = user.alpha.dtype.type
     for i in range(user.margins.size):
-        total = 0.0
+        total = np.float64(user.offset[i])
         for p in range(n_support):
             q = user.support[p]
             total += np.float64(user.A[i, q]) * user.alpha[q]

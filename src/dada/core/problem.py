@@ -17,7 +17,7 @@ import numpy as np
 from dada.core.compiled import Array, kernel
 from dada.core.graph import CollaborationGraph
 from dada.core.graph_steps import edge_gradient
-from dada.core.losses import GRAPH_LOSSES, Loss, LossCode, loss_and_weights, loss_code, loss_for_graph
+from dada.core.losses import GRAPH_LOSSES, REGRESSION, Loss, LossCode, loss_and_weights, loss_code, loss_for_graph
 from dada.core.model_steps import ModelSettings, UserModel, block_gradient
 from dada.core.regularizers import LogDegree, Regularizer, RegularizerCode, degree_value, weight_value
 
@@ -33,7 +33,7 @@ class Problem:
     row_start : array of shape (n_users + 1,)
         User k's samples are the rows ``row_start[k]:row_start[k+1]``; at least one each.
     loss : str or Loss
-        "adaboost" (the paper's), "logistic", "squared-hinge", or a loss of your own.
+        "adaboost" (the paper's), "logistic", "squared-hinge"; "squared" or "huber" for regression; or your own.
     beta : float
         Bound on the l1 norm of every model.
     mu1 : float
@@ -46,6 +46,9 @@ class Problem:
         Which value of a user's loss enters the graph problem: per sample, Eq. (2) as printed, or never negative.
     coupling : array of shape (n_predictors,), optional
         omega_j: how much predictor j is coupled to the neighbours'; 1 where not given.
+    offset : array of shape (rows,), optional
+        Margins at a zero model. For regression, minus the targets: margins are then residuals, and A holds the base
+        predictions themselves. For weighted samples of the AdaBoost loss, minus the logarithm of the weights.
 
     Examples
     --------
@@ -66,6 +69,7 @@ class Problem:
     regularizer: Regularizer = field(default_factory=LogDegree)
     graph_loss: str = "mean"
     coupling: Array | None = None
+    offset: Array | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.beta < math.inf:
@@ -92,7 +96,11 @@ class Problem:
             raise ValueError(
                 f"coupling must be {self.n_predictors} finite numbers >= 0, got shape {self.coupling.shape}"
             )
+        if self.offset is not None and not (self.offset.shape == (shape[0],) and np.isfinite(self.offset).all()):
+            raise ValueError(f"offset must be one finite number per row of A, got shape {self.offset.shape}")
         loss_code(self.loss)
+        if self.loss in REGRESSION and self.graph_loss == "logistic":
+            raise ValueError(f"graph_loss 'logistic' is for classification, got it with the loss {self.loss!r}")
 
     @property
     def n_users(self) -> int:
@@ -113,6 +121,11 @@ class Problem:
     def confidence(self) -> Array:
         """c_k = m_k / max_l m_l."""
         return self.sizes / self.sizes.max()
+
+    @cached_property
+    def offsets(self) -> Array:
+        """What the margins of each row are at a zero model: nothing, or the given offset."""
+        return np.zeros(self.A.shape[0]) if self.offset is None else self.offset.astype(np.float64)
 
     @cached_property
     def loss_code(self) -> LossCode:
@@ -167,6 +180,7 @@ class Problem:
             self.settings(),
             self.A,
             self.row_start,
+            self.offsets,
             self.confidence,
             np.ascontiguousarray(self._fitting(alpha), np.float64),
             graph.indptr,
@@ -214,7 +228,7 @@ class Problem:
         return float(4 * self.beta**2 * (graph.degree @ per_user))
 
     def _losses(self, alpha: Array, kind: str) -> Array:
-        margins = margins_of(self.A, self.row_start, self._fitting(alpha))
+        margins = margins_of(self.A, self.row_start, self.offsets, self._fitting(alpha))
         return self.confidence * losses_for_graph(GRAPH_LOSSES[kind], self.loss_code, margins, self.row_start)
 
     def _fitting(self, alpha: Array) -> Array:
@@ -249,12 +263,12 @@ def expected_new_peers(n_users: int, kappa: int, step: int) -> float:
 
 
 @kernel
-def margins_of(A: Array, row_start: Array, alpha: Array) -> Array:
-    """A_k alpha_k for all users, one after the other."""
+def margins_of(A: Array, row_start: Array, offset: Array, alpha: Array) -> Array:
+    """offset_k + A_k alpha_k for all users, one after the other."""
     margins = np.empty(A.shape[0])
     for k in range(row_start.size - 1):
         for i in range(row_start[k], row_start[k + 1]):
-            total = 0.0
+            total = np.float64(offset[i])
             for j in range(A.shape[1]):
                 if alpha[k, j] != 0.0:
                     total += np.float64(A[i, j]) * alpha[k, j]
@@ -304,6 +318,7 @@ def model_gradients(
     settings: ModelSettings,
     A: Array,
     row_start: Array,
+    offset: Array,
     confidence: Array,
     alpha: Array,
     indptr: Array,
@@ -314,7 +329,7 @@ def model_gradients(
     K, n = alpha.shape
     gradient = np.empty((K, n))
     pull = np.empty(n)
-    margins = margins_of(A, row_start, alpha)
+    margins = margins_of(A, row_start, offset, alpha)
     eta = np.empty_like(margins)
     support = np.empty(0, np.int32)
     for k in range(K):
@@ -326,6 +341,6 @@ def model_gradients(
             for j in range(n):
                 pull[j] += weights[p] * alpha[indices[p], j]
         loss_and_weights(settings.loss, margins[rows], eta[rows])
-        user = UserModel(A[rows], margins[rows], alpha[k], pull, support)
+        user = UserModel(A[rows], margins[rows], alpha[k], pull, support, offset[rows])
         block_gradient(settings, confidence[k], degree, user, eta[rows], gradient[k])
     return gradient

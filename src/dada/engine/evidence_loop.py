@@ -8,6 +8,7 @@ from dada.core.compiled import Array, kernel
 from dada.core.evidence import keep_best, log_evidence
 from dada.core.gossip import BatchMix, gather_peers
 from dada.core.graph_steps import NEGLIGIBLE
+from dada.core.losses import LossCode
 from dada.core.neighbour_lists import (
     FIRST_ROOM,
     NeighbourLists,
@@ -16,13 +17,14 @@ from dada.core.neighbour_lists import (
     position,
     set_one_side,
 )
-from dada.engine.loops import Users
+from dada.engine.loops import Users, user_model
 
 
 class EvidenceSettings(NamedTuple):
     """How sharply evidence decides, and how many models a user follows at most."""
 
     tau: float
+    loss: LossCode
     n_neighbours: int
     mix: BatchMix
 
@@ -78,12 +80,12 @@ def run_evidence(
                 size += 1
         if size == 0:
             continue
-        first, last = users.row_start[k], users.row_start[k + 1]
+        judge = user_model(users, k)
         for c in range(size):
             l = candidates.peers[c]
             n_samples = users.row_start[l + 1] - users.row_start[l]
             candidates.scores[c] = log_evidence(
-                settings.tau, users.A[first:last], users.alpha[l], users.support[l], users.n_support[l], n_samples
+                settings.tau, settings.loss, judge, users.alpha[l], users.support[l], users.n_support[l], n_samples
             )
         keep_best(candidates.scores[:size], settings.n_neighbours, candidates.weights)
         for c in range(size):

@@ -76,9 +76,9 @@ class EvidenceLearner:
 
     floats_per_peer = 1
 
-    def __init__(self, plan: Plan, n_users: int) -> None:
-        self.mix = plan.batch_mix(n_users)
-        self.settings = EvidenceSettings(float(plan.tau), plan.n_neighbours, self.mix)
+    def __init__(self, problem: Problem, plan: Plan) -> None:
+        self.mix = plan.batch_mix(problem.n_users)
+        self.settings = EvidenceSettings(float(plan.tau), problem.loss_code, plan.n_neighbours, self.mix)
         most = plan.n_neighbours + self.mix.size
         asked, peers = np.empty(self.mix.size, np.int32), np.empty(most, np.int32)
         self.candidates = Candidates(asked, peers, np.empty(most), np.empty(most))
@@ -100,8 +100,4 @@ class EvidenceLearner:
 
 def graph_learner(problem: Problem, plan: Plan, dtype: np.dtype[np.floating]) -> GraphLearner:
     """The learner that a plan asks for."""
-    return (
-        EvidenceLearner(plan, problem.n_users)
-        if plan.graph_rule == "evidence"
-        else DistanceLearner(problem, plan, dtype)
-    )
+    return EvidenceLearner(problem, plan) if plan.graph_rule == "evidence" else DistanceLearner(problem, plan, dtype)

@@ -53,6 +53,7 @@ class Users(NamedTuple):
     own_updates: Array
     degree: Array
     stale: Array
+    offset: Array
 
 
 class Nearest(NamedTuple):
@@ -97,7 +98,10 @@ class BitPrices(NamedTuple):
 def user_model(users: Users, k: int) -> UserModel:
     """User k's arrays."""
     first, last = users.row_start[k], users.row_start[k + 1]
-    return UserModel(users.A[first:last], users.margins[first:last], users.alpha[k], users.pull[k], users.support[k])
+    return UserModel(
+        users.A[first:last], users.margins[first:last], users.alpha[k], users.pull[k], users.support[k],
+        users.offset[first:last],
+    )  # fmt: skip
 
 
 @kernel

@@ -62,7 +62,7 @@ class State:
             else np.ascontiguousarray(problem.A, number),
             row_start=np.asarray(problem.row_start, np.int64),
             confidence=problem.confidence,
-            margins=np.zeros(problem.A.shape[0], number),
+            margins=problem.offsets.astype(number),
             alpha=np.zeros((K, n), number),
             pull=np.zeros((K, n), number),
             support=np.zeros((K, n), np.int16 if n < 2**15 else np.int32),
@@ -70,6 +70,7 @@ class State:
             own_updates=np.zeros(K, np.int32),
             degree=graph.degree,
             stale=np.ones(K, np.uint8),
+            offset=problem.offsets.astype(number),
         )
         columns = (plan.keep_nearest or 0) if plan.learn_graph else 0
         nearest = Nearest(np.full((K, columns), -1, np.int32), np.full((K, columns), np.inf))
@@ -88,8 +89,9 @@ class State:
     def reset_models(self) -> None:
         """Models back to zero."""
         users = self.users
-        for array in (users.margins, users.alpha, users.pull, users.n_support, users.own_updates):
+        for array in (users.alpha, users.pull, users.n_support, users.own_updates):
             array[...] = 0
+        users.margins[...] = users.offset
         users.stale[...] = 1
 
     def forget_nearest(self) -> None:
@@ -177,6 +179,7 @@ def fingerprint(problem: Problem, plan: Plan, schedule: Schedule, graph: Collabo
     arrays: list[Array] = [
         problem.A,
         problem.row_start,
+        problem.offsets,
         graph.indptr,
         graph.indices,
         graph.weights,
