@@ -1,0 +1,37 @@
+"""The page in a process of its own: settings come as a line on standard input, and its end is the signal to stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+
+
+def _stop_with_input() -> None:
+    while sys.stdin.buffer.read(4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main() -> None:
+    """Serve until the process that started this one goes away."""
+    # A terminal sends Ctrl-C to all its processes; the one that started this decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    settings = json.loads(sys.stdin.buffer.readline())
+
+    from dada.dashboard.server import Address, serve
+
+    def tell(url: str) -> None:
+        print(json.dumps({"url": url}), flush=True)  # noqa: T201
+        threading.Thread(target=_stop_with_input, daemon=True).start()
+
+    try:
+        serve(settings["path"], Address(settings["host"], settings["port"], settings["token"]), tell)
+    except OSError as error:
+        print(json.dumps({"error": str(error)}), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

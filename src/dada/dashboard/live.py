@@ -1,0 +1,94 @@
+"""Watch a run while it runs: it is recorded, and a process of its own serves the page of the recording.
+
+The run and the page share nothing but the file. Whatever happens to the page or its viewers, the run goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+
+class LivePage:
+    """The page of a recording, served by a process of its own until closed.
+
+    Parameters
+    ----------
+    path : path
+        The recording, which may still be growing.
+    host, port : str, int
+        Where to serve; port 0 is any free one. Beyond loopback, the link holds a token that viewers need.
+
+    Attributes
+    ----------
+    url : str
+        The link to the page.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from dada.dashboard.recorder import Recorder
+    >>> with TemporaryDirectory() as folder:
+    ...     with Recorder(Path(folder) / "run.dadalog") as recorder, LivePage(recorder.path) as page:
+    ...         print(page.url)  # and: run(..., observer=recorder)
+    http://127.0.0.1:.../
+    """
+
+    def __init__(self, path: str | os.PathLike[str], host: str = "127.0.0.1", port: int = 0) -> None:
+        try:
+            from dada.dashboard.server import Address
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                f"the live page needs {error.name}: install dada-learn[dashboard]", name=error.name
+            ) from error
+        address = Address(host, port).with_token()
+        # With SIGPIPE and Ctrl-C out of the way, the end of its input is the only thing that stops the server.
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "dada.dashboard"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+        answer = self._tell({"path": os.fspath(Path(path).resolve()), **asdict(address)})
+        if "url" not in answer:
+            self.close()
+            raise OSError(answer.get("error", "the process that serves the page ended before it began"))
+        self.url: str = answer["url"]
+
+    def _tell(self, settings: dict[str, Any]) -> dict[str, Any]:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        try:
+            stdin.write(json.dumps(settings).encode() + b"\n")
+            stdin.flush()
+        except BrokenPipeError:
+            return {}
+        line = stdout.readline()
+        answer: dict[str, Any] = json.loads(line) if line else {}
+        return answer
+
+    def close(self) -> None:
+        """Stop serving."""
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None and not stream.closed:
+                stream.close()
+        try:
+            self._process.wait(timeout=5.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

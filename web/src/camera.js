@@ -1,0 +1,61 @@
+// Where the viewer looks: the middle of the view in the layout's units, and pixels per unit.
+
+export class Camera {
+  constructor() {
+    this.x = 0;
+    this.y = 0;
+    this.scale = 1;
+    this.width = 1;
+    this.height = 1;
+    // Until the viewer moves it, the camera keeps everybody in view.
+    this.free = false;
+  }
+
+  toScreen(x, y) {
+    return [(x - this.x) * this.scale + this.width / 2, (y - this.y) * this.scale + this.height / 2];
+  }
+
+  toWorld(px, py) {
+    return [(px - this.width / 2) / this.scale + this.x, (py - this.height / 2) / this.scale + this.y];
+  }
+
+  pan(dx, dy) {
+    this.free = true;
+    this.x -= dx / this.scale;
+    this.y -= dy / this.scale;
+  }
+
+  // Zooms so that the point under the pointer stays where it is.
+  zoom(factor, px = this.width / 2, py = this.height / 2) {
+    this.free = true;
+    const [x, y] = this.toWorld(px, py);
+    this.scale *= factor;
+    const [nowX, nowY] = this.toWorld(px, py);
+    this.x += x - nowX;
+    this.y += y - nowY;
+  }
+
+  // Moves a part of the way towards showing all places; returns whether there is some way left.
+  fit(places, part, margin = 34) {
+    let [left, right, top, bottom] = [Infinity, -Infinity, Infinity, -Infinity];
+    for (let p = 0; p < places.length; p += 2) {
+      left = Math.min(left, places[p]);
+      right = Math.max(right, places[p]);
+      top = Math.min(top, places[p + 1]);
+      bottom = Math.max(bottom, places[p + 1]);
+    }
+    if (!(right >= left)) return false;
+    const scale = Math.min(
+      (this.width - 2 * margin) / Math.max(right - left, 1e-6),
+      (this.height - 2 * margin) / Math.max(bottom - top, 1e-6),
+      60,
+    );
+    const wanted = [(left + right) / 2, (top + bottom) / 2, Math.max(scale, 1e-6)];
+    const way = Math.abs(Math.log(wanted[2] / this.scale)) +
+      (Math.abs(wanted[0] - this.x) + Math.abs(wanted[1] - this.y)) * this.scale / this.width;
+    this.x += part * (wanted[0] - this.x);
+    this.y += part * (wanted[1] - this.y);
+    this.scale *= (wanted[2] / this.scale) ** part;
+    return way > 0.002;
+  }
+}
