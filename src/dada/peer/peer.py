@@ -18,7 +18,9 @@ epoch, so numbers never come back.
 
 *Edges.* The weight of an edge has a version and an author, and the higher (version, author) wins at both ends. A peer
 that changes a weight sends its `EdgeState` until it is acknowledged, or answered with a higher one. A peer without an
-edge answers a move with the edge state it holds, which ends what the other end only believes in.
+edge answers a move with the edge state it holds, which ends what the other end only believes in. At each graph step a
+peer tells one neighbour in turn what it holds of their edge and the number of its model: whatever was lost for good
+comes to light.
 
 *Graph steps.* A step asks each peer of its batch for its state, waits for the replies or the time-out, and then solves
 its block with those that answered.
@@ -30,15 +32,15 @@ is ignored. Losses, degrees and sizes only influence the receiver's own weights,
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 
 from dada.core.compiled import Array
+from dada.core.evidence import log_evidence
 from dada.core.graph_steps import GRAPH_STEPS, LIPSCHITZ, exact_step, lipschitz_step, pair_cost
-from dada.core.losses import GRAPH_LOSS_MEAN, GRAPH_LOSSES, loss_for_graph
+from dada.core.losses import GRAPH_LOSSES, loss_for_graph
 from dada.core.model_steps import (
     ALL,
     LOCAL,
@@ -55,6 +57,7 @@ from dada.core.model_steps import (
 )
 from dada.peer.config import PeerConfig
 from dada.peer.copies import ImplausibleError, ModelCopy
+from dada.peer.edges import Edge, Offences, Round, Sizes
 from dada.peer.effects import Effect, Persist, Refused, Send
 from dada.peer.messages import (
     EdgeAck,
@@ -75,8 +78,9 @@ from dada.peer.messages import (
 PATIENCE = 20
 # Repeats of an edge state before the other end counts as gone.
 MOST_REPEATS = 8
-# Peers whose sample counts are remembered, edges of weight zero that are remembered.
-MOST_SIZES, MOST_ENDED_EDGES = 1024, 512
+# Peers whose sample counts are remembered, whose offences, and with whom ended edges are.
+MOST_SIZES, MOST_OFFENDERS, MOST_ENDED_EDGES = 1024, 1024, 512
+EDGE_KEY = b"edge:"
 LARGEST_WEIGHT, LARGEST_SIZE, LARGEST_VERSION = 1e9, 10**9, 2**48
 
 
@@ -105,35 +109,6 @@ class Leave:
 
 
 Action = ModelStep | GraphStep | ResetModel | Leave
-
-
-@dataclass(eq=False)
-class Edge:
-    """What a peer holds of the edge to one other peer."""
-
-    weight: float = 0.0
-    version: int = 0
-    author: PeerId = b""
-    copy: ModelCopy | None = None
-    acknowledged: bool = True
-    repeats: int = 0
-    next_repeat: float = math.inf
-    snapshot_asked: float = -math.inf
-
-    @property
-    def rank(self) -> tuple[int, PeerId]:
-        """What decides between two states of one edge."""
-        return self.version, self.author
-
-
-@dataclass(eq=False)
-class Round:
-    """A graph step that waits for replies."""
-
-    number: int
-    batch: tuple[PeerId, ...]
-    deadline: float
-    replies: dict[PeerId, StateReply] = field(default_factory=dict)
 
 
 class _StoredModel(msgspec.Struct, array_like=True):
@@ -168,7 +143,7 @@ class Peer:
         self.me, self.config = me, config
         self.size = int(A.shape[0])
         self.known_largest = max(largest_size, self.size)
-        self.sizes: OrderedDict[PeerId, int] = OrderedDict()
+        self.sizes = Sizes(config.trust_largest, MOST_SIZES)
         n = config.n_predictors
         self.model = ModelCopy.zero(n)
         self.user = UserModel(
@@ -177,20 +152,24 @@ class Peer:
             self.model.alpha,
             np.zeros(n, np.float32),
             self.model.support,
+            np.zeros(self.size, np.float32),
         )
         self.own_updates = 0
         self.degree = 0.0
+        self._pulling_degree = 0.0
         self.stale = True
         self.edges: dict[PeerId, Edge] = {}
         self.round: Round | None = None
         self.rounds = 0
-        self.offences: dict[PeerId, int] = {}
+        self._looked_after = b""
+        self.waiting: dict[PeerId, float] = {}
+        self.offences = Offences(PATIENCE, MOST_OFFENDERS)
         self.bits_counted = np.zeros(3, np.int64)
         self._settings = config.settings
         self._regularizer = config.regularizer.compiled
         self._rule = STEP_RULES[config.step]
         self._scratch = make_scratch(n, self.size, np.dtype(np.float32))
-        self._vetting = np.zeros(self.size, np.float32)
+        self._evidence_of_nothing = self._evidence(self.model)
 
     # -- what can be read ------------------------------------------------------------------------------------------
 
@@ -202,9 +181,7 @@ class Peer:
     @property
     def reference_size(self) -> int:
         """The largest number of samples heard of, those left out that the network does not trust."""
-        ordered = sorted(self.sizes.values(), reverse=True)
-        trusted = ordered[int(self.config.trust_largest * len(ordered)) :]
-        return max(self.known_largest, trusted[0] if trusted else 1)
+        return max(self.known_largest, self.sizes.largest)
 
     @property
     def confidence(self) -> float:
@@ -220,10 +197,8 @@ class Peer:
     @property
     def deadline(self) -> float:
         """When `on_timer` should next be called; infinity if nothing waits."""
-        waits = [edge.next_repeat for edge in self.edges.values()]
-        if self.round is not None:
-            waits.append(self.round.deadline)
-        return min(waits, default=math.inf)
+        repeat = min(self.waiting.values(), default=math.inf)
+        return repeat if self.round is None else min(repeat, self.round.deadline)
 
     def decision_values(self, predictions: Array) -> Array:
         """The model's value for samples given as base predictions."""
@@ -240,9 +215,11 @@ class Peer:
         if b"epoch" in records:
             self.model.epoch = int.from_bytes(records[b"epoch"], "big")
         for key, value in records.items():
-            if key.startswith(b"edge:"):
+            if key.startswith(EDGE_KEY):
                 edge = msgspec.msgpack.decode(value, type=_StoredEdge)
-                self.edges[key[5:]] = Edge(edge.weight, edge.version, edge.author)
+                self.edges[key.removeprefix(EDGE_KEY)] = Edge(
+                    edge.weight, edge.version, edge.author, acknowledged=False
+                )
         self.degree = self._summed_degree()
 
     def start(self, now: float) -> list[Effect]:
@@ -275,12 +252,11 @@ class Peer:
         effects: list[Effect] = []
         if self.round is not None and self.round.deadline <= now:
             effects += self._finish_round(now)
-        for peer, edge in list(self.edges.items()):
-            if edge.next_repeat <= now:
-                if edge.repeats >= MOST_REPEATS:
-                    effects += self.on_unreachable(peer, now)
-                else:
-                    effects += self._announce(peer, edge, now)
+        for peer in [peer for peer, repeat in self.waiting.items() if repeat <= now]:
+            if self.edges[peer].repeats >= MOST_REPEATS:
+                effects += self.on_unreachable(peer, now)
+            else:
+                effects += self._announce(peer, self.edges[peer], now, self.edges[peer].repeats + 1)
         return effects
 
     def on_unreachable(self, peer: PeerId, now: float) -> list[Effect]:
@@ -288,17 +264,18 @@ class Peer:
         edge = self.edges.get(peer)
         if edge is None:
             return []
-        edge.acknowledged, edge.next_repeat, edge.repeats = True, math.inf, 0
+        self.waiting.pop(peer, None)
+        edge.repeats = 0
         if edge.weight == 0.0:
             return []
-        self._set_edge(peer, edge, 0.0, edge.version + 1, self.me)
-        return [self._stored_edge(peer)]
+        edge.acknowledged = False
+        return self._set_edge(peer, edge, 0.0, edge.next_version(self.model.epoch), self.me)
 
     # -- messages --------------------------------------------------------------------------------------------------
 
     def receive(self, sender: PeerId, message: Message, now: float) -> list[Effect]:
         """Answer a message. What cannot be true is refused, and changes nothing."""
-        if self._is_ignored(sender) or sender == self.me:
+        if self.offences.is_ignored(sender) or sender == self.me:
             return [Refused(sender, "ignored: too many implausible messages")]
         try:
             if isinstance(message, ModelDelta):
@@ -320,17 +297,13 @@ class Peer:
             if isinstance(message, Goodbye):
                 return self.on_unreachable(sender, now)
         except ImplausibleError as error:
-            return self._offended(sender, str(error))
+            return self._offended(sender, str(error), now)
         return [Refused(sender, f"no peer core answers a {type(message).__name__}")]
 
-    def _is_ignored(self, peer: PeerId) -> bool:
-        return self.offences.get(peer, 0) >= PATIENCE
-
-    def _offended(self, sender: PeerId, reason: str) -> list[Effect]:
-        self.offences[sender] = self.offences.get(sender, 0) + 1
+    def _offended(self, sender: PeerId, reason: str, now: float) -> list[Effect]:
         effects: list[Effect] = [Refused(sender, reason)]
-        if self._is_ignored(sender):
-            effects += self.on_unreachable(sender, 0.0)
+        if self.offences.add(sender):
+            effects += self.on_unreachable(sender, now)
         return effects
 
     def _on_hello(self, sender: PeerId, hello: Hello, now: float) -> list[Effect]:
@@ -345,8 +318,7 @@ class Peer:
     def _on_delta(self, sender: PeerId, delta: ModelDelta, now: float) -> list[Effect]:
         edge = self.edges.get(sender)
         if edge is None or edge.weight == 0.0:
-            held = edge if edge is not None else Edge()
-            return [Send(sender, EdgeState(held.version, held.author, held.weight))]
+            return [self._edge_state(sender, edge if edge is not None else Edge())]
         copy = edge.copy
         if copy is not None and (delta.epoch, delta.sequence) <= copy.number:
             return []
@@ -364,7 +336,7 @@ class Peer:
     def _on_snapshot(self, sender: PeerId, snapshot: Snapshot) -> list[Effect]:
         edge = self.edges.get(sender)
         if edge is not None and edge.weight > 0.0:
-            self._take_copy(edge, snapshot)
+            self._take_copy(edge, ModelCopy.from_snapshot(snapshot, self.config.n_predictors, self.config.beta))
         return []
 
     def _on_state(self, sender: PeerId, reply: StateReply, now: float) -> list[Effect]:
@@ -379,10 +351,7 @@ class Peer:
             raise ImplausibleError(f"{reply.size} samples")
         ModelCopy.from_snapshot(reply.snapshot, self.config.n_predictors, self.config.beta)
         waiting.replies[sender] = reply
-        self.sizes[sender] = reply.size
-        self.sizes.move_to_end(sender)
-        if len(self.sizes) > MOST_SIZES:
-            self.sizes.popitem(last=False)
+        self.sizes.note(sender, reply.size)
         return self._finish_round(now) if len(waiting.replies) == len(waiting.batch) else []
 
     def _on_edge(self, sender: PeerId, state: EdgeState, now: float) -> list[Effect]:
@@ -392,33 +361,34 @@ class Peer:
             raise ImplausibleError("an edge changed by a third party")
         edge = self.edges.get(sender, Edge())
         if (state.version, state.author) < edge.rank:
-            return self._announce(sender, edge, now)
+            return [self._edge_state(sender, edge)]
         if (state.version, state.author) == edge.rank:
-            self._settled(edge)
-            return [Send(sender, EdgeAck(*edge.rank, *self.model.number))] if state.version > 0 else []
+            self._settled(sender, edge)
+            return [self._ack(sender, edge)] if state.version > 0 else []
         copy = None
         if state.snapshot is not None:
             copy = ModelCopy.from_snapshot(state.snapshot, self.config.n_predictors, self.config.beta)
-        self.edges[sender] = edge
         opening = state.weight > 0.0 and edge.weight == 0.0
         if opening and (self._is_full(state.weight) or (copy is not None and not self._passes(copy))):
-            self._set_edge(sender, edge, 0.0, state.version + 1, self.me)
-            return [self._stored_edge(sender), *self._announce(sender, edge, now)]
+            # Nothing is remembered of an edge that is refused: should this answer be lost, the other end asks again.
+            return [Send(sender, EdgeState(max(state.version + 1, edge.next_version(self.model.epoch)), self.me, 0.0))]
         effects: list[Effect] = self._make_room(now) if opening else []
-        self._set_edge(sender, edge, state.weight, state.version, state.author)
-        if copy is not None and state.snapshot is not None:
-            self._take_copy(edge, state.snapshot)
-        self._settled(edge)
-        effects += [self._stored_edge(sender), Send(sender, EdgeAck(*edge.rank, *self.model.number))]
+        self.edges[sender] = edge
+        effects += self._set_edge(sender, edge, state.weight, state.version, state.author)
+        if copy is not None and edge.weight > 0.0:
+            self._take_copy(edge, copy)
+        self._settled(sender, edge)
+        effects.append(self._ack(sender, edge))
         if edge.weight > 0.0 and edge.copy is None:
             effects += self._ask_snapshot(sender, edge, now)
         return effects
 
     def _on_ack(self, sender: PeerId, ack: EdgeAck, now: float) -> list[Effect]:
-        edge = self.edges.get(sender)
-        if edge is None or (ack.version, ack.author) != edge.rank:
-            return []
-        self._settled(edge)
+        edge = self.edges.get(sender, Edge())
+        if (ack.version, ack.author) != edge.rank:
+            # Whoever is behind learns it from the answer: the sender at once, this peer from the sender's reply to it.
+            return [self._edge_state(sender, edge)]
+        self._settled(sender, edge)
         if edge.weight > 0.0 and (edge.copy is None or edge.copy.number < (ack.epoch, ack.sequence)):
             return self._ask_snapshot(sender, edge, now)
         return []
@@ -437,7 +407,7 @@ class Peer:
             self._rule,
             self._settings,
             self.confidence,
-            self.degree,
+            self._pulling_degree,
             self.user,
             self.model.n_support,
             gamma,
@@ -457,13 +427,15 @@ class Peer:
 
     def _refresh_pull(self) -> None:
         self.degree = self._summed_degree()
+        self._pulling_degree = 0.0
         self.user.pull[:] = 0
         for peer in self.neighbours:
             edge = self.edges[peer]
-            # A neighbour whose model has not come yet counts as zero, for one step or two.
+            # A neighbour whose model is unknown pulls nowhere; after a restart it may never come.
             if edge.copy is not None:
                 copy = edge.copy
                 add_to_pull(self.user.pull, edge.weight, copy.alpha, copy.support, copy.n_support)
+                self._pulling_degree += edge.weight
         self.stale = False
 
     def _summed_degree(self) -> float:
@@ -479,9 +451,9 @@ class Peer:
         refresh_margins(self.user, self.model.n_support)
         self.stale = True
 
-    def _take_copy(self, edge: Edge, snapshot: Snapshot) -> None:
-        if edge.copy is None or edge.copy.number < (snapshot.epoch, snapshot.sequence):
-            edge.copy = ModelCopy.from_snapshot(snapshot, self.config.n_predictors, self.config.beta)
+    def _take_copy(self, edge: Edge, copy: ModelCopy) -> None:
+        if edge.copy is None or edge.copy.number < copy.number:
+            edge.copy = copy
             edge.snapshot_asked = -math.inf
             self.stale = True
 
@@ -501,14 +473,21 @@ class Peer:
 
     def _begin_round(self, batch: tuple[PeerId, ...], now: float) -> list[Effect]:
         effects = self._finish_round(now) if self.round is not None else []
-        peers = tuple(
-            peer for peer in dict.fromkeys(batch) if peer != self.me and self.offences.get(peer, 0) < PATIENCE
-        )
+        peers = tuple(peer for peer in dict.fromkeys(batch) if peer != self.me and not self.offences.is_ignored(peer))
+        effects += self._look_after_a_neighbour()
         if not peers:
             return effects
         self.rounds += 1
         self.round = Round(self.rounds, peers, now + self.config.reply_timeout_s)
         return effects + [Send(peer, StateRequest(self.rounds)) for peer in peers]
+
+    def _look_after_a_neighbour(self) -> list[Effect]:
+        """Tell one neighbour in turn what this end holds, so that whatever was lost comes to light in the end."""
+        neighbours = self.neighbours
+        if not neighbours:
+            return []
+        self._looked_after = next((peer for peer in neighbours if peer > self._looked_after), neighbours[0])
+        return [self._ack(self._looked_after, self.edges[self._looked_after])]
 
     def _finish_round(self, now: float) -> list[Effect]:
         """Solve the block of those who answered (Eq. 5) and tell them their new weights."""
@@ -556,47 +535,60 @@ class Peer:
             effects = self._make_room(now)
         self.edges[peer] = edge
         is_new = edge.weight == 0.0
-        self._set_edge(peer, edge, weight, edge.version + 1, self.me)
-        if weight > 0.0 and (edge.copy is None or edge.copy.number < copy.number):
-            edge.copy = copy
-        return [*effects, self._stored_edge(peer), *self._announce(peer, edge, now, with_model=is_new, first=True)]
+        effects += self._set_edge(peer, edge, weight, edge.next_version(self.model.epoch), self.me)
+        if weight > 0.0:
+            self._take_copy(edge, copy)
+        return [*effects, *self._announce(peer, edge, now, with_model=is_new)]
 
-    def _set_edge(self, peer: PeerId, edge: Edge, weight: float, version: int, author: PeerId) -> None:
+    def _set_edge(self, peer: PeerId, edge: Edge, weight: float, version: int, author: PeerId) -> list[Effect]:
         change = weight - edge.weight
         edge.weight, edge.version, edge.author = weight, version, author
         if change != 0.0:
             self.stale = True
-        if weight == 0.0:
-            edge.copy = None
-            self._forget_ended_edges()
         any_left = any(other.weight > 0.0 for other in self.edges.values())
         self.degree = self.degree + change if any_left else 0.0
+        if weight > 0.0:
+            return [self._stored_edge(peer)]
+        edge.copy = None
+        # What ended last stands last, and is forgotten last.
+        self.edges[peer] = self.edges.pop(peer)
+        return [self._stored_edge(peer), *self._forget_ended_edges()]
 
-    def _forget_ended_edges(self) -> None:
-        ended = [peer for peer, edge in self.edges.items() if edge.weight == 0.0 and edge.acknowledged]
-        for peer in ended[: max(0, len(ended) - MOST_ENDED_EDGES)]:
+    def _forget_ended_edges(self) -> list[Effect]:
+        ended = [peer for peer, edge in self.edges.items() if edge.weight == 0.0]
+        forgotten = ended[: max(0, len(ended) - MOST_ENDED_EDGES)]
+        for peer in forgotten:
             del self.edges[peer]
+            self.waiting.pop(peer, None)
+        return [Persist(EDGE_KEY + peer, b"") for peer in forgotten]
 
     def _announce(
-        self, peer: PeerId, edge: Edge, now: float, with_model: bool = False, first: bool = False
+        self, peer: PeerId, edge: Edge, now: float, repeats: int = 0, with_model: bool = True
     ) -> list[Effect]:
         """Send an edge's state, and again later unless it is acknowledged."""
-        edge.repeats = 0 if first else edge.repeats + 1
-        edge.acknowledged = False
-        edge.next_repeat = now + self.config.reply_timeout_s * 2.0 ** min(edge.repeats, 4)
-        snapshot = self.model.snapshot() if with_model or edge.repeats > 0 else None
-        return [Send(peer, EdgeState(edge.version, edge.author, edge.weight, snapshot))]
+        edge.repeats, edge.acknowledged = repeats, False
+        self.waiting[peer] = now + self.config.reply_timeout_s * 2.0 ** min(repeats, 4)
+        return [self._edge_state(peer, edge, with_model)]
 
-    def _settled(self, edge: Edge) -> None:
-        edge.acknowledged, edge.next_repeat, edge.repeats = True, math.inf, 0
+    def _edge_state(self, peer: PeerId, edge: Edge, with_model: bool = True) -> Send:
+        snapshot = self.model.snapshot() if with_model and edge.weight > 0.0 else None
+        return Send(peer, EdgeState(edge.version, edge.author, edge.weight, snapshot))
+
+    def _ack(self, peer: PeerId, edge: Edge) -> Send:
+        return Send(peer, EdgeAck(*edge.rank, *self.model.number))
+
+    def _settled(self, peer: PeerId, edge: Edge) -> None:
+        edge.acknowledged, edge.repeats = True, 0
+        self.waiting.pop(peer, None)
 
     def _passes(self, copy: ModelCopy) -> bool:
-        """Whether a model is better than none on this peer's own samples, where the network vets."""
+        """Whether a model is no worse than none on this peer's own samples, where the network vets."""
         if not self.config.vet or copy.n_support == 0:
             return True
-        judged = UserModel(self.user.A, self._vetting, copy.alpha, self.user.pull, copy.support)
-        refresh_margins(judged, copy.n_support)
-        return bool(loss_for_graph(GRAPH_LOSS_MEAN, self._settings.loss, self._vetting, self._scratch.eta) <= 0.0)
+        return self._evidence(copy) >= self._evidence_of_nothing
+
+    def _evidence(self, copy: ModelCopy) -> float:
+        return float(log_evidence(1.0, self._settings.loss, self.user, copy.alpha, copy.support, copy.n_support, 1))
 
     def _lightest(self) -> PeerId:
         return min(self.neighbours, key=lambda peer: self.edges[peer].weight)
@@ -614,8 +606,8 @@ class Peer:
             return []
         peer = self._lightest()
         edge = self.edges[peer]
-        self._set_edge(peer, edge, 0.0, edge.version + 1, self.me)
-        return [self._stored_edge(peer), *self._announce(peer, edge, now, first=True)]
+        effects = self._set_edge(peer, edge, 0.0, edge.next_version(self.model.epoch), self.me)
+        return [*effects, *self._announce(peer, edge, now)]
 
     # -- storage ---------------------------------------------------------------------------------------------------
 
@@ -624,7 +616,4 @@ class Peer:
 
     def _stored_edge(self, peer: PeerId) -> Persist:
         edge = self.edges[peer]
-        value = (
-            b"" if edge.version == 0 else msgspec.msgpack.encode(_StoredEdge(edge.version, edge.author, edge.weight))
-        )
-        return Persist(b"edge:" + peer, value)
+        return Persist(EDGE_KEY + peer, msgspec.msgpack.encode(_StoredEdge(edge.version, edge.author, edge.weight)))
