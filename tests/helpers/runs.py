@@ -7,7 +7,12 @@ from unittest.mock import patch
 
 import numpy as np
 
+from dada.core.graph import CollaborationGraph
+from dada.core.model_steps import refresh_margins
+from dada.core.schedule import GRAPH_STREAM, Schedule
 from dada.engine import run
+from dada.engine.learners import DistanceLearner
+from dada.engine.loops import user_model
 from dada.engine.state import State
 from dada.events import Progress
 
@@ -50,3 +55,23 @@ def bits_of(result):
     for point in result.trace:
         arrays += [np.asarray(getattr(point, item.name)) for item in fields(point)]
     return b"".join(array.tobytes() for array in arrays)
+
+
+def graph_phase(problem, plan, alpha, seed, wakeups):
+    """A graph phase for given models, wake-up by wake-up: yields the state after each."""
+    state = State.start(problem, plan, CollaborationGraph.empty(problem.n_users), np.float64)
+    users = state.users
+    users.alpha[:] = alpha
+    users.n_support[:] = np.count_nonzero(alpha, axis=1)
+    for k in range(problem.n_users):
+        users.support[k, : users.n_support[k]] = np.flatnonzero(alpha[k])
+        refresh_margins(user_model(users, k), users.n_support[k])
+    learner = DistanceLearner(problem, plan, np.dtype(np.float64))
+    learner.begin(state)
+    schedule = Schedule.draw(np.random.default_rng(seed), problem.n_users, plan.kappa)
+    awake, batches = schedule.users(GRAPH_STREAM, 0, wakeups), schedule.batches(0, wakeups)
+    for e in range(wakeups):
+        one = slice(e, e + 1)
+        while not learner.wake(state, awake[one], batches[one], np.zeros((1, 0), np.int64)):
+            pass
+        yield state, int(awake[e]), batches[e].tolist()
