@@ -110,7 +110,7 @@ def test_a_port_in_use_is_named():
         finally:
             await first.close()
 
-    with pytest.raises(TransportError, match="cannot listen at 127.0.0.1"):
+    with pytest.raises(TransportError, match=r"cannot listen at 127\.0\.0\.1"):
         run(twice())
 
 

@@ -47,8 +47,22 @@ BEAT_EVERY_S = 1.0
 # Time that a leaving node gives its last words.
 FAREWELL_S = 0.5
 ADDRESSES_KEY = b"addresses"
+# The first of January 2020.
+START_OF_EPOCHS = 1_577_836_800
 
 _address_book = msgspec.msgpack.Decoder(dict[bytes, tuple[str, ...]])
+
+
+def first_epoch(now: float) -> int:
+    """The epoch before the first life of a peer without stored state, given the time since 1970.
+
+    A peer whose state was lost must not come back with an epoch of an earlier life, so it is taken from the clock: one
+    every ten seconds is more than any peer restarts, and few enough to leave room for versions in 64 bits.
+
+    >>> first_epoch(1_800_000_000.0)
+    22216320
+    """
+    return int(now - START_OF_EPOCHS) // 10
 
 
 class Node:
@@ -109,8 +123,7 @@ class Node:
         known = list(known)
         try:
             records = self.store.records()
-            # A peer whose state was lost must not come back with an old epoch, so the first one is the time.
-            records.setdefault(b"epoch", int(time.time()).to_bytes(8, "big"))
+            records.setdefault(b"epoch", first_epoch(time.time()).to_bytes(8, "big"))
             self._restore(records)
             self._recall_addresses(records, known)
             self._perform(self.member.start(self._clock(), known))
@@ -276,5 +289,7 @@ class Node:
             "links_refused": dict(self.links.refused),
             "dials": self.links.dials,
             "dials_failed": self.links.failed_dials,
-            "paper_counts": {"messages": messages, "floats": floats, "indices": indices},
+            "paper_messages": messages,
+            "paper_floats": floats,
+            "paper_indices": indices,
         }
