@@ -1,0 +1,88 @@
+"""`dada swarm`: many real peers on this machine, learning together."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from dada.cli.console import AsJson, Seed, bits, percent, print_json, print_table, stderr
+
+if TYPE_CHECKING:
+    from dada.cli.swarm.live import Live
+    from dada.cli.swarm.population import Reference
+
+
+def swarm(
+    users: Annotated[int, typer.Option(min=2, max=1000, help="Number of peers.")] = 20,
+    data: Annotated[Literal["moons", "moons100"], typer.Option(help="What the peers learn.")] = "moons",
+    seconds: Annotated[float, typer.Option(min=1.0, help="How long they learn, once all are up.")] = 60.0,
+    rate: Annotated[
+        float | None, typer.Option(min=0.01, help="Wake-ups per peer and second; 8 by default, fewer for many peers.")
+    ] = None,
+    kill_every: Annotated[
+        float | None,
+        typer.Option(min=0.5, help="Kill a random peer with SIGKILL each so many seconds, and restart it."),
+    ] = None,
+    in_process: Annotated[
+        bool, typer.Option("--in-process", help="All peers in one process; real sockets all the same.")
+    ] = False,
+    keep: Annotated[Path | None, typer.Option(help="Keep the peers' folders here.")] = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Start real peers on this machine, let them find each other and learn, and compare with learning alone.
+
+    Every peer is a process of its own with its own key, data, clock and disk; they talk over encrypted links on the
+    loopback interface, and nobody coordinates them. The same users are also given to the compiled engine, which sees
+    everything at once: with a learned graph, and with the true one.
+
+    **Examples**
+
+    - `dada swarm`
+    - `dada swarm --users 20 --data moons --seconds 60 --json`
+    - `dada swarm --kill-every 5`
+    - `dada swarm --users 300 --in-process --seconds 120`
+    """
+    from dada.cli.swarm.live import Live
+    from dada.cli.swarm.population import learn_centrally, make_homes, make_network, make_users
+    from dada.cli.swarm.together import run_in_process, run_processes
+
+    if in_process and kill_every is not None:
+        raise ValueError("--kill-every kills processes, so it cannot be combined with --in-process")
+    wakeups_per_s = rate if rate is not None else min(8.0, 160.0 / users)
+    people, task = make_users(data, users, seed)
+    network = make_network(task, wakeups_per_s)
+    console = stderr()
+    with console.status("Learning in one place, to compare") if console.is_terminal else nullcontext():
+        reference = learn_centrally(people, task, network, seed)
+    with tempfile.TemporaryDirectory(prefix="dada-swarm-") if keep is None else nullcontext(str(keep)) as folder:
+        homes = make_homes(Path(folder), people, task, network)
+        live = Live(console, task.samples_of(people.test), network, reference)
+        if in_process:
+            run_in_process(homes, seconds, live)
+        else:
+            run_processes(homes, seconds, live, kill_every, seed)
+        result = live.result(homes)
+    if as_json:
+        print_json(result)
+    else:
+        _show(result, live, reference)
+
+
+def _show(result: dict[str, Any], live: Live, reference: Reference) -> None:
+    rows = [
+        ["alone", percent(result["local_accuracy"]), "-"],
+        ["together, this swarm", percent(result["test_accuracy"]), f"{live.mean_neighbours:.1f}"],
+        ["compiled engine, learned graph", percent(result["engine_accuracy"]), f"{reference.engine_neighbours:.1f}"],
+        ["compiled engine, true graph", percent(result["oracle_accuracy"]), "-"],
+    ]
+    print_table(("learning", "test\naccuracy", "neighbours"), rows, best=1)
+    stderr().print(
+        f"{result['peers']} peers, {result['edges']} edges, {result['messages']} messages, "
+        f"{result['wire_bytes'] / 1e6:.1f} MB on the wire, {bits(result['paper_bits'])} in the paper's count, "
+        f"{result['restarts']} restarts, {result['errors']} errors"
+    )

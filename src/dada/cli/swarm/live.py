@@ -1,0 +1,122 @@
+"""What a swarm shows while it runs, and its result."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.live import Live as RichLive
+from rich.table import Table
+
+from dada.cli.console import percent
+from dada.cli.swarm.population import Reference
+from dada.engine import Samples
+from dada.net.home import Home
+from dada.net.network import Network
+from dada.net.store import StoreError, read_records
+from dada.peer.peer import Peer
+
+FLOAT_BITS = 32
+
+
+class Live:
+    """Follows a swarm on the terminal; without a terminal it only collects."""
+
+    def __init__(self, console: Console, test: Samples, network: Network, reference: Reference) -> None:
+        self._test, self._network, self._reference = test, network, reference
+        self._screen = RichLive(console=console, refresh_per_second=2, transient=True)
+        self._is_shown = console.is_terminal
+        self._statuses: Sequence[Mapping[str, Any]] = ()
+        self._last = (time.monotonic(), 0)
+        self.restarts = self.errors = 0
+
+    def __enter__(self) -> Live:
+        if self._is_shown:
+            self._screen.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._screen.stop()
+
+    def show(self, homes: Sequence[Home], statuses: Sequence[Mapping[str, Any]], left_s: float) -> None:
+        """Take up what the peers say now."""
+        self._statuses = statuses
+        if self._is_shown:
+            self._screen.update(self._table(accuracy(homes, self._network, self._test), left_s))
+
+    def result(self, homes: Sequence[Home]) -> dict[str, Any]:
+        """The swarm's result, as JSON gives it; accuracies are fractions."""
+        index_bits = math.log2(self._network.coupling.size)
+        return {
+            "peers": sum(bool(status.get("running")) for status in self._statuses),
+            "test_accuracy": accuracy(homes, self._network, self._test),
+            "local_accuracy": self._reference.local,
+            "engine_accuracy": self._reference.engine,
+            "oracle_accuracy": self._reference.oracle,
+            "edges": self.n_edges,
+            "messages": self._sum("messages_sent"),
+            "wire_bytes": self._sum("wire_bytes"),
+            "paper_bits": round(self._sum("paper_floats") * FLOAT_BITS + self._sum("paper_indices") * index_bits),
+            "restarts": self.restarts,
+            "errors": self.errors,
+        }
+
+    @property
+    def n_edges(self) -> int:
+        """Pairs of peers of which at least one counts the other as its neighbour."""
+        return len({frozenset((status["id"], l)) for status in self._statuses for l in status.get("neighbours", ())})
+
+    @property
+    def mean_neighbours(self) -> float:
+        """Neighbours per peer."""
+        return float(np.mean([len(status.get("neighbours", ())) for status in self._statuses]))
+
+    def _sum(self, name: str) -> int:
+        return int(sum(status.get(name, 0) for status in self._statuses))
+
+    def _table(self, test_accuracy: float, left_s: float) -> Table:
+        now, sent = time.monotonic(), self._sum("messages_sent")
+        per_s = (sent - self._last[1]) / max(now - self._last[0], 1e-9)
+        self._last = (now, sent)
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="dim", justify="right")
+        table.add_column(style="bold")
+        up = sum(bool(status.get("running")) for status in self._statuses)
+        rows = {
+            "peers up": f"{up} of {len(self._statuses)}",
+            "links": f"{self._sum('links') // 2}",
+            "edges": f"{self.n_edges} ({self.mean_neighbours:.1f} neighbours per peer)",
+            "messages": f"{sent} ({per_s:.0f} per second)",
+            "on the wire": f"{self._sum('wire_bytes') / 1e6:.1f} MB",
+            "test accuracy": f"{percent(test_accuracy)} (alone {percent(self._reference.local)})",
+            "restarts": f"{self.restarts}",
+            "seconds left": f"{left_s:.0f}",
+        }
+        for name, value in rows.items():
+            table.add_row(name, value)
+        return table
+
+
+def accuracy(homes: Sequence[Home], network: Network, test: Samples) -> float:
+    """Mean over users of the test accuracy of the models that the peers have stored."""
+    found = []
+    for k, home in enumerate(homes):
+        rows = slice(int(test.row_start[k]), int(test.row_start[k + 1]))
+        values = stored_peer(home, network).decision_values(test.predictions[rows])
+        found.append(np.mean(np.where(values > 0, 1, -1) == test.y[rows]))
+    return float(np.mean(found))
+
+
+def stored_peer(home: Home, network: Network) -> Peer:
+    """The peer of a folder with the model that it has last stored; a new peer's model is zero."""
+    peer = Peer(b"", home.read_samples(), network.config)
+    try:
+        peer.restore(read_records(home.state))
+    except StoreError:
+        if home.state.exists():
+            raise
+    return peer
