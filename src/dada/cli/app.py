@@ -12,6 +12,7 @@ from dada import __version__
 from dada.cli.console import print_error
 from dada.cli.datasets import app as datasets
 from dada.cli.demo import demo
+from dada.cli.reproduce import reproduce
 
 
 class Commands(TyperGroup):
@@ -58,6 +59,7 @@ def _options(
 
 
 app.command()(demo)
+app.command()(reproduce)
 app.add_typer(datasets, name="datasets")
 
 

@@ -1,0 +1,91 @@
+"""``dada reproduce``: the tables and figures of the paper, one command each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from dada.cli.console import AsJson, Seed, print_json, stderr, stdout
+
+FILE_WIDTH = 200
+
+Name = Annotated[str | None, typer.Argument(help="What to make: a name from --list, or all.", show_default=False)]
+Dataset = Annotated[str | None, typer.Option(help="Only this real dataset; by default all that are present.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Coarse grids and short runs: to try it, not for results.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Processes at work.")]
+Out = Annotated[Path, typer.Option(help="Folder for pages, figures and the journal.")]
+List = Annotated[bool, typer.Option("--list", help="List what can be made.")]
+
+
+def reproduce(
+    name: Name = None,
+    dataset: Dataset = None,
+    quick: Quick = False,
+    jobs: Jobs = 2,
+    out: Out = Path("results"),
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    list_all: List = False,
+) -> None:
+    """Make a table or figure of the paper, with our numbers beside the published ones.
+
+    Finished work is kept in a journal: stop it at any time, and the same command goes on from there.
+    """
+    from dada.data.datasets import entry_of
+    from dada.experiments.catalogue import CATALOGUE
+
+    if list_all or name is None:
+        rows = [[entry.name, entry.source, entry.title] for entry in CATALOGUE.values()]
+        _print("What can be made", ["name", "in the paper", "what"], [*rows, ["all", "", "All of these, and an index"]])
+        return
+    if name != "all" and name not in CATALOGUE:
+        raise ValueError(f"what to reproduce must be one of {', '.join(CATALOGUE)} or all, got {name!r}")
+    if dataset is not None:
+        entry_of(dataset)
+    _make(list(CATALOGUE) if name == "all" else [name], dataset, quick, jobs, out, seed, as_json)
+
+
+def _make(names: list[str], dataset: str | None, quick: bool, jobs: int, out: Path, seed: int, as_json: bool) -> None:
+    from dada.experiments.environment import made_with
+    from dada.experiments.lab import Lab
+    from dada.experiments.page import Table
+    from dada.experiments.site import datasets_for, make_page, write_index
+
+    console = stderr()
+    plans = {name: datasets_for(name, dataset) for name in names}
+    for note in dict.fromkeys(note for _, notes in plans.values() for note in notes):
+        console.print(note, style="dim", highlight=False)
+    with Lab(out / "journal", seed=seed, quick=quick, n_jobs=jobs, console=console) as lab:
+        pages = []
+        for name, (datasets, _) in plans.items():
+            page = make_page(name, lab, datasets, out)
+            pages.append(page)
+            for block in [] if as_json else page.blocks:
+                if isinstance(block, Table):
+                    _print(block.caption, block.columns, block.rows)
+        if as_json:
+            facts = made_with(lab)
+            documents = {page.name: json.loads(page.json(facts)) for page in pages}
+            print_json(documents if len(pages) > 1 else documents[names[0]])
+        index = write_index(pages, lab, out) if len(pages) > 1 else out / f"{pages[0].name}.html"
+    console.print(f"Written: {index}", highlight=False)
+
+
+def _print(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a wide table: folded to fit a terminal, whole into a file."""
+    table = RichTable(title=caption, title_justify="left", title_style="bold", header_style="dim", box=None)
+    for position, column in enumerate(columns):
+        table.add_column(column, justify="right" if position else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console = stdout()
+    if not console.is_terminal:
+        console.width = max(console.width, FILE_WIDTH)
+    console.print(table)
+    console.print()

@@ -1,0 +1,144 @@
+"""Accuracy and neighbours against iterations: the synthetic populations Moons and Moons100."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
+
+from dada.core.compiled import Array
+from dada.experiments import wording
+from dada.experiments.data import SPECS
+from dada.experiments.lab import Lab
+from dada.experiments.methods import METHODS, Settings
+from dada.experiments.page import Table
+from dada.experiments.protocol import Choice, Pair, choose, finals, summarise
+from dada.plot.theme import Picture, Theme, new_figure
+
+TRACED = ("dada-learned", "dada-oracle", "perso-lin-learned", "perso-lin-oracle")
+LEVELS = ("local-boost", "global-boost", "local-lin", "global-lin")
+EXTRA = ("dada-uniform", "dada-evidence")
+Runs = dict[Pair, list[dict[str, Any]]]
+
+
+def compute(lab: Lab, dataset: str) -> tuple[dict[Pair, Choice], Runs]:
+    """Choose settings on the first draw of the population, then run every method on three draws."""
+    pairs = [(dataset, method) for method in (*TRACED, *LEVELS, *EXTRA)]
+    chosen = choose(lab, pairs, f"cross-validation, {SPECS[dataset].title}")
+    return chosen, run_all(lab, {pair: choice.settings for pair, choice in chosen.items()})
+
+
+def run_all(lab: Lab, settings: Mapping[Pair, Settings]) -> Runs:
+    """Final runs; those of collaborative methods are traced, and Dada's keep their graph."""
+    runs: Runs = {}
+    for detail in ("graph", "trace", ""):
+        wanted = {pair: chosen for pair, chosen in settings.items() if _detail(pair[1]) == detail}
+        traced = {pair: chosen | _trace_every(chosen) if detail else chosen for pair, chosen in wanted.items()}
+        runs |= finals(lab, traced, "final runs", detail=detail)
+    return runs
+
+
+def _detail(method: str) -> str:
+    if method in ("dada-learned", "dada-oracle"):
+        return "graph"
+    return "trace" if method in TRACED else ""
+
+
+def _trace_every(settings: Settings) -> Settings:
+    """Fifty points per run of 100 users."""
+    return {"trace_every": max(1, 100 * settings["updates"] // 50)}
+
+
+def accuracy_table(dataset: str, chosen: Mapping[Pair, Choice], runs: Runs) -> Table:
+    """Accuracies of all methods at the end."""
+    rows = []
+    for method in (*TRACED, *LEVELS, *EXTRA):
+        alone = METHODS[method].alone
+        summary = summarise(runs[dataset, method], runs[dataset, alone] if alone else None)
+        train = [100 * float(np.mean(run["train"])) for run in runs[dataset, method]]
+        rows.append(
+            [
+                METHODS[method].title,
+                wording.accuracy(summary.mean, summary.std),
+                wording.accuracy(summary.pooled, summary.pooled_std),
+                wording.accuracy(float(np.mean(train))),
+                wording.number(summary.tenth),
+                wording.number(summary.worst),
+                wording.number(summary.worse_off),
+                wording.number(summary.neighbours),
+                wording.settings(chosen[dataset, method].tuned),
+            ]
+        )
+    columns = ["method", "mean over users", "all rows", "on training data", "10th percentile", "worst user",
+               "worse off than alone, % of users", "neighbours", "chosen"]  # fmt: skip
+    return Table(f"{SPECS[dataset].title}: test accuracy on three draws of the population", columns, rows)
+
+
+def accuracy_data(dataset: str, chosen: Mapping[Pair, Choice], runs: Runs) -> dict[str, Any]:
+    """The same as data, with the courses of the runs."""
+    data = {}
+    for method in (*TRACED, *LEVELS, *EXTRA):
+        alone = METHODS[method].alone
+        data[method] = {
+            "chosen": chosen[dataset, method].tuned,
+            "cross_validation": chosen[dataset, method].score,
+            "test": asdict(summarise(runs[dataset, method], runs[dataset, alone] if alone else None)),
+            "traces": [run["trace"] for run in runs[dataset, method] if "trace" in run],
+        }
+    return data
+
+
+def mean_trace(runs: Sequence[Mapping[str, Any]], name: str) -> tuple[Array, Array]:
+    """Updates, and the mean over runs of a traced quantity."""
+    updates = np.array(runs[0]["trace"]["updates"])
+    return updates, np.mean([run["trace"][name] for run in runs], axis=0)
+
+
+def accuracy_curves(dataset: str, runs: Runs) -> Picture:
+    """A picture of training and test accuracy; methods without a course are level lines."""
+
+    def picture(*, theme: Theme) -> Drawing:
+        with theme.applied():
+            figure, axes = new_figure(11.0, 4.6, columns=2, sharex=True)
+            for ax, part, title in zip(axes, ("train", "test"), ("Training", "Test"), strict=True):
+                for position, method in enumerate(TRACED):
+                    updates, values = mean_trace(runs[dataset, method], part)
+                    share = updates / updates[-1]
+                    colour = theme.colour_of(method, position)
+                    ax.plot(share[1:], 100 * values[1:], color=colour, linewidth=1.8, label=METHODS[method].title)
+                _levels(ax, theme, dataset, runs, part)
+                ax.set(title=f"{title} accuracy", xlabel="part of the run", ylabel="accuracy, %")
+                ax.grid(visible=True)
+            axes[1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=9)
+        return figure
+
+    return picture
+
+
+def _levels(ax: Axes, theme: Theme, dataset: str, runs: Runs, part: str) -> None:
+    for position, method in enumerate(LEVELS):
+        level = 100 * float(np.mean([run[part] for run in runs[dataset, method]]))
+        colour = theme.colour_of(method, position + 2)
+        ax.axhline(level, color=colour, linewidth=1.2, linestyle="--", label=METHODS[method].title)
+
+
+def neighbour_curves(dataset: str, runs: Runs, n_users: int) -> Picture:
+    """A picture of the number of neighbours while the graph is learned."""
+
+    def picture(*, theme: Theme) -> Drawing:
+        with theme.applied():
+            figure, (ax,) = new_figure(6.4, 3.6)
+            updates, edges = mean_trace(runs[dataset, "dada-learned"], "edges")
+            ax.plot(updates[1:], 2 * edges[1:] / n_users, color=theme.colour_of("dada-learned"), label="Dada-Learned")
+            oracle = float(np.mean([run["neighbours"] for run in runs[dataset, "dada-oracle"]]))
+            ax.axhline(oracle, color=theme.colour_of("dada-oracle"), linestyle="--", label="oracle graph")
+            ax.set(title="Neighbours per user", xlabel="model updates", ylim=(0, None))
+            ax.grid(visible=True)
+            ax.legend()
+        return figure
+
+    return picture

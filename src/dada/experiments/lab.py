@@ -1,0 +1,152 @@
+"""Where jobs run: in parallel processes, with a journal from which an interrupted experiment goes on.
+
+Results are looked up by key in the order in which they were asked for, so the order in which processes finish has no
+influence on anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, contextmanager
+from multiprocessing.connection import wait as wait_for
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from threadpoolctl import threadpool_limits
+
+import dada
+from dada.experiments.jobs import Job, execute
+from dada.experiments.journal import Journal
+
+# What a result depends on; a change in any file there makes a journal useless.
+_SOURCES = ("core", "engine", "baselines", "data", "estimators", "experiments/data.py",
+            "experiments/graph_study.py", "experiments/jobs.py", "experiments/methods.py", "task.py")  # fmt: skip
+
+
+class Lab:
+    """Runs jobs and remembers their results.
+
+    Parameters
+    ----------
+    folder : path
+        Where the journal is kept.
+    seed : int
+        Seed of everything that is drawn.
+    quick : bool
+        Coarse grids, one repeat of cross-validation, shorter runs: to see that all works, not for results.
+    n_jobs : int
+        Processes at work; 1 works in this one.
+    console : rich.console.Console, optional
+        Where progress is shown; nowhere where not given.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> job = Job.of("moons", "constant", {}, seed=0, run=0)
+    >>> with tempfile.TemporaryDirectory() as folder, Lab(Path(folder), n_jobs=1) as lab:
+    ...     sorted(lab.run([job], "demo")[0])
+    ['bits', 'neighbours', 'test', 'test_pooled', 'train', 'train_pooled']
+    """
+
+    def __init__(
+        self, folder: Path, *, seed: int = 0, quick: bool = False, n_jobs: int = 2, console: Console | None = None
+    ) -> None:
+        if n_jobs < 1:
+            raise ValueError(f"jobs must be at least 1, got {n_jobs}")
+        if seed < 0:
+            raise ValueError(f"seed must be >= 0, got {seed}")
+        self.folder, self.seed, self.quick, self.n_jobs = folder, seed, quick, n_jobs
+        self.console = Console(quiet=True) if console is None else console
+        self.journal = Journal(folder / "journal.jsonl", {"code": code_digest()})
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Lab:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+        self.journal.__exit__()
+
+    def run(self, jobs: Sequence[Job], label: str) -> list[dict[str, Any]]:
+        """The results of the jobs, in their order; only those not in the journal are done."""
+        keys = [job.key for job in jobs]
+        missing = {key: job for key, job in zip(keys, jobs, strict=True) if key not in self.journal.results}
+        if missing:
+            with self._progress(label, total=len(set(keys)), done=len(set(keys)) - len(missing)) as advance:
+                for key, result in self._work(missing):
+                    self.journal.add(key, result)
+                    advance()
+        return [self.journal.results[key] for key in keys]
+
+    def _work(self, jobs: dict[str, Job]) -> Iterator[tuple[str, dict[str, Any]]]:
+        if self.n_jobs == 1:
+            with threadpool_limits(1):
+                for key, job in jobs.items():
+                    yield key, execute(job)
+            return
+        if self._pool is None:
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(self.n_jobs, mp_context=context, initializer=_start_worker)
+        waiting, running = deque(jobs.items()), dict[Future[dict[str, Any]], str]()
+        try:
+            while waiting or running:
+                # Few jobs ahead of the workers: Ctrl-C then ends the work soon.
+                while waiting and len(running) < 4 * self.n_jobs:
+                    key, job = waiting.popleft()
+                    running[self._pool.submit(execute, job)] = key
+                yield from _finished(running)
+        except BrokenProcessPool as error:
+            raise OSError("a worker process died; the same command goes on from where this one stopped") from error
+
+    @contextmanager
+    def _progress(self, label: str, total: int, done: int) -> Iterator[Any]:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        bars: AbstractContextManager[Progress] = Progress(*columns, console=self.console)
+        with bars as shown:
+            task = shown.add_task(label, total=total, completed=done)
+            yield lambda: shown.advance(task)
+
+
+def _finished(running: dict[Future[dict[str, Any]], str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Wait for a result and hand out all that are there."""
+    for future in wait(running, return_when=FIRST_COMPLETED).done:
+        yield running.pop(future), future.result()
+
+
+def _start_worker() -> None:
+    """Keep each worker to one thread, and end it with its parent, even where that is killed."""
+    threadpool_limits(1)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_with(sentinel: int) -> None:
+    wait_for([sentinel])
+    os._exit(1)
+
+
+def code_digest() -> str:
+    """Short name of the code on which results depend."""
+    root, digest = Path(dada.__file__).parent, hashlib.sha256()
+    for part in _SOURCES:
+        path = root / part
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,180 @@
+"""How hyper-parameters are chosen and accuracies reported.
+
+Settings are chosen by cross-validation inside each user's training rows: three folds, dealt out anew in every repeat.
+The score of a setting is the mean over users of the share of their held-out rows that were right; among equals the
+first of the grid wins. The chosen setting then learns from all training rows, three times with different chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dada.core.compiled import Array
+from dada.experiments.data import N_FOLDS, SPECS
+from dada.experiments.jobs import Job
+from dada.experiments.lab import Lab
+from dada.experiments.methods import METHODS, Settings, effort
+
+N_RUNS = 3
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What cross-validation chose: the tuned settings, all settings, the score in percent, and how many were tried.
+
+    A method with nothing to tune has no score.
+    """
+
+    tuned: Settings
+    settings: Settings
+    score: float | None
+    tried: int
+
+
+def choose(
+    lab: Lab, pairs: Iterable[Pair], label: str, *, fixed: Mapping[Pair, Settings] | None = None, slack: float = 0.0
+) -> dict[Pair, Choice]:
+    """Choose settings for (dataset, method) pairs by cross-validation.
+
+    Parameters
+    ----------
+    lab : Lab
+        Does the work.
+    pairs : iterable of (str, str)
+        Datasets and methods.
+    label : str
+        Shown beside the progress bar.
+    fixed : mapping, optional
+        Settings of a pair that are given, not chosen.
+    slack : float
+        Points of accuracy: of the settings at most this much below the best, take the one that sends the fewest bits.
+        0 takes the best.
+    """
+    pairs = list(pairs)
+    grids = {pair: _grid(lab, pair, (fixed or {}).get(pair, {})) for pair in pairs}
+    jobs = [job for pair in pairs for _, settings in grids[pair] for job in _cv_jobs(lab, pair, settings)]
+    results = iter(lab.run(jobs, label))
+    chosen = {}
+    for pair in pairs:
+        if not METHODS[pair[1]].grid:
+            chosen[pair] = Choice(*grids[pair][0], score=None, tried=0)
+            continue
+        scores, bits = [], []
+        for _, settings in grids[pair]:
+            rows = [next(results) for _ in _cv_jobs(lab, pair, settings)]
+            scores.append(_score(rows))
+            bits.append(np.mean([row["bits"] or 0.0 for row in rows]))
+        best = _best(np.array(scores), np.array(bits), slack)
+        tuned, settings = grids[pair][best]
+        chosen[pair] = Choice(tuned, settings, scores[best], len(scores))
+    return chosen
+
+
+def final_jobs(lab: Lab, pair: Pair, settings: Settings, *, detail: str = "") -> list[Job]:
+    """The runs on all training data."""
+    dataset, method = pair
+    fresh = METHODS[method].has_chance or SPECS[dataset].synthetic
+    return [
+        Job.of(dataset, method, settings, seed=lab.seed, run=run if fresh else 0, detail=detail)
+        for run in range(N_RUNS)
+    ]
+
+
+def finals(
+    lab: Lab, settings: Mapping[Pair, Settings], label: str, *, detail: str = ""
+) -> dict[Pair, list[dict[str, Any]]]:
+    """The results of the runs on all training data."""
+    jobs = {pair: final_jobs(lab, pair, chosen, detail=detail) for pair, chosen in settings.items()}
+    results = iter(lab.run([job for some in jobs.values() for job in some], label))
+    return {pair: [next(results) for _ in some] for pair, some in jobs.items()}
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Test accuracy of a method in percent, over runs and users.
+
+    `mean` weighs users alike and `pooled` rows; both with standard deviations over runs. `tenth` and `worst` are the
+    10th percentile and the minimum over users, `worse_off` the percentage of users below their accuracy alone.
+    """
+
+    mean: float
+    std: float
+    pooled: float
+    pooled_std: float
+    tenth: float
+    worst: float
+    worse_off: float | None
+    neighbours: float | None
+    bits: float | None
+
+
+def summarise(runs: Sequence[Mapping[str, Any]], alone: Sequence[Mapping[str, Any]] | None = None) -> Summary:
+    """Accuracies of some runs, and against those of the same users alone.
+
+    Examples
+    --------
+    >>> run = {"test": [0.5, 1.0], "test_pooled": 0.8, "neighbours": 3.0, "bits": 64.0}
+    >>> summarise([run], [run | {"test": [0.6, 0.9]}]).worse_off
+    50.0
+    """
+    users = 100 * np.array([run["test"] for run in runs])
+    pooled = 100 * np.array([run["test_pooled"] for run in runs])
+    worse_off = None
+    if alone is not None:
+        worse_off = float(100 * np.mean(users < 100 * np.array([run["test"] for run in alone]) - 1e-9))
+    return Summary(
+        *_mean_and_std(users.mean(axis=1)),
+        *_mean_and_std(pooled),
+        tenth=float(np.percentile(users, 10, axis=1).mean()),
+        worst=float(users.min(axis=1).mean()),
+        worse_off=worse_off,
+        neighbours=_mean_of(runs, "neighbours"),
+        bits=_mean_of(runs, "bits"),
+    )
+
+
+def _mean_and_std(values: Array) -> tuple[float, float]:
+    return float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else 0.0
+
+
+def _mean_of(runs: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    return None if runs[0][name] is None else float(np.mean([run[name] for run in runs]))
+
+
+def _grid(lab: Lab, pair: Pair, fixed: Settings) -> list[tuple[Settings, Settings]]:
+    """Every point of the grid: what is tuned, and all settings."""
+    dataset, method = pair
+    common = effort(method, SPECS[dataset], lab.quick) | fixed
+    return [(point, common | point) for point in METHODS[method].points(lab.quick)]
+
+
+def _cv_jobs(lab: Lab, pair: Pair, settings: Settings) -> list[Job]:
+    dataset, method = pair
+    if not METHODS[method].grid:
+        return []
+    return [
+        Job.of(dataset, method, settings, seed=lab.seed, run=repeat, fold=fold)
+        for repeat in range(1 if lab.quick else N_RUNS)
+        for fold in range(N_FOLDS)
+    ]
+
+
+def _score(rows: Sequence[Mapping[str, Any]]) -> float:
+    """Mean over users of the share of held-out rows that were right, in percent."""
+    right = np.sum([row["right"] for row in rows], axis=0)
+    held_out = np.sum([row["rows"] for row in rows], axis=0)
+    tested = held_out > 0
+    return float(100 * np.mean(right[tested] / held_out[tested]))
+
+
+def _best(scores: Array, bits: Array, slack: float) -> int:
+    """The first best setting, or the cheapest of those almost as good."""
+    if slack == 0.0:
+        return int(np.argmax(scores))
+    good = scores >= scores.max() - slack
+    return int(np.argmin(np.where(good, bits, np.inf)))
