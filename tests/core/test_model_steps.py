@@ -11,10 +11,10 @@ from tests.helpers.problems import (
     EXPONENTIAL,
     LOSSES,
     block_in_numpy,
+    margins_in_numpy,
     random_graph,
     random_models,
     random_problem,
-    rows_of,
 )
 from tests.helpers.steps import one_step
 
@@ -27,7 +27,9 @@ def drawn(seed, loss, beta=2.0, mu1=1.0, dtype=np.float64):
     rng = np.random.default_rng(seed)
     n_users, n = int(rng.integers(1, 5)), int(rng.integers(1, 8))
     coupling = rng.choice([0.0, 0.5, 1.0, 3.0], size=n)
-    problem = random_problem(rng, n_users, n, beta=beta, mu1=mu1, loss=loss, coupling=coupling, dtype=dtype)
+    problem = random_problem(
+        rng, n_users, n, beta=beta, mu1=mu1, loss=loss, coupling=coupling, dtype=dtype, shifted=seed % 2
+    )
     return problem, random_graph(rng, n_users), random_models(rng, problem)
 
 
@@ -89,7 +91,7 @@ def test_a_step_keeps_norm_support_and_margins(rule, seed, loss, gamma):
     user, support, _, _ = one_step(problem, graph, alpha, 0, rule, gamma=gamma if rule == "paper" else -1.0)
     assert np.abs(user.alpha).sum() <= problem.beta * (1 + 1e-12)
     assert_array_equal(np.sort(support), np.flatnonzero(user.alpha))
-    assert_allclose(user.margins, rows_of(problem, 0) @ user.alpha, atol=1e-12 * problem.beta)
+    assert_allclose(user.margins, margins_in_numpy(problem, 0, user.alpha), atol=1e-12 * problem.beta)
 
 
 @given(seed=seeds, loss=losses)

@@ -33,7 +33,7 @@ STEEP = Loss("steep-logistic", steep_value, steep_slope, forty)
 # Each derivative is as large as the one before, so the growth is one.
 EXPONENTIAL = Loss("exponential", exponential, exponential_slope, exponential, growth=1.0)
 
-LOSSES = ("adaboost", "logistic", "squared-hinge", STEEP, EXPONENTIAL)
+LOSSES = ("adaboost", "logistic", "squared-hinge", "squared", "huber", STEEP, EXPONENTIAL)
 
 
 def loss_in_numpy(loss, margins):
@@ -42,14 +42,16 @@ def loss_in_numpy(loss, margins):
     pointwise = {
         "logistic": lambda z: np.logaddexp(0.0, -z),
         "squared-hinge": lambda z: 0.5 * np.maximum(0.0, 1.0 - z) ** 2,
+        "squared": lambda z: 0.5 * z**2,
+        "huber": lambda z: np.where(np.abs(z) <= 1, 0.5 * z**2, np.abs(z) - 0.5),
         STEEP: lambda z: np.logaddexp(0.0, -2.0 * z),
         EXPONENTIAL: lambda z: np.exp(-z),
     }
     return pointwise[loss](margins).mean()
 
 
-def random_problem(rng, n_users=5, n=6, most_samples=5, beta=2.0, mu1=0.7, dtype=np.float64, **settings):
-    """Users of at least one sample each, for runs in the given precision.
+def random_problem(rng, n_users=5, n=6, most_samples=5, beta=2.0, mu1=0.7, dtype=np.float64, shifted=False, **settings):
+    """Users of at least one sample each, for runs in the given precision; `shifted` gives margins an offset.
 
     Kernels take long to compile, so tests keep to two kinds: in single precision margins are -1, 0 or 1 as int8, in
     double precision they are real numbers, half of them -1 or 1.
@@ -59,6 +61,8 @@ def random_problem(rng, n_users=5, n=6, most_samples=5, beta=2.0, mu1=0.7, dtype
     A = rng.choice(np.array([-1, 0, 1], np.int8), size=shape, p=[0.35, 0.05, 0.6])
     if dtype == np.float64:
         A = A * np.where(rng.random(shape) < 0.5, 1.0, rng.normal(size=shape))
+    if shifted:
+        settings["offset"] = rng.normal(size=shape[0]).astype(np.float32).astype(np.float64)
     return Problem(A, np.concatenate([[0], np.cumsum(sizes)]), beta=beta, mu1=mu1, **settings)
 
 
@@ -80,9 +84,14 @@ def rows_of(problem, k):
     return problem.A[problem.row_start[k] : problem.row_start[k + 1]].astype(np.float64)
 
 
+def margins_in_numpy(problem, k, own):
+    offset = 0.0 if problem.offset is None else problem.offset[problem.row_start[k] : problem.row_start[k + 1]]
+    return offset + rows_of(problem, k) @ own
+
+
 def block_in_numpy(problem, graph, alpha, k, own):
     """User k's block of the model problem, divided by its degree, at the model `own`."""
-    value = problem.confidence[k] * loss_in_numpy(problem.loss, rows_of(problem, k) @ own)
+    value = problem.confidence[k] * loss_in_numpy(problem.loss, margins_in_numpy(problem, k, own))
     neighbours, weights = graph.neighbours(k)
     if neighbours.size == 0:
         return value

@@ -3,6 +3,7 @@
 import numpy as np
 
 from dada.core.model_steps import STEP_RULES, UserModel, make_scratch, model_step
+from tests.helpers.problems import margins_in_numpy
 
 
 def one_step(problem, graph, alpha, k, rule, gamma=-1.0, dtype=np.float64):
@@ -15,7 +16,9 @@ def one_step(problem, graph, alpha, k, rule, gamma=-1.0, dtype=np.float64):
     support = np.zeros(n, np.int16)
     used = np.flatnonzero(own)
     support[: used.size] = used
-    user = UserModel(A, (A @ own.astype(np.float64)).astype(dtype), own, pull, support, np.zeros(A.shape[0], dtype))
+    margins = margins_in_numpy(problem, k, own.astype(np.float64)).astype(dtype)
+    offset = problem.offsets[problem.row_start[k] : problem.row_start[k + 1]].astype(dtype)
+    user = UserModel(A, margins, own, pull, support, offset)
     scratch = make_scratch(n, A.shape[0], np.dtype(dtype))
     settings, degree = problem.settings(dtype), float(weights.sum())
     move, n_support, n_changed = model_step(

@@ -165,7 +165,7 @@ def toward_vertex(
     j = largest_entry(gradient)
     vertex = number(-settings.beta if gradient[j] > 0.0 else settings.beta)
     for i in range(m):
-        h[i] = vertex * number(user.A[i, j]) - user.margins[i]
+        h[i] = vertex * number(user.A[i, j]) - (user.margins[i] - user.offset[i])
     if gamma < 0.0:
         slope = np.float64(gradient[j]) * vertex
         quadratic = settings.coupling[j] * (np.float64(vertex) * vertex - 2.0 * vertex * user.alpha[j])
