@@ -36,9 +36,10 @@ def test_slopes_along_a_direction_are_those_of_the_value(loss, seed, gamma):
     margins, h = drawn(seed)
     first, second = slope_along(loss_code(loss), margins, h, gamma)
     at = margins + gamma * h
-    ahead, here, behind = (loss_in_numpy(loss, at + step * h) for step in (1e-4, 0.0, -1e-4))
-    assert_allclose(first, (ahead - behind) / 2e-4, rtol=1e-5, atol=1e-6)
+    ahead, behind = (loss_in_numpy(loss, at + step * h) for step in (1e-6, -1e-6))
+    assert_allclose(first, (ahead - behind) / 2e-6, rtol=1e-5, atol=1e-5)
     if loss not in ("squared-hinge", "huber", STEEP):
+        ahead, here, behind = (loss_in_numpy(loss, at + step * h) for step in (1e-4, 0.0, -1e-4))
         assert_allclose(second, (ahead - 2 * here + behind) / 1e-8, rtol=1e-3, atol=1e-5)
 
 
