@@ -52,7 +52,7 @@ def test_where_a_run_is_cut_into_chunks_changes_no_bit(monkeypatch):
 def test_watching_changes_nothing():
     events = []
     assert bits_of(go(observer=events.append)) == bits_of(go())
-    assert [type(event).__name__ for event in events[:2]] == ["TracePoint", "PhaseStarted"]
+    assert [type(event).__name__ for event in events[:3]] == ["TracePoint", "SnapshotOffer", "PhaseStarted"]
 
 
 @pytest.mark.parametrize(

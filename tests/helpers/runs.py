@@ -14,7 +14,7 @@ from dada.engine import run
 from dada.engine.learners import DistanceLearner
 from dada.engine.loops import user_model
 from dada.engine.state import State
-from dada.events import Progress
+from dada.events import Progress, SnapshotOffer
 
 # The package gives the function of that name in the module's place.
 ENGINE = importlib.import_module("dada.engine.run")
@@ -37,12 +37,14 @@ def watched_run(problem, plan, seed, look, chunk_work=0.0, **options):
 
 
 class InterruptAt:
-    """An observer that presses Ctrl-C when the run tells it something for the n-th time."""
+    """An observer that presses Ctrl-C when the run tells it something, other than an offer, for the n-th time."""
 
     def __init__(self, number):
         self.left = number
 
     def __call__(self, event):
+        if isinstance(event, SnapshotOffer):
+            return
         self.left -= 1
         if self.left == 0:
             signal.raise_signal(signal.SIGINT)

@@ -120,4 +120,5 @@ def _users(models: Array, degree: Array) -> Users:
         degree=np.asarray(degree, np.float64).copy(),
         stale=np.ones(K, np.uint8),
         offset=np.empty(0, models.dtype),
+        sent=np.zeros((K, 3), np.int64),
     )

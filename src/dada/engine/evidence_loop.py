@@ -17,7 +17,7 @@ from dada.core.neighbour_lists import (
     position,
     set_one_side,
 )
-from dada.engine.loops import Users, user_model
+from dada.engine.loops import Users, count_sent, user_model
 
 
 class EvidenceSettings(NamedTuple):
@@ -72,9 +72,7 @@ def run_evidence(
             l = candidates.asked[b]
             if is_neighbour(lists, k, l, position(lists, k, l)):
                 continue
-            counts[0] += 1
-            counts[1] += 1 + users.n_support[l]
-            counts[2] += users.n_support[l]
+            count_sent(users, counts, l, 1, 1 + users.n_support[l], users.n_support[l])
             if users.n_support[l] > 0:
                 candidates.peers[size] = l
                 size += 1
@@ -92,7 +90,7 @@ def run_evidence(
             l = candidates.peers[c]
             weight = candidates.weights[c] if candidates.weights[c] > NEGLIGIBLE else 0.0
             if (weight > 0.0) != is_neighbour(lists, k, l, position(lists, k, l)):
-                counts[0] += 1
+                count_sent(users, counts, k, 1, 0, 0)
             set_one_side(lists, k, l, weight)
             set_one_side(followers, l, k, weight)
         users.stale[k] = 1

@@ -40,7 +40,10 @@ DENSE_FROM = 12
 
 
 class Users(NamedTuple):
-    """All users' data and models. `stale[k]` says that k's pull and degree must be made anew from its list."""
+    """All users' data and models. `stale[k]` says that k's pull and degree must be made anew from its list.
+
+    Row k of `sent` counts the messages, floats and indices that user k has sent.
+    """
 
     A: Array
     row_start: Array
@@ -54,6 +57,7 @@ class Users(NamedTuple):
     degree: Array
     stale: Array
     offset: Array
+    sent: Array
 
 
 class Nearest(NamedTuple):
@@ -139,6 +143,17 @@ def send_change(users: Users, followers: NeighbourLists, k: int, n_changed: int,
 
 
 @kernel
+def count_sent(users: Users, counts: Array, k: int, messages: int, floats: int, indices: int) -> None:
+    """Count what user k sends, in its own row and in all."""
+    users.sent[k, 0] += messages
+    users.sent[k, 1] += floats
+    users.sent[k, 2] += indices
+    counts[0] += messages
+    counts[1] += floats
+    counts[2] += indices
+
+
+@kernel
 def prefetch_numbers(users: Users, lists: NeighbourLists, k: int) -> None:
     """Ask for the numbers that say where user k's arrays lie."""
     prefetch_cell(users.row_start, k)
@@ -147,6 +162,7 @@ def prefetch_numbers(users: Users, lists: NeighbourLists, k: int) -> None:
     prefetch_cell(users.confidence, k)
     prefetch_cell(users.degree, k)
     prefetch_cell(users.stale, k)
+    prefetch_cell(users.sent, k * users.sent.shape[1])
     prefetch_cell(lists.start, k)
     prefetch_cell(lists.length, k)
 
@@ -209,9 +225,7 @@ def run_models(
         users.own_updates[k] += 1
         if n_changed > 0:
             send_change(users, followers, k, n_changed, scratch)
-            counts[0] += n_told
-            counts[1] += n_told
-            counts[2] += n_told * n_indices
+            count_sent(users, counts, k, n_told, n_told, n_told * n_indices)
     return awake.size
 
 
@@ -256,27 +270,25 @@ def make_room(users: Users, lists: NeighbourLists, k: int, l: int, w: float, mos
         if lists.length[x] >= most:
             p = lightest(lists, x)
             change_weight(users, lists, x, lists.ids[p], lists.weights[p], 0.0)
-            counts[0] += 1
-            counts[1] += 1
+            count_sent(users, counts, x, 1, 1, 0)
     return True
 
 
 @kernel
-def count_peer(mix: BatchMix, weight: float, n_support: int, counts: Array) -> None:
-    """Count what asking one peer costs: its model, loss and degree, and the new weight.
+def count_peer(mix: BatchMix, users: Users, counts: Array, k: int, l: int, weight: float) -> None:
+    """Count what it takes that user k asks peer l: the peer's model, loss and degree, and k's word of the new weight.
 
     In a gossip search, whose wake-ups return to present neighbours all the time, these do not send the model and loss
-    that they have sent before; the id that led to a new peer counts as one float.
+    that they have sent before; the id that led to a new peer counts as one float of that peer.
     """
-    counts[0] += 2
+    n_support = users.n_support[l]
+    count_sent(users, counts, k, 1, 1, 0)
     if mix.n_gossip == 0:
-        counts[1] += 3 + n_support
-        counts[2] += n_support
+        count_sent(users, counts, l, 1, 2 + n_support, n_support)
     elif weight > 0.0:
-        counts[1] += 2
+        count_sent(users, counts, l, 1, 1, 0)
     else:
-        counts[1] += 4 + n_support
-        counts[2] += n_support
+        count_sent(users, counts, l, 1, 3 + n_support, n_support)
 
 
 @kernel
@@ -306,7 +318,7 @@ def run_graph(
         for b in range(asked):
             l = batch.asked[b]
             weight = weight_of(lists, k, l)
-            count_peer(settings.mix, weight, users.n_support[l], counts)
+            count_peer(settings.mix, users, counts, k, l, weight)
             dist2 = squared_distance(
                 coupling, users.alpha[k], users.support[k], users.n_support[k],
                 users.alpha[l], users.support[l], users.n_support[l],

@@ -29,12 +29,15 @@ from dada.engine.evaluate import Samples, accuracy_per_user
 from dada.engine.learners import graph_learner
 from dada.engine.ledger import Ledger
 from dada.engine.loops import BitPrices, run_models
+from dada.engine.snapshot import snapshot_of
 from dada.engine.state import State, fingerprint
-from dada.events import Observer, PhaseStarted, Progress, Stopped, TracePoint, silent
+from dada.events import Observer, PhaseStarted, Progress, SnapshotOffer, Stopped, TracePoint, silent
 
 # Multiplications in a chunk: about 20 ms, so that Ctrl-C and the clock are answered at once.
 CHUNK_WORK = 1e8
 LEAST_CHUNK = 16
+# And so many chunks at least, so that a short run can be watched too.
+LEAST_CHUNKS = 200
 # Outside of these a weight, or what it multiplies, may leave the range of single precision.
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-12, 1e12
 
@@ -133,6 +136,7 @@ def run(
     with ctrl_c() as interrupted:
         status = runner.go(interrupted, limit, keeper)
     trace = runner.full_trace()
+    runner.offer("models", milestone=True)
     failure = None if keeper is None else keeper.save()
     if failure is not None:
         warnings.warn(f"this run cannot be resumed from its end: {failure}", RuntimeWarning, stacklevel=2)
@@ -194,8 +198,10 @@ class _Runner:
         phases = list(self.plan.phases(self.problem.n_users))
         total = sum(phase.events for phase in phases)
         before = sum(phase.events for phase in phases[: self.state.phase])
+        self.chunk = max(LEAST_CHUNK, min(self.chunk, total // LEAST_CHUNKS))
         if not self.state.trace:
             self.record()
+        self.offer(phases[min(self.state.phase, len(phases) - 1)].kind, milestone=True)
         while self.state.phase < len(phases):
             phase = phases[self.state.phase]
             if self.state.done == 0:
@@ -207,6 +213,8 @@ class _Runner:
                     return Status.CONVERGED
                 done, wanted = self.advance(phase)
                 self.observer(Progress(before + self.state.done, total))
+                # What everybody learned alone, and the graph that came of it.
+                self.offer(phase.kind, milestone=self.state.phase < 2 and self.state.done == phase.events)
                 if done < wanted:
                     return Status.OUT_OF_BITS
                 if interrupted():
@@ -305,6 +313,11 @@ class _Runner:
             bits=state.ledger.bits,
             graph_bits=state.ledger.graph_bits,
         )
+
+    def offer(self, phase: str, milestone: bool) -> None:
+        """Let observers look at all users."""
+        samples = self.train if self.test is None else self.test
+        self.observer(SnapshotOffer(lambda: snapshot_of(self.problem, self.state, phase, samples), milestone))
 
     def record(self) -> None:
         state, point = self.state, self.point()

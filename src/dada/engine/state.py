@@ -26,7 +26,7 @@ from dada.engine.loops import Nearest, Users
 from dada.events import TracePoint
 
 CHECKPOINT_VERSION = 1
-_MODEL_ARRAYS = ("margins", "alpha", "pull", "support", "n_support", "own_updates", "degree", "stale")
+_MODEL_ARRAYS = ("margins", "alpha", "pull", "support", "n_support", "own_updates", "degree", "stale", "sent")
 _POSITION = ("phase", "done", "local_updates", "updates", "graph_wakeups", "relative_gap")
 _TRACE_FIELDS = tuple(item.name for item in fields(TracePoint))
 
@@ -71,6 +71,7 @@ class State:
             degree=graph.degree,
             stale=np.ones(K, np.uint8),
             offset=problem.offsets.astype(number),
+            sent=np.zeros((K, 3), np.int64),
         )
         columns = (plan.keep_nearest or 0) if plan.learn_graph else 0
         nearest = Nearest(np.full((K, columns), -1, np.int32), np.full((K, columns), np.inf))
