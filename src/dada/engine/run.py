@@ -36,8 +36,8 @@ from dada.events import Observer, PhaseStarted, Progress, SnapshotOffer, Stopped
 # Multiplications in a chunk: about 20 ms, so that Ctrl-C and the clock are answered at once.
 CHUNK_WORK = 1e8
 LEAST_CHUNK = 16
-# And so many chunks at least, so that a short run can be watched too.
-LEAST_CHUNKS = 200
+# And so many chunks at least where somebody watches, who shall see a short run move too.
+WATCHED_CHUNKS = 200
 # Outside of these a weight, or what it multiplies, may leave the range of single precision.
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-12, 1e12
 
@@ -198,7 +198,8 @@ class _Runner:
         phases = list(self.plan.phases(self.problem.n_users))
         total = sum(phase.events for phase in phases)
         before = sum(phase.events for phase in phases[: self.state.phase])
-        self.chunk = max(LEAST_CHUNK, min(self.chunk, total // LEAST_CHUNKS))
+        if self.observer is not silent:
+            self.chunk = max(LEAST_CHUNK, min(self.chunk, total // WATCHED_CHUNKS))
         if not self.state.trace:
             self.record()
         self.offer(phases[min(self.state.phase, len(phases) - 1)].kind, milestone=True)
