@@ -51,7 +51,8 @@ class Plan:
     restart : {"zero", "local"}
         Models after the first graph: from zero, as in the paper, or from the local ones.
     graph_every : int, optional
-        Model updates between two graph phases; one update per user where not given.
+        Model updates between two graph phases; 20 per user where not given. Models that start from zero must have moved
+        apart before the next phase, or everybody looks alike and the graph becomes complete.
     first_graph_wakeups, graph_wakeups : int, optional
         Wake-ups of the first graph phase and of each later one; 30 and 2 per user where not given.
     n_neighbours : int
@@ -133,7 +134,7 @@ class Plan:
             return
         yield Phase("local", self.n_updates if self.local_updates is None else self.local_updates)
         yield Phase("graph", 30 * n_users if self.first_graph_wakeups is None else self.first_graph_wakeups)
-        every = n_users if self.graph_every is None else self.graph_every
+        every = 20 * n_users if self.graph_every is None else self.graph_every
         wakeups = 2 * n_users if self.graph_wakeups is None else self.graph_wakeups
         for done in range(0, self.n_updates, every):
             yield Phase("models", min(every, self.n_updates - done))
