@@ -1,7 +1,8 @@
 # Every target prepares .venv by itself; a bare Python >= 3.11 is all it needs.
 #   make demo    see the method at work          make lint    style, types, import contracts
-#   make test    the whole test suite            make docs    run the code of README.md and docs/
-#   make bench   measure speed                   make clean   remove the environment and every cache
+#   make test    the whole test suite            make docs    build the documentation into build/docs
+#   make bench   measure speed                   make web     build the page of the dashboard (needs npm)
+#   make clean   remove the environment and every cache
 # ARGS reaches the command: make demo ARGS=--json, make test ARGS="tests/core -k graph".
 
 PYTHON ?= python3
@@ -12,7 +13,7 @@ bin := .venv/bin
 pip := $(bin)/python -m pip --disable-pip-version-check --quiet
 kernels := $(wildcard src/dada/core/*.py src/dada/engine/*.py)
 
-.PHONY: help demo bench test lint format docs constraints clean
+.PHONY: help demo bench test lint format docs web constraints clean
 .NOTPARALLEL:
 
 help:
@@ -37,15 +38,18 @@ format: .venv/.dev
 	@$(bin)/python -m ruff check --fix
 	@$(bin)/python -m ruff format
 
-docs: .venv/.dev
-	@$(bin)/python -m pytest tests/test_docs.py $(ARGS)
+docs: .venv/.docs
+	@NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --strict --site-dir build/docs $(ARGS)
+
+web:
+	@cd web && npm ci && npm test && npm run build
 
 # The pins are those of a fresh environment of the oldest supported Python.
 constraints:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "constraints need Python 3.11: set PYTHON")'
 	@rm -rf .venv/constraints
 	@$(PYTHON) -m venv .venv/constraints
-	@.venv/constraints/bin/python -m pip --disable-pip-version-check --quiet install ".[dev]"
+	@.venv/constraints/bin/python -m pip --disable-pip-version-check --quiet install ".[dev,docs]"
 	@.venv/constraints/bin/python -m pip --disable-pip-version-check freeze --exclude dada-learn > .venv/constraints/pins
 	@mv .venv/constraints/pins constraints.txt
 	@rm -rf .venv/constraints
@@ -62,13 +66,18 @@ clean:
 
 .venv/.base: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "Installing dada into .venv (once; a minute or so)"
-	@$(pip) install -c constraints.txt -e .
+	@$(pip) install -c constraints.txt -e ".[dashboard]"
 	@touch $@
 
 .venv/.dev: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "Installing dada and its development tools into .venv (once; a minute or two)"
 	@$(pip) install -c constraints.txt -e ".[dev]"
 	@touch .venv/.base $@
+
+.venv/.docs: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "Installing what the documentation is built with into .venv (once)"
+	@$(pip) install -c constraints.txt -e ".[dashboard,docs]"
+	@touch $@
 
 # Numba sees a change of the file a kernel stands in, not of the files whose kernels it calls.
 .venv/.kernels: $(kernels) | .venv/bin/python
