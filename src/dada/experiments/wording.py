@@ -18,7 +18,8 @@ def accuracy(mean: float | None, std: float | None = None) -> str:
     """
     if mean is None:
         return NOTHING
-    return f"{mean:.2f}" if not std else f"{mean:.2f} ± {std:.2f}"
+    # A deviation that would be shown as zero is one of rounding: a method without chance.
+    return f"{mean:.2f}" if not std or std < 0.005 else f"{mean:.2f} ± {std:.2f}"
 
 
 def published(value: Published | None) -> str:

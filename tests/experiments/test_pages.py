@@ -1,0 +1,148 @@
+"""Pages: what they compute from results, and the files they write."""
+
+import json
+
+import numpy as np
+import pytest
+
+from dada.experiments import published
+from dada.experiments.catalogue import CATALOGUE
+from dada.experiments.communication import Curve, _curve
+from dada.experiments.data import present
+from dada.experiments.graph_study import graph_study
+from dada.experiments.kappa import distance, reached
+from dada.experiments.page import Figure, Heading, Items, Page, Table, Text
+from dada.experiments.protocol import Choice, summarise
+from dada.experiments.site import datasets_for
+from dada.experiments.table1 import Result, agrees
+from dada.plot.theme import new_figure
+
+
+def drawing(*, theme):
+    with theme.applied():
+        figure, (ax,) = new_figure(2, 2)
+        ax.plot([0, 1], [1, 0])
+    return figure
+
+
+@pytest.fixture
+def page():
+    blocks = [
+        Text("A & B."),
+        Table("Numbers", ["method", "value"], [["a|b", "1"]]),
+        Heading("More"),
+        Items(["first", "second"]),
+        Figure("line", "A line.", drawing),
+    ]
+    return Page("demo", "A demo", "What it shows.", blocks, {"x": [0.1, None]})
+
+
+def test_the_same_page_gives_the_same_bytes_in_every_file(page, tmp_path):
+    facts = {"seed": 0, "commit": None}
+    for folder in ("one", "two"):
+        page.write(tmp_path / folder, facts)
+    files = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert files == ["demo-line.png", "demo-line.svg", "demo.html", "demo.json", "demo.md"]
+    for name in files:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_a_page_says_the_same_in_all_formats(page):
+    facts = {"seed": 7}
+    markdown, html = page.markdown(facts), page.html(facts)
+    assert "| a\\|b | 1 |" in markdown
+    assert "![A line.](demo-line.png)" in markdown
+    assert "<td>a|b</td>" in html
+    assert "A &amp; B." in html
+    assert html.count("base64") == 2
+    assert json.loads(page.json(facts)) == {"name": "demo", "made_with": facts, "x": [0.1, None]}
+    assert all("seed 7" in text for text in (markdown, html))
+
+
+def test_a_number_that_is_none_is_refused(page):
+    page.data["y"] = float("nan")
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        page.json({})
+
+
+def test_published_tables_are_whole():
+    columns = {"harws", "vehicle", "computer", "school"}
+    assert all(set(row) == columns for row in published.TABLE1.values())
+    assert all(set(row) == columns for methods in published.TABLE2.values() for row in methods.values())
+    assert published.TABLE1["dada-learned"]["harws"] == (95.57, 0.21)
+    assert set(published.TABLE2) == set(published.BUDGET_FACTORS)
+
+
+def test_a_budget_buys_the_last_point_it_pays_for():
+    curve = Curve(np.array([0, 5, 10]), np.array([50.0, 60.0, 70.0]), np.array([0.0, 100.0, 120.0]),
+                  np.array([0.0, 10.0, 20.0]))  # fmt: skip
+    assert curve.at(99, "bits") is None
+    assert curve.at(100, "bits") == 60.0
+    assert curve.at(99, "model_bits") == 70.0
+
+
+def test_a_short_and_a_whole_run_become_one_curve():
+    early = {"updates": [0, 1, 2], "test": [0.5, 0.6, 0.7], "bits": [0, 9, 10], "graph_bits": [0, 8, 8]}
+    whole = {"updates": [0, 2, 4], "test": [0.5, 0.7, 0.8], "bits": [0, 10, 20], "graph_bits": [0, 8, 12]}
+    curve = _curve({"trace": early}, {"trace": whole})
+    assert curve.updates.tolist() == [0, 1, 2, 4]
+    assert curve.model_bits.tolist() == [0, 1, 2, 8]
+    np.testing.assert_allclose(curve.test, [50, 60, 70, 80])
+
+
+def test_where_a_target_is_reached_is_interpolated():
+    run = {"objective": [10.0, 6.0, 2.0], "bits": [0.0, 100.0, 200.0]}
+    np.testing.assert_allclose(distance(run, 0.0), [1, 0.6, 0.2])
+    assert reached(run, 0.0, 0.4, "bits") == pytest.approx(150)
+    assert reached(run, 0.0, 0.1, "bits") is None
+
+
+def test_a_study_of_the_graph_descends_and_counts():
+    from dada.data import Stumps, moons
+    from dada.task import Task
+
+    task = Task.of(moons(0, n_users=20, n_test=1).train, Stumps(n=40))
+    settings = {"beta": 5.0, "mu": 1.0, "lam": 1.0, "delta": 1.0, "updates": 20, "wakeups": 200}
+    for step in ("exact", "lipschitz"):
+        result = graph_study(task, settings | {"kappa": 4, "graph_step": step}, np.random.default_rng(0))
+        assert (np.diff(result["objective"]) <= 1e-9).all()
+        assert (np.diff(result["bits"]) > 0).all()
+        assert all(kept <= sent for kept, sent in zip(result["cached_bits"], result["bits"], strict=True))
+        assert result["wakeups"][-1] == 200
+
+
+def test_agreement_allows_for_chance_and_for_both_means():
+    def result(mean, pooled, std):
+        run = {"test": [mean / 100], "test_pooled": pooled / 100, "neighbours": None, "bits": None}
+        return Result(Choice({}, {}, None, 0), summarise([run]), published.Published(70.0, std))
+
+    assert agrees(result(70.4, 60.0, None))
+    assert agrees(result(60.0, 69.6, None))
+    assert not agrees(result(71.0, 71.0, None))
+    assert agrees(result(71.0, 71.0, 0.6))
+
+
+def test_missing_data_are_named_with_the_way_to_get_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("DADA_DATA", str(tmp_path))
+    assert present(("school",)) == []
+    with pytest.raises(FileNotFoundError, match="dada datasets fetch school"):
+        datasets_for("table1", None)
+    with pytest.raises(FileNotFoundError, match="no dataset harws; to get it, run: dada datasets fetch harws"):
+        datasets_for("size", "harws")
+    assert datasets_for("size", None)[0] == []
+    assert datasets_for("kappa", None) == ([], [])
+
+
+def test_the_part_of_vehicle_stands_in_only_where_the_whole_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setenv("DADA_DATA", str(tmp_path))
+    (tmp_path / "vehicle_partial.parquet").touch()
+    found, notes = datasets_for("table1", None)
+    assert found == ["vehicle_partial"]
+    assert any(note.startswith("vehicle is left out") for note in notes)
+    (tmp_path / "vehicle.parquet").touch()
+    assert datasets_for("table1", None)[0] == ["vehicle"]
+
+
+def test_every_page_says_where_it_stands_in_the_paper():
+    assert list(CATALOGUE) == ["table1", "table2", "moons", "graph", "kappa", "size", "budget", "moons100"]
+    assert all(entry.source and entry.title for entry in CATALOGUE.values())
