@@ -7,7 +7,16 @@ from dada.peer.codec import encode
 from dada.peer.config import PeerConfig
 from dada.peer.effects import Persist, Refused, Send
 from dada.peer.member import Member
-from dada.peer.messages import Descriptor, Goodbye, StateReply, StateRequest, ViewReply, ViewRequest
+from dada.peer.messages import (
+    Descriptor,
+    EdgeState,
+    Goodbye,
+    Snapshot,
+    StateReply,
+    StateRequest,
+    ViewReply,
+    ViewRequest,
+)
 from dada.peer.peer import Peer
 from dada.peer.planner import Planner, Rhythm
 from dada.peer.rate import RateLimit
@@ -64,12 +73,19 @@ def test_time_alone_drives_a_member():
     here = member(Rhythm(local_steps=2, first_graph_steps=1, wakeups_per_s=10.0))
     here.start(0.0, [Descriptor(b"you", 0)])
     effects = []
-    while here.planner.wakeups < 3:
+    while here.planner.wakeups < 4:
         effects += here.on_timer(here.deadline)
-    assert here.peer.own_updates == 2
+    assert here.peer.own_updates == 3
     kinds = [type(effect.message) for effect in sent(effects)]
     assert ViewRequest in kinds
-    assert kinds[-1] is StateRequest
+    assert StateRequest in kinds
+
+
+def test_a_new_member_has_learned_alone_before_others_meet_it():
+    here = member(Rhythm(local_steps=3))
+    effects = here.start(0.0)
+    assert here.peer.own_updates == 3
+    assert {effect.key for effect in effects} == {b"epoch", b"planner", b"model"}
 
 
 def test_a_restarted_member_knows_its_model_plan_and_acquaintances():
@@ -86,7 +102,7 @@ def test_a_restarted_member_knows_its_model_plan_and_acquaintances():
     second.start(10.0)
     np.testing.assert_array_equal(second.peer.model.alpha, first.peer.model.alpha)
     assert second.peer.model.alpha.any()
-    assert second.planner.wakeups == first.planner.wakeups > 0
+    assert second.planner.wakeups == first.planner.wakeups > 5
     assert second.sampling.peers == (b"you",)
     assert second.peer.model.epoch == first.peer.model.epoch + 1
 
@@ -101,3 +117,17 @@ def test_nothing_is_due_after_leaving():
 def test_exchanges_need_a_period():
     with pytest.raises(ValueError, match="exchange_every_s must be > 0 and finite, got 0"):
         Member(Peer(b"me", A, CONFIG), member().sampling, member().planner, exchange_every_s=0)
+
+
+def test_a_member_trusts_neighbours_only_where_they_promise_more_than_it_has_alone():
+    here = member()
+    here.start(0.0)
+    assert not here.trusts_others
+    np.testing.assert_array_equal(here.model, here.fallback.alpha)
+    used = np.array([0], "<u4").tobytes()
+    for peer, value in ((b"friend", 2.0), (b"foe", -2.0)):
+        there = member()
+        there.start(0.0)
+        snapshot = Snapshot(1, 1, used, np.array([value], "<f4").tobytes())
+        there.receive(peer, EdgeState(1, peer, 10.0, snapshot), 0.0)
+        assert there.trusts_others == (peer == b"friend")

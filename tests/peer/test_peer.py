@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from dada.core.graph_steps import exact_step
 from dada.core.regularizers import LogDegree
 from dada.peer.config import PeerConfig
 from dada.peer.effects import Persist, Send
-from dada.peer.messages import EdgeAck, EdgeState, Goodbye, ModelDelta, SnapshotReply, StateRequest
+from dada.peer.messages import EdgeAck, EdgeState, Goodbye, ModelDelta, Snapshot, SnapshotReply, StateRequest
 from dada.peer.peer import MOST_ENDED_EDGES, GraphStep, ModelStep, Peer, ResetModel
 
 A = np.array([[1, -1, 1], [1, 1, -1], [1, -1, -1]], np.int8)
@@ -170,3 +171,70 @@ def test_a_peer_that_keeps_saying_what_cannot_be_is_ignored_and_loses_its_edge(p
     assert ann.neighbours == []
     (refused,) = ann.receive(b"bob", StateRequest(1), 0.0)
     assert "ignored" in refused.reason
+
+
+# -- vetting -------------------------------------------------------------------------------------------------------
+
+
+def model(*values, number=(1, 1)):
+    used = np.flatnonzero(values)
+    return Snapshot(*number, used.astype("<u4").tobytes(), np.array(values)[used].astype("<f4").tobytes())
+
+
+GOOD, BAD = model(2.0, 0.0, 0.0), model(-2.0, 0.0, 0.0)
+
+
+def vetting(**settings):
+    peer = make(b"me", vet=True, **settings)
+    peer.start(0.0)
+    return peer
+
+
+def test_a_model_that_does_harm_on_ones_own_samples_gets_no_edge():
+    peer = vetting()
+    (answer,) = peer.receive(b"liar", EdgeState(1, b"liar", 1.0, BAD), 0.0)
+    assert answer.message.weight == 0.0
+    assert peer.edges == {}
+    peer.receive(b"friend", EdgeState(1, b"friend", 1.0, GOOD), 0.0)
+    assert peer.neighbours == [b"friend"]
+
+
+def test_an_edge_to_an_unknown_model_waits_for_the_model():
+    peer = vetting()
+    assert peer.receive(b"you", EdgeState(1, b"you", 1.0), 0.0) == []
+    peer.receive(b"you", EdgeState(1, b"you", 1.0, GOOD), 0.0)
+    assert peer.neighbours == [b"you"]
+
+
+def test_a_model_that_turns_bad_loses_its_edge_at_the_next_graph_step():
+    peer = vetting()
+    peer.receive(b"you", EdgeState(1, b"you", 1.0, GOOD), 0.0)
+    peer.receive(b"you", SnapshotReply(model(-2.0, 0.0, 0.0, number=(1, 2))), 0.0)
+    effects = peer.act(GraphStep(()), 0.0)
+    assert peer.neighbours == []
+    assert [e.message.weight for e in effects if isinstance(e, Send)] == [0.0]
+
+
+def test_nobody_claims_far_more_weight_than_all_others_have():
+    peer = vetting()
+    for name in (b"ann", b"bob"):
+        peer.receive(name, EdgeState(1, name, 1.0, GOOD), 0.0)
+    for version in (5, 10**6, 10**9):
+        effects = peer.receive(b"bob", EdgeState(version, b"bob", 40.0), 0.0)
+        (answer,) = (e.message for e in effects if isinstance(e, Send))
+        assert answer.weight == peer.edges[b"bob"].weight == 2.0
+        assert answer.version > version
+
+
+def test_weights_that_no_sound_step_gives_are_refused():
+    peer = vetting()
+    (refused,) = peer.receive(b"bob", EdgeState(1, b"bob", 1e6, GOOD), 0.0)
+    assert "an edge of weight 1000000.0" in refused.reason
+
+
+def test_sound_steps_stay_below_the_heaviest_weight_allowed():
+    for lam in (0.01, 0.3, 10.0):
+        config = PeerConfig(n_predictors=1, beta=2.0, mu1=0.5, regularizer=LogDegree(lam=lam, delta=0.1))
+        new = np.empty(1)
+        exact_step(config.regularizer.compiled, 0.5, np.array([-2 * config.beta]), np.zeros(1), np.zeros(1), 0.0, new)
+        assert 0 < new[0] <= config.heaviest_weight

@@ -11,7 +11,9 @@ from dada.core.compiled import Array
 from dada.core.graph_steps import GRAPH_STEPS
 from dada.core.losses import GRAPH_LOSSES, loss_code
 from dada.core.model_steps import STEP_RULES, ModelSettings
-from dada.core.regularizers import LogDegree, Regularizer
+from dada.core.regularizers import LogDegree, Regularizer, best_weight, degree_slope
+
+LARGEST_COST = 1e9
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +35,8 @@ class PeerConfig:
         Part of a graph step that is taken, in (0, 1]; less than 1 keeps concurrent changes of a peer's edges from
         overshooting.
     vet : bool
-        Open and accept edges only to peers whose model is better than no model on one's own data.
+        Keep edges only to peers whose model is no worse than none on one's own samples, and let no peer claim far more
+        weight than all others have.
     trust_largest : float
         Part of the largest reported sample counts that is ignored when confidence is computed, so that a few liars
         cannot make everybody else look unsure.
@@ -72,6 +75,19 @@ class PeerConfig:
     def graph_mu(self) -> float:
         """mu2, the weight of the graph regularizer."""
         return float(self.mu1 if self.mu2 is None else self.mu2)
+
+    @property
+    def heaviest_weight(self) -> float:
+        """More than any sound step gives an edge: twice the best weight at the least cost there can be.
+
+        >>> PeerConfig(n_predictors=5, beta=10.0, mu1=1.0).heaviest_weight > 100
+        True
+        """
+        regularizer = self.regularizer.compiled
+        least_cost = -2.0 * self.beta if self.loss == "adaboost" and self.graph_loss != "logistic" else 0.0
+        # A coupling of zero makes every weight cost nothing.
+        marginal = least_cost / self.graph_mu if self.graph_mu > 0.0 else -LARGEST_COST
+        return 2.0 * float(best_weight(regularizer, marginal + degree_slope(regularizer, 0.0), 0.0))
 
     @property
     def settings(self) -> ModelSettings:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from dada.core.compiled import Array
 from dada.peer.codec import CodecError, decode
 from dada.peer.effects import Effect, Refused
+from dada.peer.fallback import Fallback
 from dada.peer.messages import Descriptor, Goodbye, Message, PeerId, ViewReply, ViewRequest
 from dada.peer.peer import Leave, Peer
 from dada.peer.planner import Planner
@@ -48,6 +50,7 @@ class Member:
         self.peer, self.sampling, self.planner = peer, sampling, planner
         self.exchange_every_s = exchange_every_s
         self.limit = RateLimit() if limit is None else limit
+        self.fallback = Fallback(peer.user.A, peer.config)
         self.next_wakeup = self.next_exchange = math.inf
 
     @property
@@ -60,6 +63,17 @@ class Member:
         """When `on_timer` should next be called."""
         return min(self.next_wakeup, self.next_exchange, self.peer.deadline)
 
+    @property
+    def trusts_others(self) -> bool:
+        """Whether the model learned together promises more than the one learned alone."""
+        degree, pull = self.peer.neighbours_pull()
+        return not self.fallback.is_better(self.peer.confidence, degree, pull)
+
+    @property
+    def model(self) -> Array:
+        """The model to predict with: the one learned together, or the local one where that promises more."""
+        return self.peer.model.alpha if self.trusts_others else self.fallback.alpha
+
     def restore(self, records: dict[bytes, bytes]) -> None:
         """Take up the records of an earlier life; call before `start`."""
         self.peer.restore(records)
@@ -67,11 +81,14 @@ class Member:
         self.sampling.restore(records)
 
     def start(self, now: float, known: Iterable[Descriptor] = ()) -> list[Effect]:
-        """Begin, knowing some peers."""
+        """Begin, knowing some peers. A new member first learns alone, at once, so that others meet a model."""
         self.sampling.introduce(known)
         self.next_exchange = now
         self.next_wakeup = now + self.planner.wait_s()
-        return self.peer.start(now)
+        effects = self.peer.start(now)
+        while self.planner.is_alone:
+            effects += self.peer.act(self.planner.next_action(self.sampling), now)
+        return [*effects, self.planner.record()]
 
     def on_timer(self, now: float) -> list[Effect]:
         """Do what is due."""

@@ -76,12 +76,14 @@ from dada.peer.messages import (
 
 # A peer that has said this many impossible things is not listened to any more.
 PATIENCE = 20
+# Where the network vets, no neighbour can raise its weight above this many times that of the heaviest other one.
+MOST_TIMES_OTHERS = 2.0
 # Repeats of an edge state before the other end counts as gone.
 MOST_REPEATS = 8
 # Peers whose sample counts are remembered, whose offences, and with whom ended edges are.
 MOST_SIZES, MOST_OFFENDERS, MOST_ENDED_EDGES = 1024, 1024, 512
 EDGE_KEY = b"edge:"
-LARGEST_WEIGHT, LARGEST_SIZE, LARGEST_VERSION = 1e9, 10**9, 2**48
+LARGEST_DEGREE, LARGEST_SIZE, LARGEST_VERSION = 1e9, 10**9, 2**48
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,7 @@ class Peer:
         self._regularizer = config.regularizer.compiled
         self._rule = STEP_RULES[config.step]
         self._scratch = make_scratch(n, self.size, np.dtype(np.float32))
+        self._heaviest = config.heaviest_weight
         self._evidence_of_nothing = self._evidence(self.model)
 
     # -- what can be read ------------------------------------------------------------------------------------------
@@ -199,6 +202,12 @@ class Peer:
         """When `on_timer` should next be called; infinity if nothing waits."""
         repeat = min(self.waiting.values(), default=math.inf)
         return repeat if self.round is None else min(repeat, self.round.deadline)
+
+    def neighbours_pull(self) -> tuple[float, Array]:
+        """Sum of the weights of those neighbours whose models are known, and the weighted sum of these models."""
+        if self.stale:
+            self._refresh_pull()
+        return self._pulling_degree, self.user.pull
 
     def decision_values(self, predictions: Array) -> Array:
         """The model's value for samples given as base predictions."""
@@ -345,7 +354,7 @@ class Peer:
             return []
         if not (-self.config.beta - 1.0 <= reply.loss < math.inf):
             raise ImplausibleError(f"a loss of {reply.loss}")
-        if not 0.0 <= reply.degree <= LARGEST_WEIGHT:
+        if not 0.0 <= reply.degree <= LARGEST_DEGREE:
             raise ImplausibleError(f"a degree of {reply.degree}")
         if not 1 <= reply.size <= LARGEST_SIZE:
             raise ImplausibleError(f"{reply.size} samples")
@@ -355,7 +364,7 @@ class Peer:
         return self._finish_round(now) if len(waiting.replies) == len(waiting.batch) else []
 
     def _on_edge(self, sender: PeerId, state: EdgeState, now: float) -> list[Effect]:
-        if not (0.0 <= state.weight <= LARGEST_WEIGHT and 0 <= state.version <= LARGEST_VERSION):
+        if not (0.0 <= state.weight <= self._heaviest and 0 <= state.version <= LARGEST_VERSION):
             raise ImplausibleError(f"an edge of weight {state.weight}, version {state.version}")
         if state.version > 0 and state.author not in (sender, self.me):
             raise ImplausibleError("an edge changed by a third party")
@@ -368,20 +377,43 @@ class Peer:
         copy = None
         if state.snapshot is not None:
             copy = ModelCopy.from_snapshot(state.snapshot, self.config.n_predictors, self.config.beta)
-        opening = state.weight > 0.0 and edge.weight == 0.0
-        if opening and (self._is_full(state.weight) or (copy is not None and not self._passes(copy))):
+        if self.config.vet and state.weight > 0.0 and copy is None and edge.copy is None:
+            # A model that is not known cannot be judged; the other end repeats itself, and then brings it along.
+            return []
+        agreed = self._agreed_weight(sender, edge, state.weight, copy if copy is not None else edge.copy)
+        if agreed == 0.0 and state.weight > 0.0 and edge.weight == 0.0:
             # Nothing is remembered of an edge that is refused: should this answer be lost, the other end asks again.
-            return [Send(sender, EdgeState(max(state.version + 1, edge.next_version(self.model.epoch)), self.me, 0.0))]
-        effects: list[Effect] = self._make_room(now) if opening else []
+            return [Send(sender, EdgeState(self._version_above(state, edge), self.me, 0.0))]
+        effects: list[Effect] = self._make_room(now) if edge.weight == 0.0 and agreed > 0.0 else []
         self.edges[sender] = edge
-        effects += self._set_edge(sender, edge, state.weight, state.version, state.author)
-        if copy is not None and edge.weight > 0.0:
+        if copy is not None and agreed > 0.0:
             self._take_copy(edge, copy)
+        if agreed != state.weight:
+            effects += self._set_edge(sender, edge, agreed, self._version_above(state, edge), self.me)
+            return [*effects, *self._announce(sender, edge, now)]
+        effects += self._set_edge(sender, edge, agreed, state.version, state.author)
         self._settled(sender, edge)
         effects.append(self._ack(sender, edge))
         if edge.weight > 0.0 and edge.copy is None:
             effects += self._ask_snapshot(sender, edge, now)
         return effects
+
+    def _agreed_weight(self, peer: PeerId, edge: Edge, weight: float, copy: ModelCopy | None) -> float:
+        """The part of another end's weight that this end agrees to. Whoever wants less always gets it."""
+        if weight <= edge.weight:
+            return weight
+        if edge.weight == 0.0 and self._is_full(weight):
+            return 0.0
+        if not self.config.vet:
+            return weight
+        if copy is None or not self._passes(copy):
+            return 0.0
+        # One who claims more than all others must convince this peer's own steps first.
+        others = [held.weight for other, held in self.edges.items() if other != peer and held.weight > 0.0]
+        return min(weight, max(edge.weight, MOST_TIMES_OTHERS * max(others))) if others else weight
+
+    def _version_above(self, state: EdgeState, edge: Edge) -> int:
+        return max(state.version + 1, edge.next_version(self.model.epoch))
 
     def _on_ack(self, sender: PeerId, ack: EdgeAck, now: float) -> list[Effect]:
         edge = self.edges.get(sender, Edge())
@@ -474,12 +506,22 @@ class Peer:
     def _begin_round(self, batch: tuple[PeerId, ...], now: float) -> list[Effect]:
         effects = self._finish_round(now) if self.round is not None else []
         peers = tuple(peer for peer in dict.fromkeys(batch) if peer != self.me and not self.offences.is_ignored(peer))
+        effects += self._end_bad_edges(now)
         effects += self._look_after_a_neighbour()
         if not peers:
             return effects
         self.rounds += 1
         self.round = Round(self.rounds, peers, now + self.config.reply_timeout_s)
         return effects + [Send(peer, StateRequest(self.rounds)) for peer in peers]
+
+    def _end_bad_edges(self, now: float) -> list[Effect]:
+        """End the edges to those whose models do harm by now; they may have been better when they were let in."""
+        effects: list[Effect] = []
+        for peer in self.neighbours if self.config.vet else ():
+            copy = self.edges[peer].copy
+            if copy is not None and not self._passes(copy):
+                effects += self._propose(peer, copy, 0.0, now)
+        return effects
 
     def _look_after_a_neighbour(self) -> list[Effect]:
         """Tell one neighbour in turn what this end holds, so that whatever was lost comes to light in the end."""
@@ -493,14 +535,14 @@ class Peer:
         """Solve the block of those who answered (Eq. 5) and tell them their new weights."""
         assert self.round is not None
         batch, replies, self.round = self.round.batch, self.round.replies, None
-        peers, models, cost = [], [], []
+        peers, models, cost, rejected = [], [], [], []
         own_loss = self.confidence * self.loss
         for peer in (peer for peer in batch if peer in replies):
             reply = replies[peer]
             copy = ModelCopy.from_snapshot(reply.snapshot, self.config.n_predictors, self.config.beta)
             self.bits_counted += np.array([2, 3 + copy.n_support, copy.n_support])
-            held = self.edges.get(peer)
-            if not self._passes(copy) and (held is None or held.weight == 0.0):
+            if not self._passes(copy):
+                rejected.append((peer, copy))
                 continue
             dist2 = squared_distance(
                 self._settings.coupling, self.model.alpha, self.model.support, self.model.n_support,
@@ -510,8 +552,11 @@ class Peer:
             peers.append(peer)
             models.append(copy)
             cost.append(pair_cost(own_loss, loss, self.config.mu1, dist2))
+        effects: list[Effect] = []
+        for peer, copy in rejected:
+            effects += self._propose(peer, copy, 0.0, now)
         if not peers:
-            return []
+            return effects
         w = np.array([self.edges[peer].weight if peer in self.edges else 0.0 for peer in peers])
         degrees = np.array([replies[peer].degree for peer in peers])
         new = np.empty(len(peers))
@@ -519,7 +564,6 @@ class Peer:
         step(self._regularizer, self.config.graph_mu, np.array(cost), w, degrees, self.degree, new)
         if self.config.damping < 1.0:
             new = w + self.config.damping * (new - w)
-        effects: list[Effect] = []
         for peer, copy, weight in zip(peers, models, new.tolist(), strict=True):
             effects += self._propose(peer, copy, weight, now)
         return effects

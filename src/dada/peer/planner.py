@@ -1,9 +1,9 @@
 """When a peer wakes, and what it then does: by its own counters, and by no clock but its own.
 
-A life has three parts, each counted in the peer's own wake-ups: some model steps with nobody (`local_steps`), then
-graph steps to find first neighbours (`first_graph_steps`), then model steps with one graph step after every
-`graph_every` of them. Waits between wake-ups are exponential, so the peers of a network wake like independent Poisson
-clocks, in no agreed order.
+A life has three parts, each counted in the peer's own steps: some model steps with nobody (`local_steps`), then graph
+steps to find first neighbours (`first_graph_steps`), then model steps with one graph step after every `graph_every` of
+them. The first part asks nothing of others and need not wait for the clock. Waits between wake-ups are exponential, so
+the peers of a network wake like independent Poisson clocks, in no agreed order.
 """
 
 from __future__ import annotations
@@ -90,6 +90,11 @@ class Planner:
         """Wake-ups so far, in all lives of the peer."""
         return self._done.wakeups
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether the next step is one of the first, which have nothing to do with others."""
+        return self._done.model_steps < self.rhythm.local_steps
+
     def wait_s(self) -> float:
         """The time until the next wake-up, drawn anew at each call."""
         return float(self._rng.exponential(1.0 / self.rhythm.wakeups_per_s))
@@ -102,7 +107,7 @@ class Planner:
         """What this wake-up is; graph steps ask peers of the view."""
         done, rhythm = self._done, self.rhythm
         done.wakeups += 1
-        if done.model_steps >= rhythm.local_steps:
+        if not self.is_alone:
             if done.graph_steps < rhythm.first_graph_steps:
                 done.graph_steps += 1
                 return GraphStep(sampling.sample(rhythm.kappa))

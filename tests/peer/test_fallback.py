@@ -1,0 +1,83 @@
+"""A peer's own model equals learning alone, and is preferred exactly where neighbours mislead."""
+
+import numpy as np
+import pytest
+
+from dada.core.problem import Problem
+from dada.engine import Plan, run
+from dada.peer.config import PeerConfig
+from dada.peer.fallback import STEPS, Fallback
+
+
+def task(seed, m=8, n=40, truth_of=3):
+    """Samples of a user whose labels follow a vote of the first few predictors, and many more of the same kind."""
+    rng = np.random.default_rng(seed)
+    predictions = rng.choice(np.array([-1, 1], np.int8), size=(m + 500, n))
+    y = np.sign(predictions[:, :truth_of].sum(axis=1)).astype(np.int8)
+    A = predictions * y[:, None]
+    return A[:m], A[m:]
+
+
+def right(A, alpha):
+    return float((A.astype(float) @ alpha > 0).mean())
+
+
+def config(**settings):
+    return PeerConfig(n_predictors=40, beta=5.0, mu1=1.0, **settings)
+
+
+@pytest.mark.parametrize("step", ["pairwise", "local", "line-search"])
+def test_the_local_model_is_that_of_the_engine_without_a_graph(step):
+    A, _ = task(0)
+    alone = run(
+        Problem(A, np.array([0, len(A)]), beta=5.0, mu1=1.0),
+        Plan(n_updates=STEPS, learn_graph=False, step=step),
+        np.random.default_rng(0),
+    )
+    own = Fallback(A, config(step=step))
+    np.testing.assert_allclose(own.alpha, alone.models[0], atol=1e-4)
+
+
+def test_without_neighbours_there_is_nothing_to_trust():
+    A, _ = task(0)
+    assert Fallback(A, config()).is_better(1.0, 0.0, np.zeros(40, np.float32))
+
+
+def test_good_neighbours_are_trusted_and_bad_ones_are_not():
+    truth = np.zeros(40, np.float32)
+    truth[:3] = 5.0 / 3
+    trusted = {True: 0, False: 0}
+    for seed in range(20):
+        A, _ = task(seed)
+        own = Fallback(A, config())
+        for is_good in (True, False):
+            trusted[is_good] += not own.is_better(0.3, 1.0, truth if is_good else -truth)
+    assert trusted[True] == 20
+    assert trusted[False] == 0
+
+
+def test_the_choice_is_never_much_worse_than_learning_alone_whatever_neighbours_say():
+    chosen, alone = [], []
+    for seed in range(30):
+        A, more = task(seed)
+        rng = np.random.default_rng(seed)
+        own = Fallback(A, config())
+        pull = rng.standard_normal(40).astype(np.float32)
+        pull *= 5.0 / np.abs(pull).sum()
+        together = own._learned(A, 0.5, 1.0, pull)
+        alone.append(right(more, own.alpha))
+        chosen.append(right(more, own.alpha if own.is_better(0.5, 1.0, pull) else together))
+    assert np.mean(chosen) > np.mean(alone) - 0.01
+
+
+def test_a_user_of_one_sample_can_choose_too():
+    A, _ = task(1, m=1)
+    own, friendly = Fallback(A, config()), 5.0 * A[0].astype(np.float32) / 40
+    assert not own.is_better(1.0, 1.0, friendly)
+    assert own.is_better(1.0, 1.0, -friendly)
+
+
+def test_real_margins_are_taken_too():
+    A, _ = task(2)
+    own = Fallback(A * 0.5, config())
+    assert 0 < np.abs(own.alpha).sum() <= 5.0 * (1 + 1e-6)
