@@ -14,7 +14,6 @@ import numpy as np
 from dada.baselines.outcome import Outcome
 from dada.core.compiled import Array
 from dada.data.datasets import load
-from dada.data.stumps import ThresholdRule
 from dada.experiments.data import SPECS, fold_task, people, whole_task
 from dada.experiments.graph_study import GRAPH_STUDY, graph_study
 from dada.experiments.methods import Settings, fit
@@ -41,7 +40,7 @@ class Job:
     stumps : int
         Number of base predictors.
     rule : str
-        Where their thresholds lie.
+        Which ones, see `predictors`.
     detail : {"", "trace", "graph"}
         What the result shall hold beside accuracies: the course of the run, or that and the graph with every user's
         loss.
@@ -54,7 +53,7 @@ class Job:
     run: int
     fold: int
     stumps: int
-    rule: ThresholdRule
+    rule: str
     detail: str = ""
 
     @classmethod

@@ -120,6 +120,14 @@ METHODS = {
             published=False,
         ),
         Method(
+            "dada-mixed",
+            "Dada-Learned, mixed predictors (ours)",
+            _BETA | _MU,
+            _QUICK_BETA | _QUICK_MU,
+            "local-boost",
+            published=False,
+        ),
+        Method(
             "dada-random",
             "Dada, random graph of equal density",
             _BETA | _MU,
@@ -132,13 +140,14 @@ METHODS = {
 
 
 def effort(method: str, spec: DatasetSpec, quick: bool) -> Settings:
-    """The settings that say how long a method runs; never tuned."""
+    """The settings that are never tuned: how long a method runs, and what else its name promises."""
     if method == "global-boost":
         return {"updates": 300 if quick else GLOBAL_UPDATES}
     if method.startswith("perso-lin"):
         return {"updates": 20 if quick else LINEAR_UPDATES}
     if method.startswith(("dada", "local-boost")):
-        return {"updates": max(40, spec.updates // 4) if quick else spec.updates}
+        updates = max(40, spec.updates // 4) if quick else spec.updates
+        return {"updates": updates} | ({"rule": "mixed", "lam": 1.0} if method == "dada-mixed" else {})
     return {}
 
 
@@ -227,6 +236,9 @@ _RUNS: dict[str, Run] = {
     "dada-evidence": lambda task, test, s, rng, _: replace(
         dada_learned(task, test, boost_settings(s | {"graph_rule": "evidence"}, task.train.n_users), rng),
         name="dada-evidence",
+    ),
+    "dada-mixed": lambda task, test, s, rng, _: replace(
+        dada_learned(task, test, boost_settings(s, task.train.n_users), rng), name="dada-mixed"
     ),
     "dada-uniform": lambda task, test, s, rng, _: dada_uniform(task, test, boost_settings(s, task.train.n_users), rng),
     "dada-random": lambda task, test, s, rng, _: dada_random(
