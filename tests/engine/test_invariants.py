@@ -36,6 +36,7 @@ def assert_consistent(problem, plan, state):
         margins = users.margins[problem.row_start[k] : problem.row_start[k + 1]]
         assert_allclose(margins, margins_in_numpy(problem, k, alpha[k]), rtol=0, atol=tolerance * problem.beta)
     assert (np.abs(alpha).sum(axis=1) <= problem.beta * (1 + tolerance)).all()
+    assert_array_equal(users.sent.sum(axis=0), state.ledger.models + state.ledger.graph)
     fresh = users.stale == 0
     degree = weights.sum(axis=1)
     if not graph.directed:

@@ -64,8 +64,9 @@ def test_watching_changes_nothing():
         replace(PLAN, max_neighbours=2),
         replace(PLAN, keep_nearest=2, step="local"),
         replace(PLAN, graph_rule="evidence"),
+        replace(PLAN, sampler="gossip"),
     ],
-    ids=["pairwise", "paper", "line-search", "max-neighbours", "keep-nearest", "evidence"],
+    ids=["pairwise", "paper", "line-search", "max-neighbours", "keep-nearest", "evidence", "gossip"],
 )
 def test_a_run_that_is_interrupted_again_and_again_ends_with_the_same_bits(plan, tmp_path, small_chunks):
     whole = go(plan)
