@@ -25,6 +25,8 @@ STEPS = {"lipschitz": "the paper's step", "exact": "the exact step"}
 GRAPH = {"beta": 10.0, "mu": 1.0, "lam": 1.0, "delta": 1.0}
 ASKED = 60_000
 LEAST_WAKEUPS = 12_000
+# Where the pictures begin: before, nothing can be seen.
+FIRST = {"wakeups": 20, "bits": 2e4}
 TARGETS = (0.5, 0.1, 0.01)
 LEAD = (
     "The graph of 100 Moons users is learned from their purely local models, kappa peers being asked at a wake-up. "
@@ -153,7 +155,7 @@ def _picture(results: Results, best: Sequence[float], step: str) -> Picture:
                     shade = 0.15 + 0.8 * position / (len(KAPPAS) - 1)
                     x, gap = course[name][1:], course["distance"][1:]
                     ax.plot(x, gap, color=_blend(theme, shade), linewidth=1.6, label=f"kappa {kappa}")
-                ax.set(xscale="log", yscale="log", xlabel=label, ylim=(1e-4, 1.2))
+                ax.set(xscale="log", yscale="log", xlabel=label, xlim=(FIRST[name], None), ylim=(1e-4, 1.2))
                 ax.grid(visible=True)
             axes[0].set(ylabel="distance to the optimum")
             axes[1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=9)
