@@ -7,7 +7,7 @@ import { build } from "esbuild";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const assets = join(here, "..", "src", "dada", "dashboard", "assets");
-const common = { bundle: true, minify: true, write: false, target: "es2021", charset: "utf8", logLevel: "warning" };
+const common = { bundle: true, minify: true, write: false, target: "es2022", charset: "utf8", logLevel: "warning" };
 
 // A digest of everything the build depends on: a test compares it, and so notices a forgotten build.
 function fingerprint() {

@@ -1,5 +1,8 @@
 // Where the viewer looks: the middle of the view in the layout's units, and pixels per unit.
 
+// Room around the graph when everybody is in view, in pixels: controls stand above it.
+const [SIDE, ABOVE, BELOW] = [36, 72, 40];
+
 export class Camera {
   constructor() {
     this.x = 0;
@@ -36,7 +39,7 @@ export class Camera {
   }
 
   // Moves a part of the way towards showing all places; returns whether there is some way left.
-  fit(places, part, margin = 34) {
+  fit(places, part) {
     let [left, right, top, bottom] = [Infinity, -Infinity, Infinity, -Infinity];
     for (let p = 0; p < places.length; p += 2) {
       left = Math.min(left, places[p]);
@@ -46,11 +49,12 @@ export class Camera {
     }
     if (!(right >= left)) return false;
     const scale = Math.min(
-      (this.width - 2 * margin) / Math.max(right - left, 1e-6),
-      (this.height - 2 * margin) / Math.max(bottom - top, 1e-6),
+      (this.width - 2 * SIDE) / Math.max(right - left, 1e-6),
+      (this.height - ABOVE - BELOW) / Math.max(bottom - top, 1e-6),
       60,
     );
-    const wanted = [(left + right) / 2, (top + bottom) / 2, Math.max(scale, 1e-6)];
+    const middle = (top + bottom) / 2 - (ABOVE - BELOW) / 2 / Math.max(scale, 1e-6);
+    const wanted = [(left + right) / 2, middle, Math.max(scale, 1e-6)];
     const way = Math.abs(Math.log(wanted[2] / this.scale)) +
       (Math.abs(wanted[0] - this.x) + Math.abs(wanted[1] - this.y)) * this.scale / this.width;
     this.x += part * (wanted[0] - this.x);

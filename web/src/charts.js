@@ -31,6 +31,12 @@ function variable(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
+// Four ticks at even distances on a logarithmic axis, each a number with one digit.
+function logarithmicTicks(low, high) {
+  const ticks = [0.12, 0.38, 0.63, 0.88].map((part) => Number((low * (high / low) ** part).toPrecision(1)));
+  return [...new Set(ticks)].filter((tick) => tick >= low && tick <= high);
+}
+
 function rate(frames) {
   return frames.map((frame, i) => {
     const before = frames[Math.max(0, i - 3)];
@@ -136,7 +142,7 @@ export class Charts {
       {
         width: Math.max(holder.clientWidth, 120),
         height: HEIGHT,
-        padding: [8, 10, 0, 0],
+        padding: [8, 16, 0, 0],
         legend: { show: false },
         cursor: { sync: { key: "run" }, drag: { x: false, y: false }, points: { size: 6 } },
         scales: {
@@ -147,6 +153,8 @@ export class Charts {
           { ...axis, font, size: 26, gap: 3, space: 64, values: (_, ticks) => ticks.map((tick) => this.xText(tick)) },
           {
             ...axis, font, size: 46, gap: 3, space: 28,
+            splits: chart.logarithmic ? (_, __, low, high) => logarithmicTicks(low, high) : undefined,
+            filter: (_, ticks) => ticks,
             values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : chart.format(tick))),
           },
         ],
@@ -240,7 +248,14 @@ export class Charts {
       ctx.lineTo(bbox.left + bbox.width, y);
       ctx.stroke();
       ctx.setLineDash([]);
-      ctx.fillText(`${name} ${percent(value)}`, bbox.left + bbox.width - 4 * ratio, textY);
+      const text = `${name} ${percent(value)}`;
+      const width = ctx.measureText(text).width + 6 * ratio;
+      ctx.globalAlpha = 0.8;
+      ctx.fillStyle = variable("--card");
+      ctx.fillRect(bbox.left + bbox.width - width - 2 * ratio, textY - 11 * ratio, width, 12 * ratio);
+      ctx.globalAlpha = 1;
+      ctx.fillStyle = ink;
+      ctx.fillText(text, bbox.left + bbox.width - 5 * ratio, textY);
     }
   }
 

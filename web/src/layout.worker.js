@@ -10,7 +10,7 @@ const MOST_ROUNDS = 700;
 const SETTLED = 0.0006;
 
 // Discs keep this much more than their size between each other.
-const ROOM = 1.12;
+const ROOM = 1.3;
 const MOST_TO_SEPARATE = 3000;
 const FOLLOW = 0.1;
 
@@ -57,7 +57,7 @@ function settings() {
   const count = nodes.length / NODE;
   return {
     linLogMode: false, outboundAttractionDistribution: false, adjustSizes: false, edgeWeightInfluence: 1,
-    scalingRatio: 30, strongGravityMode: true, gravity: 0.07 * Math.sqrt(100 / Math.max(count, 100)),
+    scalingRatio: 30, strongGravityMode: true, gravity: 0.12 * Math.sqrt(100 / Math.max(count, 100)),
     slowDown: 1 + Math.log10(Math.max(count, 10)), barnesHutOptimize: count > 300, barnesHutTheta: 0.7,
   };
 }

@@ -3,7 +3,8 @@ import { css, groupColour } from "./colours.js";
 import { $, el } from "./dom.js";
 import { bits, count, decimal, percent } from "./format.js";
 
-const MOST_NEIGHBOURS = 40;
+const FIRST_NEIGHBOURS = 10;
+const MOST_NEIGHBOURS = 200;
 
 function tile(label, value, hint = "") {
   return el("div", { className: "tile", title: hint }, el("span", { className: "tile-label" }, label), el("b", {}, value));
@@ -79,7 +80,7 @@ function predictorRows(history, frame, k) {
     rows.push(
       el(
         "div",
-        { className: "row", title: name },
+        { className: "row predictor", title: name },
         el("span", {}, name),
         bar(Math.abs(weight) / heaviest, weight < 0 ? "bar-negative" : ""),
         el("b", {}, decimal(weight)),
@@ -94,6 +95,7 @@ function section(title, rows, empty) {
 }
 
 export function userPanel(history, frame, edges, k, onSelect) {
+  const moreIsOpen = Boolean($("#panel-user .more")?.open);
   const found = history.neighbours(edges, k, frame.directed);
   const group = history.group(k);
   const groupName = group === null ? null : history.info.groupNames[group] ?? `group ${group}`;
@@ -104,11 +106,12 @@ export function userPanel(history, frame, edges, k, onSelect) {
     el("i", { className: "dot", style: { background: css(groupColour(group)) } }),
     groupName,
   );
-  const more = found.length > MOST_NEIGHBOURS
-    ? el("p", { className: "empty" }, `and ${found.length - MOST_NEIGHBOURS} lighter ones`)
-    : null;
-  const neighbours = section("Who it learns from", neighbourRows(history, found, onSelect), "Nobody yet: it learns alone.");
-  if (more) neighbours.append(more);
+  const rows = neighbourRows(history, found, onSelect);
+  const neighbours = section("Who it learns from", rows.slice(0, FIRST_NEIGHBOURS), "Nobody yet: it learns alone.");
+  if (found.length > FIRST_NEIGHBOURS) {
+    const summary = el("summary", { className: "empty" }, `and ${found.length - FIRST_NEIGHBOURS} lighter ones`);
+    neighbours.append(el("details", { className: "more", open: moreIsOpen }, summary, ...rows.slice(FIRST_NEIGHBOURS)));
+  }
   return [
     el("header", { className: "user-head" }, el("h2", {}, `User ${history.name(k)}`), chip),
     section("Accuracy", accuracyRows(history, frame, k), "Unknown: the run was given no samples to judge on."),

@@ -24,7 +24,8 @@ export class LiveSource {
   }
 
   hear({ run, size }) {
-    if (this.run !== null && this.run !== run) {
+    // Another recording has taken the place of this one.
+    if (this.run !== null && (this.run !== run || size < this.offset)) {
       location.reload();
       return;
     }

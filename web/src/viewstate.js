@@ -24,7 +24,7 @@ const READERS = {
 export function readHash(hash) {
   const view = { ...DEFAULTS };
   for (const [name, text] of new URLSearchParams(hash.replace(/^#/, ""))) {
-    const value = READERS[name]?.(text);
+    const value = Object.hasOwn(READERS, name) ? READERS[name](text) : undefined;
     if (value !== undefined) view[name] = value;
   }
   return view;

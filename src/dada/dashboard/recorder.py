@@ -29,6 +29,8 @@ ALLOWANCE_S = 0.25
 #: Snapshots while the age of the run grows by a factor e: at most, and where each fills some hundred kilobytes.
 MOST_STEPS, LEAST_STEPS = 100, 8
 BYTES_PER_STEPS = 4e6
+#: However long a run is, snapshots are no rarer than this, or than the bytes allow.
+LONGEST_INTERVAL_S = 1.0
 BYTES_PER_S = 10e3
 
 
@@ -103,7 +105,7 @@ class Recorder:
 
     def _is_due(self, age: float) -> bool:
         steps = np.clip(BYTES_PER_STEPS / max(self._size, 1), LEAST_STEPS, MOST_STEPS)
-        interval = min(age / steps, self._size / BYTES_PER_S)
+        interval = min(age / steps, max(LONGEST_INTERVAL_S, self._size / BYTES_PER_S))
         affordable = self._spent + self._price <= ALLOWANCE_S + SHARE * age
         return affordable and age - self._last >= interval
 

@@ -174,8 +174,9 @@ class Address:
         return Address(self.host, self.port, secrets.token_urlsafe(16))
 
     def url(self, port: int) -> str:
-        """The link to the page."""
+        """The link to the page; a host that stands for all addresses is called by this machine's name."""
         host = f"[{self.host}]" if ":" in self.host else self.host
+        host = socket.gethostname() if self.host in ("0.0.0.0", "::") else host
         return f"http://{host}:{port}/" + (f"?token={self.token}" if self.token else "")
 
 
@@ -187,6 +188,8 @@ def serve(path: str | os.PathLike[str], address: Address, on_ready: Callable[[st
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((address.host, address.port))
+        # From here on viewers can connect: they wait until the server is ready for them.
+        listener.listen(128)
     except OSError as error:
         listener.close()
         raise OSError(

@@ -1,0 +1,222 @@
+import json
+from urllib.parse import urlsplit
+
+import pytest
+
+from dada.dashboard.live import LivePage
+from dada.dashboard.recorder import Recorder
+from dada.dashboard.report import write_report
+from tests.helpers.recordings import graph_at, tell_moment, tell_run, write_recording
+
+LAST = {(k, l): w for k, l, w in graph_at(7, 20)}
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory):
+    return write_recording(tmp_path_factory.mktemp("run") / "run.dadalog")
+
+
+@pytest.fixture(scope="module")
+def url(recording):
+    with LivePage(recording) as live:
+        yield live.url
+
+
+def assert_same_graph(shown, expected):
+    assert shown.keys() == expected.keys()
+    assert all(shown[edge] == pytest.approx(expected[edge], rel=2e-4) for edge in expected)
+
+
+def test_the_page_loads_without_an_error_and_asks_nobody_else(url, new_page):
+    page = new_page().open(url).until_drawn()
+    assert_same_graph(page.edges(), LAST)
+    assert page.tab.title() == "Two groups – dada"
+    assert page.problems == []
+    assert {urlsplit(request).hostname for request in page.requests if not request.startswith("blob:")} <= {
+        "127.0.0.1",
+        None,
+    }
+
+
+def test_without_a_graphics_card_the_page_draws_on_a_canvas(url, new_page):
+    page = new_page().open(f"{url}?renderer=canvas").until_drawn()
+    assert page.value("dada.scene.renderer.kind") == "canvas"
+    painted = "dada.scene.canvas.getContext('2d').getImageData(0, 0, 900, 600).data.some((value) => value > 0)"
+    assert page.value(painted)
+    assert page.problems == []
+
+
+def test_nodes_and_edges_appear_and_change_while_the_run_runs(tmp_path, new_page):
+    path = tmp_path / "run.dadalog"
+    with Recorder(path) as recorder, LivePage(path) as live:
+        page = new_page().open(live.url)
+        page.until("window.dada && dada.connection === 'connected'")
+        assert page.tab.locator("#message").is_visible()
+        tell_run(recorder, moments=1, finished=False)
+        page.until("dada.scene.drawn > 0")
+        assert page.edges() == {}
+        for moment in range(1, 4):
+            tell_moment(recorder, moment)
+            page.until(f"dada.edges.w.length === {5 * moment}")
+            assert_same_graph(page.edges(), {(k, l): w for k, l, w in graph_at(moment, 20)})
+        assert page.value("dada.history.userCount") == 20
+        assert page.tab.locator("#status").inner_text().startswith("live")
+        assert page.problems == []
+
+
+def test_a_page_whose_server_went_away_goes_on_when_it_is_back(tmp_path, new_page):
+    path = tmp_path / "run.dadalog"
+    with Recorder(path) as recorder:
+        tell_run(recorder, moments=2, finished=False)
+        with LivePage(path) as live:
+            page = new_page().open(live.url).until_drawn()
+        page.until("dada.connection === 'lost'")
+        assert "connection lost" in page.tab.locator("#status").inner_text()
+        tell_moment(recorder, 2)
+        with LivePage(path, port=urlsplit(live.url).port):
+            page.until("dada.history.frames.length === 3")
+            assert page.value("dada.connection") == "connected"
+
+
+def test_a_click_shows_who_a_user_learns_from(url, new_page):
+    page = new_page().open(url).until_drawn()
+    page.click_user(4)
+    panel = page.tab.locator("#panel-user")
+    assert panel.locator("h2").inner_text() == "User user-4"
+    expected = sorted(((w, a + b - 4) for (a, b), w in LAST.items() if 4 in (a, b)), reverse=True)
+    rows = panel.locator(".neighbour").all_inner_texts()
+    assert [row.split()[0] for row in rows] == [f"user-{user}" for _, user in expected]
+    total = sum(w for w, _ in expected)
+    assert rows[0].split()[-2] == f"{100 * expected[0][0] / total:.1f}"
+    assert "alone" in panel.inner_text()
+    assert "x0 <= 1" in panel.inner_text()
+    panel.locator(".neighbour").first.click()
+    assert panel.locator("h2").inner_text() == f"User user-{expected[0][1]}"
+    page.tab.keyboard.press("Escape")
+    assert page.value("dada.view.user") is None
+
+
+def test_a_user_is_shown_under_the_pointer_and_found_by_name(url, new_page):
+    page = new_page().open(url).until_drawn()
+    page.tab.mouse.move(*page.place_of(7))
+    assert page.tab.locator("#tooltip").inner_text().startswith("user-7 · ")
+    page.tab.keyboard.press("/")
+    page.tab.keyboard.type("user-11")
+    assert page.value("dada.view.user") == 11
+
+
+def test_the_slider_replays_the_run_from_the_start(url, new_page):
+    page = new_page().open(url).until_drawn()
+    for moment in (0, 3, 1, 7):
+        page.tab.locator("#slider").fill(str(moment))
+        assert_same_graph(page.edges(), {(k, l): w for k, l, w in graph_at(moment, 20)})
+        assert f"{100 * moment} updates" in page.tab.locator("#moment").inner_text()
+    assert page.value("dada.player.following") is False
+
+
+def test_playing_runs_through_all_moments_and_ends_at_the_latest(url, new_page):
+    page = new_page(motion="no-preference").open(url)
+    seen = set()
+    while page.value("!window.dada || dada.player.index < 0 || dada.player.playing"):
+        seen.add(page.value("window.dada ? dada.player.index : -1"))
+    assert len(seen - {-1, 7}) > 3
+    assert page.value("dada.player.index") == 7
+    page.tab.keyboard.press("Home")
+    assert page.edges() == {}
+    page.tab.keyboard.press("ArrowRight")
+    assert len(page.edges()) == 5
+    page.tab.keyboard.press("End")
+    assert len(page.edges()) == 35
+
+
+def test_weak_edges_can_be_hidden(url, new_page):
+    page = new_page().open(url).until_drawn()
+    page.tab.locator("#limit").fill("0.5")
+    page.until("dada.scene.mixing === 1")
+    drawn = page.value("dada.scene.edges.ink.filter((ink, i) => i % 2 === 1 && ink > 0).length")
+    assert 0 < drawn < len(LAST)
+
+
+def test_a_link_reproduces_the_view(url, new_page):
+    page = new_page().open(url).until_drawn()
+    page.click_user(4)
+    page.tab.locator("#slider").fill("5")
+    page.tab.locator("label:has(input[value=group])").click()
+    page.tab.locator("label:has(input[value=bits])").evaluate("label => label.click()")
+    page.tab.locator("#theme").click()
+    page.tab.locator("#zoom-in").click()
+    wanted = page.value("({...dada.view})")
+    page.until("location.hash.includes('user=4') && location.hash.includes('camera=')")
+    other = new_page().open(page.tab.url).until_drawn()
+    view = other.value("({...dada.view})")
+    assert view.pop("camera") == pytest.approx(wanted.pop("camera"), rel=1e-3)
+    assert view == wanted
+    assert (view["frame"], view["user"], view["colour"], view["x"], view["theme"]) == (5, 4, "group", "bits", "dark")
+    assert other.tab.locator("#panel-user h2").inner_text() == "User user-4"
+
+
+def test_users_can_be_dragged_and_the_view_moved(url, new_page):
+    page = new_page().open(url).until_drawn()
+    x, y = page.place_of(3)
+    page.tab.mouse.move(x, y)
+    page.tab.mouse.down()
+    page.tab.mouse.move(x + 80, y + 60, steps=4)
+    assert page.place_of(3) == pytest.approx((x + 80, y + 60), abs=1)
+    page.tab.mouse.up()
+    box = page.tab.locator("#stage").bounding_box()
+    before = page.value("[dada.scene.camera.x, dada.scene.camera.y]")
+    page.tab.mouse.move(box["x"] + 15, box["y"] + 300)
+    page.tab.mouse.down()
+    page.tab.mouse.move(box["x"] + 75, box["y"] + 300, steps=3)
+    page.tab.mouse.up()
+    after = page.value("[dada.scene.camera.x, dada.scene.camera.y]")
+    assert after[0] < before[0]
+    assert after[1] == before[1]
+
+
+@pytest.mark.parametrize(("kind", "begin"), [("png", b"\x89PNG"), ("svg", b"<svg"), ("json", b"{")])
+def test_what_is_shown_can_be_downloaded(url, new_page, kind, begin):
+    page = new_page().open(url).until_drawn()
+    page.tab.locator("#download summary").click()
+    with page.tab.expect_download() as waiting:
+        page.tab.locator(f"[data-save={kind}]").click()
+    assert waiting.value.suggested_filename == f"two-groups.{kind}"
+    with open(waiting.value.path(), "rb") as file:
+        content = file.read()
+    assert content.startswith(begin)
+    if kind == "svg":
+        assert content.count(b"<circle") == 20
+        assert content.count(b"<path") == len(LAST)
+    if kind == "json":
+        data = json.loads(content)
+        assert_same_graph({(edge["source"], edge["target"]): edge["weight"] for edge in data["edges"]}, LAST)
+        assert data["users"][4]["name"] == "user-4"
+
+
+def test_at_phone_width_nothing_sticks_out(url, new_page):
+    page = new_page(390, 844, has_touch=True, is_mobile=True).open(url).until_drawn()
+    assert page.value("document.documentElement.scrollWidth") <= 390
+    page.tab.touchscreen.tap(*page.place_of(4))
+    assert page.tab.locator("#panel-user h2").inner_text() == "User user-4"
+
+
+def test_a_report_opens_from_disk_and_shows_the_same_graph(recording, tmp_path, new_page):
+    write_report(recording, tmp_path / "report.html")
+    page = new_page().open((tmp_path / "report.html").as_uri()).until_drawn()
+    assert_same_graph(page.edges(), LAST)
+    assert page.tab.locator("#status").inner_text() == "All planned updates were made."
+    page.click_user(4)
+    assert page.tab.locator("#panel-user h2").inner_text() == "User user-4"
+    page.tab.locator("#slider").fill("2")
+    assert len(page.edges()) == 10
+    assert page.problems == []
+    assert {urlsplit(request).scheme for request in page.requests} <= {"file", "blob", "data"}
+
+
+def test_a_truncated_recording_is_shown_up_to_its_last_good_record(recording, tmp_path, new_page):
+    cut = tmp_path / "cut.dadalog"
+    cut.write_bytes(recording.read_bytes()[:-200])
+    with LivePage(cut) as live:
+        page = new_page().open(live.url).until_drawn()
+        assert 0 < page.value("dada.history.frames.length") <= 8
+        assert page.problems == []
