@@ -1,0 +1,146 @@
+"""`dada inspect`: what a model file knows, of everybody or of one user."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from dada.cli.console import AsJson, number, percent, print_json, print_table, stdout
+from dada.cli.predict import ModelFile
+
+if TYPE_CHECKING:
+    from dada import DadaClassifier
+
+
+def inspect(
+    model: ModelFile,
+    user: Annotated[str | None, typer.Option("--user", help="Show this user only.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write the graph: .png or .svg (drawn), or .graphml.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many neighbours and base predictors to list.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Show who learns from whom, and what the models use.
+
+    **Examples**
+
+    - `dada inspect visits.dada`
+    - `dada inspect visits.dada --user ann`
+    - `dada inspect visits.dada -o graph.png`
+    """
+    from dada import load_model
+
+    classifier = load_model(model)
+    result = _everybody(classifier, top) if user is None else _one_user(classifier, user, top)
+    if output is not None:
+        write_graph(classifier, output)
+        result["output"] = str(output)
+    if as_json:
+        print_json(result)
+        return
+    _show_everybody(result) if user is None else _show_user(result)
+    if output is not None:
+        stdout().print(f"\nThe graph is in [bold]{output}[/bold].", highlight=False)
+
+
+def _everybody(model: DadaClassifier, top: int) -> dict[str, Any]:
+    counts, degree = model.graph_.neighbour_counts, model.graph_.degree
+    order = np.argsort(-degree, kind="stable")[:top]
+    return {
+        "users": model.n_users_,
+        "edges": model.graph_.n_edges,
+        "neighbours": round(model.graph_.mean_neighbours, 6),
+        "train_accuracy": round(float(np.nanmean(model.trace_[-1].train_accuracy)), 6),
+        "bits": round(model.bits_),
+        "most_connected": [
+            {"user": model.users_[k].item(), "neighbours": int(counts[k]), "degree": float(degree[k])} for k in order
+        ],
+        "predictors": _predictors(model, np.abs(model.models_).mean(axis=0), top),
+    }
+
+
+def _one_user(model: DadaClassifier, user: str, top: int) -> dict[str, Any]:
+    k = position_of(model.users_, user)
+    neighbours = model.neighbours_of(model.users_[k].item())
+    return {
+        "user": model.users_[k].item(),
+        "confidence": float(model.confidence_[k]),
+        "degree": float(model.graph_.degree[k]),
+        "train_accuracy": float(model.trace_[-1].train_accuracy[k]),
+        "neighbours": [{"user": n.user, "weight": n.weight, "share": n.share} for n in neighbours[:top]],
+        "n_neighbours": len(neighbours),
+        "predictors": _predictors(model, model.models_[k].astype(float), top),
+    }
+
+
+def position_of(users: Any, text: str) -> int:
+    """Where a user, as typed on the command line, stands among ids of any type.
+
+    >>> position_of(np.array([3, 10]), "10")
+    1
+    """
+    found = np.flatnonzero(users.astype(str) == text)
+    if found.size == 0:
+        known = ", ".join(map(repr, users[:5].tolist()))
+        raise ValueError(f"the model has no user {text!r}; it has {users.size}, such as {known}")
+    return int(found[0])
+
+
+def _predictors(model: DadaClassifier, weights: Any, top: int) -> list[dict[str, Any]]:
+    names = getattr(model, "feature_names_in_", None)
+    order = np.argsort(-np.abs(weights), kind="stable")[:top]
+    return [
+        {"predictor": model.predictors_.describe(int(j), names), "weight": float(weights[j])}
+        for j in order
+        if weights[j] != 0
+    ]
+
+
+def write_graph(model: DadaClassifier, output: Path) -> None:
+    """Draw the graph, or write it for other programs, by the ending of the name."""
+    if output.suffix == ".graphml":
+        model.graph_.write_graphml(output, model.users_)
+    elif output.suffix in (".png", ".svg"):
+        from dada.plot.graph import GraphPanel, graph_picture
+
+        errors = 1 - model.trace_[-1].train_accuracy
+        labels = [str(user) for user in model.users_.tolist()]
+        panel = GraphPanel("Who learns from whom", model.graph_, model.confidence_, errors, labels)
+        graph_picture([panel]).savefig(output, dpi=150)
+    else:
+        raise ValueError(f"output must end in .png, .svg or .graphml, got {str(output)!r}")
+
+
+def _show_everybody(result: dict[str, Any]) -> None:
+    rows = [
+        ["users", str(result["users"])],
+        ["edges", str(result["edges"])],
+        ["neighbours per user", number(result["neighbours"])],
+        ["accuracy on training rows", percent(result["train_accuracy"])],
+    ]
+    print_table(("", ""), rows)
+    connected = [[str(row["user"]), str(row["neighbours"]), f"{row['degree']:.3g}"] for row in result["most_connected"]]
+    stdout().print()
+    print_table(("most connected", "neighbours", "degree"), connected)
+    stdout().print()
+    _show_predictors(result, "most used base predictors", "mean weight")
+
+
+def _show_user(result: dict[str, Any]) -> None:
+    stdout().print(
+        f"User [bold]{result['user']}[/bold]: confidence {result['confidence']:.2f}, "
+        f"{percent(result['train_accuracy'])} on its training rows, {result['n_neighbours']} neighbours\n",
+        highlight=False,
+    )
+    neighbours = [[str(n["user"]), f"{n['weight']:.3g}", percent(n["share"])] for n in result["neighbours"]]
+    print_table(("learns from", "weight", "share"), neighbours)
+    stdout().print()
+    _show_predictors(result, "base predictors", "weight")
+
+
+def _show_predictors(result: dict[str, Any], title: str, heading: str) -> None:
+    print_table((title, heading), [[row["predictor"], f"{row['weight']:+.3g}"] for row in result["predictors"]])

@@ -1,0 +1,109 @@
+"""`dada fit`, `predict` and `inspect` on tables as people have them."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from dada.cli.app import app
+from dada.data import moons
+
+COLUMNS = ["east", "north"]
+
+
+def table(people):
+    owners = [f"u{user}" for user in people.user_ids.repeat(people.sizes)]
+    came = np.where(people.y > 0, "yes", "no")
+    return pl.DataFrame(people.X[:, :2], schema=COLUMNS).with_columns(person=pl.Series(owners), came=pl.Series(came))
+
+
+def dada(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables")
+    users = moons(3, n_users=12, n_test=6)
+    table(users.train).write_csv(folder / "train.csv")
+    table(users.test).write_parquet(folder / "new.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def fitted(folder):
+    result = dada("fit", folder / "train.csv", "--user", "person", "--label", "came", "-o", folder / "m.dada",
+                  "--updates", 40, "--json")  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_fit_says_what_it_learned_from_and_what_learning_together_brings(folder, fitted):
+    train = pl.read_csv(folder / "train.csv")
+    assert (fitted["users"], fitted["rows"], fitted["features"]) == (12, train.height, 2)
+    assert (folder / "m.dada").exists()
+    assert 0 < fitted["held_out"]["rows"] < train.height
+    assert all(0.0 <= fitted["held_out"][name] <= 1.0 for name in ("together", "alone"))
+
+
+def test_the_same_seed_gives_the_same_file(folder, fitted):
+    again = folder / "again.dada"
+    dada("fit", folder / "train.csv", "--user", "person", "--label", "came", "-o", again, "--updates", 40, "--json")
+    assert again.read_bytes() == (folder / "m.dada").read_bytes()
+
+
+def test_every_row_gets_its_own_users_label(folder, fitted):
+    out = folder / "predicted.csv"
+    result = dada("predict", folder / "m.dada", folder / "new.parquet", "--user", "person", "-o", out)
+    assert result.exit_code == 0, result.stderr
+    predicted, given = pl.read_csv(out), pl.read_parquet(folder / "new.parquet")
+    assert predicted["person"].to_list() == given["person"].to_list()
+    assert set(predicted["label"]) == {"yes", "no"}
+    assert ((predicted["score"] > 0.5) == (predicted["label"] == "yes")).all()
+    printed = dada("predict", folder / "m.dada", folder / "new.parquet", "--user", "person")
+    assert printed.stdout.splitlines() == out.read_text().splitlines()
+
+
+def test_inspect_names_neighbours_and_predictors(folder, fitted):
+    one = json.loads(dada("inspect", folder / "m.dada", "--user", "u3", "--json").stdout)
+    assert one["user"] == "u3"
+    assert one["n_neighbours"] >= len(one["neighbours"]) > 0
+    assert all(neighbour["user"] != "u3" for neighbour in one["neighbours"])
+    assert any("east" in row["predictor"] or "north" in row["predictor"] for row in one["predictors"])
+    everybody = dada("inspect", folder / "m.dada", "-o", folder / "graph.graphml")
+    assert "most connected" in everybody.stdout
+    assert "u3" in (folder / "graph.graphml").read_text()
+    assert dada("inspect", folder / "m.dada", "-o", folder / "graph.png").exit_code == 0
+    assert (folder / "graph.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("fit", "train.csv", "--user", "nobody", "--label", "came"), "no column 'nobody'"),
+        (("fit", "train.csv", "--user", "person", "--label", "came", "--beta", "0"), "beta must be > 0"),
+        (("predict", "m.dada", "new.parquet"), "no column 'user'"),
+        (("predict", "train.csv", "new.parquet", "--user", "person"), "train.csv"),
+        (("inspect", "m.dada", "--user", "u99"), "no user 'u99'"),
+        (("inspect", "m.dada", "-o", "graph.gif"), "must end in .png, .svg or .graphml"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(folder, fitted, arguments, message):
+    paths = [folder / argument if "." in argument and argument[0] != "-" else argument for argument in arguments]
+    result = dada(*paths)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_users_the_model_does_not_know_are_named_or_averaged(folder, fitted, tmp_path):
+    stranger = tmp_path / "stranger.csv"
+    pl.DataFrame({"east": [0.5], "north": [0.1], "person": ["eve"]}).write_csv(stranger)
+    refused = dada("predict", folder / "m.dada", stranger, "--user", "person")
+    assert refused.exit_code == 2
+    assert "eve" in refused.stderr
+    average = dada("predict", folder / "m.dada", stranger, "--user", "person", "--unknown-user", "average")
+    assert average.exit_code == 0
