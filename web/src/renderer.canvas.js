@@ -45,10 +45,10 @@ export class CanvasRenderer {
     return camera.toScreen(this.places[2 * k], this.places[2 * k + 1]);
   }
 
-  drawEdges({ camera, mixing, theme, others }) {
+  drawEdges({ camera, mixing, theme, others, edgeCount }) {
     const { ends, ink, marked } = this.edges;
     const paths = new Map();
-    for (let e = 0; e < marked.length; e++) {
+    for (let e = 0; e < Math.min(edgeCount, marked.length); e++) {
       let opacity = ink[2 * e] + mixing * (ink[2 * e + 1] - ink[2 * e]);
       opacity = marked[e] ? Math.min(0.25 + opacity * 1.6, 0.95) : opacity * others;
       const shade = Math.ceil(opacity * SHADES);

@@ -206,7 +206,7 @@ export class WebGLRenderer {
     gl.uniform1f(this.edges.uniforms.others, view.others);
     gl.uniform1f(this.edges.uniforms.ratio, view.ratio);
     gl.bindVertexArray(this.edgeData.array);
-    gl.drawArraysInstanced(gl.TRIANGLE_STRIP, 0, 4, this.edgeCount);
+    gl.drawArraysInstanced(gl.TRIANGLE_STRIP, 0, 4, Math.min(view.edgeCount, this.edgeCount));
     this.use(this.nodes, view);
     gl.uniform3fv(this.nodes.uniforms.paper, view.theme.paper);
     gl.uniform3fv(this.nodes.uniforms.rim, view.theme.ink);

@@ -1,14 +1,16 @@
 // The graph on the screen: layout, camera, pointer, and one of the two renderers.
 import { Camera } from "./camera.js";
 import { css, isLight } from "./colours.js";
-import { blend, frozen, inkOf } from "./edgeset.js";
+import { blend, darkestFirst, frozen, inkOf } from "./edgeset.js";
 import { Layout } from "./layout.js";
+import { Pace } from "./pace.js";
 import { CanvasRenderer } from "./renderer.canvas.js";
 import { WebGLRenderer } from "./renderer.webgl.js";
 
 const FADE_MS = 350;
 const MOST_NAMES = 160;
 const CLICK_PX = 5;
+const REST_MS = 160;
 
 function channels(value) {
   const hex = value.trim().replace("#", "");
@@ -42,6 +44,7 @@ export class Scene {
     this.fadeStart = -Infinity;
     this.drawn = 0;
     this.pending = false;
+    this.pace = new Pace();
     this.layout = new Layout((places) => this.movedTo(places));
     this.watchSize();
     this.listen();
@@ -132,7 +135,7 @@ export class Scene {
   uploadAll() {
     if (!this.nodes) return;
     this.renderer.setNodes(this.nodes);
-    this.renderer.setEdges(this.edges);
+    this.renderer.setEdges(darkestFirst(this.edges));
     this.renderer.setPlaces(this.places);
     this.invalidate();
   }
@@ -147,14 +150,23 @@ export class Scene {
   invalidate() {
     if (this.pending) return;
     this.pending = true;
-    requestAnimationFrame(() => {
+    requestAnimationFrame((now) => {
       this.pending = false;
-      this.draw();
+      this.draw(this.pace.step(now, this.edges.marked.length));
+      clearTimeout(this.restTimer);
+      this.restTimer = setTimeout(() => this.rest(), REST_MS);
     });
   }
 
-  draw() {
+  // Nothing has moved for a moment: there is time for every edge.
+  rest() {
+    this.pace.rest();
+    if (this.shownEdges < this.edges.marked.length) requestAnimationFrame(() => this.draw(this.edges.marked.length));
+  }
+
+  draw(edgeCount) {
     if (!this.nodes || !this.places.length) return;
+    this.shownEdges = edgeCount;
     if (!this.camera.free) {
       const moving = this.camera.fit(this.places, this.drawn ? 0.18 : 1);
       this.fitScale = this.camera.scale;
@@ -165,7 +177,7 @@ export class Scene {
     const nodeZoom = this.nodeZoom;
     const others = this.focus === null ? 1 : 0.18;
     const ratio = this.ratio;
-    this.renderer.draw({ camera: this.camera, ratio, mixing, theme: this.theme, nodeZoom, others });
+    this.renderer.draw({ camera: this.camera, ratio, mixing, theme: this.theme, nodeZoom, others, edgeCount });
     this.drawNames(nodeZoom);
     this.drawn++;
     if (this.drawn === 1) performance.mark("first-graph");

@@ -196,6 +196,6 @@ def serve(path: str | os.PathLike[str], address: Address, on_ready: Callable[[st
             error.errno, f"cannot serve at {address.host} port {address.port} ({error.strerror}): choose another --port"
         ) from error
     app = make_app(Path(path), address.token)
-    config = uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1, access_log=False)
+    config = uvicorn.Config(app, log_level="critical", lifespan="off", timeout_graceful_shutdown=1, access_log=False)
     on_ready(address.url(listener.getsockname()[1]))
     uvicorn.Server(config).run(sockets=[listener])

@@ -1,0 +1,253 @@
+"""What the dashboard costs a run, and how fast its page is with many users.
+
+    python benchmarks/dashboard.py [--users 5000] [--edges 50000] [--repeats 5] [--viewers 50] [--json]
+
+The cost: the same run of the engine, unwatched and watched in turn. Watched means recorded, with the page open in a
+browser and more viewers following from a process of their own. "own" is processor time of the run's process, "wall"
+what a clock on the wall shows, which on a machine with few cores includes the browser's work.
+
+The page: time from the request to the first picture of the graph, and frames per second while the view, and then a
+user, is dragged. The browser is headless and draws with the processor; a graphics card is faster.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from dada.core.regularizers import LogDegree
+from dada.dashboard.live import LivePage
+from dada.dashboard.recorder import Recorder
+from dada.data import Stumps, moons
+from dada.engine import Plan, run
+from dada.events import RunInfo, Snapshot, SnapshotOffer, Stopped
+from dada.task import Task
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+DRAG_S = 4.0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--users", type=int, default=5000)
+    parser.add_argument("--edges", type=int, default=50_000)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--viewers", type=int, default=50)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--follow", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.follow:
+        follow_many(options.follow, options.viewers)
+        return
+    with browser_page() as page:
+        result = {"page": speed_of_page(page, options.users, options.edges)}
+    with browser_page() as page:
+        result["cost"] = cost_of_watching(page, options.repeats, options.viewers)
+    print(json.dumps(result, indent=2) if options.json else as_text(result, options))
+
+
+def as_text(result, options):
+    page, cost = result["page"], result["cost"]
+    return "\n".join(
+        [
+            f"{options.users} users, {options.edges} edges; {page['renderer']}; load {page['load']:.1f}",
+            f"  first picture         {page['first_picture_s']:.2f} s    (limit 3 s)",
+            f"  dragging the view     {page['view_fps']:.0f} frames/s with {page['view_edges']} edges  (limit 20)",
+            f"  dragging a user       {page['user_fps']:.0f} frames/s with {page['user_edges']} edges",
+            f"run of {cost['plain_s']:.1f} s, watched by a browser and {options.viewers} viewers; load {cost['load']:.1f}",
+            f"  slower by the clock   {cost['wall_percent']:+.1f} %  (limit 10)",
+            f"  slower by its own     {cost['own_percent']:+.1f} %",
+        ]
+    )
+
+
+@contextmanager
+def browser_page(width=1440, height=900):
+    from playwright.sync_api import sync_playwright
+
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        sys.exit(f"no browser: install one of {', '.join(BROWSERS)}")
+    flags = ["--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=flags, chromium_sandbox=os.geteuid() != 0)
+        yield browser.new_page(viewport={"width": width, "height": height}, reduced_motion="reduce")
+        browser.close()
+
+
+def until(page, script, limit_s=120.0):
+    deadline = time.monotonic() + limit_s
+    while not (value := page.evaluate(script)):
+        if time.monotonic() > deadline:
+            raise TimeoutError(script)
+        page.wait_for_timeout(10)
+    return value
+
+
+# -- the page -----------------------------------------------------------------------------------------------------
+
+
+def large_recording(path, n_users, n_edges):
+    """A recording of five moments of a graph of twenty groups."""
+    rng = np.random.default_rng(0)
+    groups = np.sort(rng.integers(0, 20, n_users))
+    starts = np.searchsorted(groups, np.arange(21))
+    edges = set()
+    while len(edges) < n_edges:
+        k = int(rng.integers(n_users))
+        inside = rng.random() < 0.97
+        l = int(rng.integers(starts[groups[k]], starts[groups[k] + 1])) if inside else int(rng.integers(n_users))
+        if k != l:
+            edges.add((min(k, l), max(k, l)))
+    k, l = np.array(sorted(edges)).T
+    w = rng.uniform(0.05, 1.0, n_edges)
+    names = tuple(f"user {number}" for number in range(n_users))
+    with Recorder(path) as recorder:
+        recorder(RunInfo(f"{n_users} users", names, groups, tuple(f"group {g}" for g in range(20))))
+        for moment in range(1, 6):
+            some = rng.random(n_edges) < moment / 5
+            recorder(SnapshotOffer(lambda some=some: large_snapshot(rng, n_users, k[some], l[some], w[some]), True))
+        recorder(Stopped("All planned updates were made."))
+
+
+def large_snapshot(rng, n_users, k, l, w):
+    return Snapshot(
+        phase="models",
+        updates=n_users,
+        k=k,
+        l=l,
+        w=w,
+        directed=False,
+        confidence=rng.uniform(0.1, 1, n_users),
+        loss=rng.uniform(0, 1, n_users),
+        accuracy=rng.uniform(0.5, 1, n_users),
+        predictors=rng.integers(0, 200, (n_users, 5)),
+        predictor_weights=rng.normal(size=(n_users, 5)),
+        messages=rng.integers(0, 10_000, n_users),
+        bits=rng.uniform(0, 1e6, n_users),
+    )
+
+
+def speed_of_page(page, n_users, n_edges):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "large.dadalog"
+        large_recording(path, n_users, n_edges)
+        with LivePage(path) as live:
+            page.goto(live.url)
+            until(page, "window.dada && dada.scene.drawn > 0")
+            first_s = page.evaluate("performance.getEntriesByName('first-graph')[0].startTime") / 1000
+            if page.evaluate("dada.edges.w.length") != n_edges:
+                raise AssertionError("the page does not show all edges")
+            kind = page.evaluate("dada.scene.renderer.kind")
+            view_fps, view_edges = frames_while_dragging(page, (30, 450))
+            user_fps, user_edges = frames_while_dragging(page, page.evaluate("dada.scene.screenPlace(0)"))
+    return {
+        "renderer": f"{kind}, drawn by the processor",
+        "load": os.getloadavg()[0],
+        "first_picture_s": first_s,
+        "view_fps": view_fps,
+        "view_edges": view_edges,
+        "user_fps": user_fps,
+        "user_edges": user_edges,
+    }
+
+
+def frames_while_dragging(page, start):
+    """Pictures of the graph per second, and edges in the last of them, while the pressed pointer moves in circles."""
+    box = page.locator("#stage").bounding_box()
+    x, y = box["x"] + start[0], box["y"] + start[1]
+    page.mouse.move(x, y)
+    page.mouse.down()
+    drawn, began = page.evaluate("[dada.scene.drawn, performance.now()]")
+    until_s = time.monotonic() + DRAG_S
+    angle = 0.0
+    while time.monotonic() < until_s:
+        angle += 0.12
+        page.mouse.move(x + 150 * np.sin(angle), y - 150 * (1 - np.cos(angle)))
+    drawn_after, ended, edges = page.evaluate("[dada.scene.drawn, performance.now(), dada.scene.shownEdges]")
+    page.mouse.up()
+    return (drawn_after - drawn) / (ended - began) * 1000, edges
+
+
+# -- the cost ------------------------------------------------------------------------------------------------------
+
+
+def cost_of_watching(page, repeats, n_viewers):
+    users = moons(np.random.default_rng(1))
+    task = Task.of(users.train, Stumps(n=200, rule="feature-range"))
+    problem = task.problem(beta=10.0, mu1=1.0, regularizer=LogDegree(lam=0.3, delta=0.1))
+    plan, test = Plan(n_updates=2_000_000, graph_every=20_000), task.samples_of(users.test)
+
+    def timed(**options):
+        wall, own = time.perf_counter(), time.process_time()
+        result = run(problem, plan, np.random.default_rng(0), train=task.samples, test=test, **options)
+        return (time.perf_counter() - wall, time.process_time() - own), result
+
+    timed()
+    plain, watched = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for repeat in range(repeats):
+            seconds, reference = timed()
+            plain.append(seconds)
+            path = Path(folder) / f"{repeat}.dadalog"
+            with Recorder(path) as recorder, LivePage(path) as live, viewers(live.url, n_viewers):
+                page.goto(live.url)
+                seconds, result = timed(observer=recorder)
+            watched.append(seconds)
+            if not np.array_equal(result.models, reference.models):
+                raise AssertionError("a watched run gave another result")
+    (plain_wall, plain_own), (wall, own) = np.median(plain, axis=0), np.median(watched, axis=0)
+    return {
+        "load": os.getloadavg()[0],
+        "plain_s": plain_wall,
+        "watched_s": wall,
+        "wall_percent": 100 * (wall / plain_wall - 1),
+        "own_percent": 100 * (own / plain_own - 1),
+    }
+
+
+@contextmanager
+def viewers(url, number):
+    process = subprocess.Popen([sys.executable, __file__, "--follow", url, "--viewers", str(number)])
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def follow_many(url, number):
+    threads = [threading.Thread(target=follow, args=(url,), daemon=True) for _ in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def follow(url):
+    """A viewer without a browser: hears how long the recording is, and fetches what it lacks."""
+    host, size = urlsplit(url).netloc, 0
+    stream = http.client.HTTPConnection(host)
+    stream.request("GET", "/events")
+    answer = stream.getresponse()
+    while line := answer.fp.readline():
+        if line.startswith(b"data: ") and json.loads(line[6:])["size"] > size:
+            connection = http.client.HTTPConnection(host)
+            connection.request("GET", f"/log?from={size}")
+            size += len(connection.getresponse().read())
+            connection.close()
+
+
+if __name__ == "__main__":
+    main()
