@@ -65,7 +65,7 @@ def as_text(result, options):
             f"  first picture         {page['first_picture_s']:.2f} s    (limit 3 s)",
             f"  dragging the view     {page['view_fps']:.0f} frames/s with {page['view_edges']} edges  (limit 20)",
             f"  dragging a user       {page['user_fps']:.0f} frames/s with {page['user_edges']} edges",
-            f"run of {cost['plain_s']:.1f} s, watched by a browser and {options.viewers} viewers; load {cost['load']:.1f}",
+            f"a run of {cost['plain_s']:.1f} s, with a browser and {options.viewers} viewers; load {cost['load']:.1f}",
             f"  slower by the clock   {cost['wall_percent']:+.1f} %  (limit 10)",
             f"  slower by its own     {cost['own_percent']:+.1f} %",
         ]
