@@ -47,12 +47,23 @@ class Transports:
         self.kind = kind
         self._network = MemoryNetwork()
         self._made: list[Transport] = []
+        self._keys: dict[bytes, bytes] = {}
 
     async def make(self) -> Transport:
         if self.kind == "iroh":
-            made: Transport = await IrohTransport.bind(new_secret_key())
+            key = new_secret_key()
+            made: Transport = await IrohTransport.bind(key)
+            self._keys[made.me] = key
         else:
             made = self._network.transport(bytes([len(self._made) + 1]) * 32)
+        self._made.append(made)
+        return made
+
+    async def make_again(self, old: Transport) -> Transport:
+        """The same peer at a new address."""
+        made: Transport = self._network.transport(old.me)
+        if self.kind == "iroh":
+            made = await IrohTransport.bind(self._keys[old.me])
         self._made.append(made)
         return made
 

@@ -54,11 +54,11 @@ def test_peers_without_a_compiler_learn_the_same_bits(library):
     assert any(int(model, 16) for model in models)
 
 
-def test_the_rehearsal_calls_every_kernel_that_the_peer_knows():
+def test_the_rehearsal_calls_every_kernel_that_a_peer_may_call():
     calls = kernels.rehearse(np.dtype(np.int8), 10)
-    peer = sys.modules["dada.peer.peer"]
-    known = {value.py_func.__name__ for value in vars(peer).values() if isinstance(value, Dispatcher)}
-    assert known == {kernel.py_func.__name__ for kernel, _ in calls.values()} & known
+    modules = [module for name, module in sys.modules.items() if name.startswith("dada.peer.")]
+    known = {value.py_func for module in modules for value in vars(module).values() if isinstance(value, Dispatcher)}
+    assert known <= {kernel.py_func for kernel, _ in calls.values()}
 
 
 def test_a_library_is_made_once(library):
@@ -77,7 +77,7 @@ def test_what_was_not_compiled_is_named(library):
 
 def test_the_list_of_entries_is_plain_json(library):
     entries = json.loads(linked.list_of(library).read_text())
-    assert all(name.startswith("dada.core.") for name in entries)
+    assert all(name.startswith(("dada.core.", "dada.peer.")) for name in entries)
 
 
 def test_without_a_linker_peers_compile_when_needed(tmp_path, monkeypatch):

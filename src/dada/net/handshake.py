@@ -52,6 +52,10 @@ class Refusal(StrEnum):
     BY_OTHER = "refused by the other end"
 
 
+# Whoever sends nonsense would not understand the reason either.
+_WORTH_TELLING = (Refusal.VERSION, Refusal.SECRET, Refusal.NOT_ALLOWED, Refusal.PROBLEM)
+
+
 class HandshakeError(ValueError):
     """A link that is not to be used, and why."""
 
@@ -101,14 +105,14 @@ class Party:
 
 
 async def shake_hands(stream: FrameStream, party: Party) -> Introduction:
-    """Introduce both ends to each other, or raise `HandshakeError` after telling the other end why."""
+    """Introduce both ends to each other, or raise `HandshakeError`; an honest other end is told why."""
     try:
         async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
             return await _shake_hands(stream, party)
     except TimeoutError as error:
         raise HandshakeError(Refusal.SILENCE, f"no handshake within {HANDSHAKE_TIMEOUT_S:g} s") from error
     except HandshakeError as error:
-        if error.refusal != Refusal.BY_OTHER:
+        if error.refusal in _WORTH_TELLING:
             await _tell(stream, error.refusal)
         raise
 

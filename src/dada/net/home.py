@@ -17,6 +17,12 @@ import numpy as np
 from dada.core.compiled import Array
 from dada.net.identity import read_key, write_key
 from dada.net.network import Network, read_network
+from dada.net.store import read_records
+from dada.peer.fallback import Fallback
+from dada.peer.peer import Peer
+
+# The record in which a node says whether predictions should rely on others.
+TRUST_KEY = b"trust"
 
 
 class HomeError(OSError):
@@ -95,6 +101,17 @@ class Home:
             return np.load(self.samples, allow_pickle=False)
         except FileNotFoundError as error:
             raise HomeError(f"no samples in {self.folder} yet: give them once with `dada peer run --data`") from error
+
+    def read_model(self) -> Array:
+        """The model to predict with: the one learned together, or the local one where that was judged better."""
+        _, network = self.read()
+        margins = self.read_samples()
+        records = read_records(self.state)
+        if records.get(TRUST_KEY) == b"no":
+            return Fallback(margins, network.config).alpha
+        peer = Peer(b"", margins, network.config)
+        peer.restore(records)
+        return peer.model.alpha
 
     def write_status(self, status: Mapping[str, Any]) -> None:
         """Say how things are, for `dada peer status`."""

@@ -28,7 +28,10 @@ from dada.core import linked
 from dada.core.compiled import Array
 from dada.peer.config import PeerConfig
 from dada.peer.effects import Send
+from dada.peer.member import Member
 from dada.peer.peer import GraphStep, ModelStep, Peer, ResetModel
+from dada.peer.planner import Planner, Rhythm
+from dada.peer.sampling import PeerSampling
 
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -40,7 +43,9 @@ CONFIGS: tuple[dict[str, Any], ...] = (
 )
 
 
-def ensure_library(margins: Array, folder: Path | None = None) -> Path | None:
+def ensure_library(
+    margins: Array, folder: Path | None = None, say: Callable[[str], None] = lambda _: None
+) -> Path | None:
     """The library for peers with such margins, made if there is none; None where there is no linker.
 
     Parameters
@@ -49,6 +54,8 @@ def ensure_library(margins: Array, folder: Path | None = None) -> Path | None:
         A peer's data; only its type and number of columns matter.
     folder : Path, optional
         Where libraries are kept; the user's cache folder where not given.
+    say : function of one str
+        Told before something that takes long.
     """
     folder = user_cache_path("dada") / "kernels" if folder is None else folder
     path = folder / f"{_stamp()}-{margins.dtype.str[1:]}-{'wide' if margins.shape[1] >= 2**15 else 'narrow'}.so"
@@ -57,14 +64,17 @@ def ensure_library(margins: Array, folder: Path | None = None) -> Path | None:
     linker = next((linker for linker in LINKERS if shutil.which(linker[0])), None)
     if linker is None or sys.platform != "linux":
         return None
+    say("Compiling for this machine; this takes some 10 to 30 seconds, and happens once.")
     folder.mkdir(parents=True, exist_ok=True)
     build(rehearse(margins.dtype, margins.shape[1]), path, linker)
     return path
 
 
-def lean_environment(margins: Array, folder: Path | None = None) -> dict[str, str]:
-    """Environment variables that keep the process of a peer with such margins small."""
-    library = ensure_library(margins, folder)
+def lean_environment(
+    margins: Array, folder: Path | None = None, say: Callable[[str], None] = lambda _: None
+) -> dict[str, str]:
+    """Environment variables that keep the process of a peer with such margins small; `say` hears of a long wait."""
+    library = ensure_library(margins, folder, say)
     # A peer multiplies nothing large: one thread of NumPy's linear algebra is enough, and each more takes memory.
     return {"OPENBLAS_NUM_THREADS": "1"} | ({} if library is None else {linked.VARIABLE: str(library)})
 
@@ -77,7 +87,10 @@ def rehearse(dtype: np.dtype[Any], n_predictors: int) -> dict[str, Call]:
         for settings in CONFIGS:
             config = PeerConfig(n_predictors, beta=5.0, mu1=1.0, **settings)
             margins = [(2 * rng.integers(0, 2, (3, n_predictors)) - 1).astype(dtype) for _ in range(3)]
-            play([Peer(bytes([k + 1]), A, config) for k, A in enumerate(margins)])
+            peers = [Peer(bytes([k + 1]), A, config) for k, A in enumerate(margins)]
+            members = [Member(one, PeerSampling(one.me, rng), Planner(Rhythm(), rng)) for one in peers]
+            play(peers)
+            _ = [member.model for member in members]
     return calls
 
 
@@ -110,8 +123,12 @@ def _noted(calls: dict[str, Call]) -> Iterator[None]:
     changed = []
     callers = [module for name, module in sys.modules.items() if name.startswith("dada.peer.")]
     for module in callers:
-        for name, value in list(vars(module).items()):
-            if isinstance(value, Dispatcher):
+        kernels = {name: value for name, value in vars(module).items() if isinstance(value, Dispatcher)}
+        own = [value.py_func for value in kernels.values() if value.py_func.__module__ == module.__name__]
+        # A kernel that is called by another one of its module must stay what the compiler understands.
+        inner = {name for function in own for name in function.__code__.co_names}
+        for name, value in kernels.items():
+            if name not in inner:
                 changed.append((module, name, value))
                 setattr(module, name, _noting(value, calls))
     try:
@@ -249,7 +266,7 @@ def _stamp() -> str:
     codegen = cpu_target.target_context.codegen()
     about = (numba.__version__, llvmlite.__version__, sys.version, codegen._get_host_cpu_name())
     digest.update(repr((about, codegen._get_host_cpu_features())).encode())
-    for package in ("core", "peer"):
-        for source in sorted((Path(linked.__file__).parents[1] / package).glob("*.py")):
-            digest.update(source.read_bytes())
+    package = Path(linked.__file__).parents[1]
+    for source in (*sorted(package.glob("core/*.py")), *sorted(package.glob("peer/*.py")), Path(__file__)):
+        digest.update(source.read_bytes())
     return digest.hexdigest()[:16]

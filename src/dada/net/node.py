@@ -34,6 +34,7 @@ from dada.net.events import (
     unwatched,
 )
 from dada.net.handshake import HandshakeError, Introduction, Terms
+from dada.net.home import TRUST_KEY
 from dada.net.links import LinkOptions, Links
 from dada.net.store import Store, StoreError, damaged
 from dada.net.ticket import write_ticket
@@ -47,6 +48,8 @@ BEAT_EVERY_S = 1.0
 # Time that a leaving node gives its last words.
 FAREWELL_S = 0.5
 ADDRESSES_KEY = b"addresses"
+# Judging whether to trust others learns some models again, for the tenth part of a second.
+TRUST_EVERY_S = 60.0
 # The first of January 2020.
 START_OF_EPOCHS = 1_577_836_800
 
@@ -107,6 +110,7 @@ class Node:
         self._sleeping_until = math.inf
         self._encoded: tuple[Message, bytes] | None = None
         self._stored_addresses: dict[bytes, tuple[str, ...]] = {}
+        self._judge_at = self._clock() + TRUST_EVERY_S
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -131,6 +135,7 @@ class Node:
             self.observer(Listening(self.member.me, self.ticket))
             try:
                 await self._live()
+                self._judge_others()
                 if leave and self._failure is None:
                     self._perform(self.member.leave(self._clock()))
                     await asyncio.sleep(FAREWELL_S)
@@ -175,6 +180,8 @@ class Node:
         self.links.neighbours = frozenset(self.member.peer.neighbours)
         self.links.beat()
         self._remember_addresses()
+        if self._judge_at <= self._clock():
+            self._judge_others()
         self.observer(NodeStatus(self.member.me, self.status()))
 
     # -- effects ---------------------------------------------------------------------------------------------------
@@ -256,6 +263,11 @@ class Node:
         if found != self._stored_addresses:
             self._stored_addresses = found
             self._perform([Persist(ADDRESSES_KEY, msgspec.msgpack.encode(found))])
+
+    def _judge_others(self) -> None:
+        """Decide whether predictions should rely on others; stored, because copies of neighbours' models are not."""
+        self._judge_at = self._clock() + TRUST_EVERY_S
+        self._perform([Persist(TRUST_KEY, b"yes" if self.member.trusts_others else b"no")])
 
     # -- what can be read ------------------------------------------------------------------------------------------
 

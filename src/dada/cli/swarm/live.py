@@ -14,11 +14,10 @@ from rich.table import Table
 
 from dada.cli.console import percent
 from dada.cli.swarm.population import Reference
+from dada.core.compiled import Array
 from dada.engine import Samples
 from dada.net.home import Home
 from dada.net.network import Network
-from dada.net.store import StoreError, read_records
-from dada.peer.peer import Peer
 
 FLOAT_BITS = 32
 
@@ -106,17 +105,10 @@ def accuracy(homes: Sequence[Home], network: Network, test: Samples) -> float:
     found = []
     for k, home in enumerate(homes):
         rows = slice(int(test.row_start[k]), int(test.row_start[k + 1]))
-        values = stored_peer(home, network).decision_values(test.predictions[rows])
+        values = test.predictions[rows].astype(np.float64) @ _model(home, network)
         found.append(np.mean(np.where(values > 0, 1, -1) == test.y[rows]))
     return float(np.mean(found))
 
 
-def stored_peer(home: Home, network: Network) -> Peer:
-    """The peer of a folder with the model that it has last stored; a new peer's model is zero."""
-    peer = Peer(b"", home.read_samples(), network.config)
-    try:
-        peer.restore(read_records(home.state))
-    except StoreError:
-        if home.state.exists():
-            raise
-    return peer
+def _model(home: Home, network: Network) -> Array:
+    return home.read_model() if home.state.exists() else np.zeros(network.coupling.size, np.float32)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dada.cli.console import stderr
 from dada.cli.swarm.live import Live
 from dada.net.home import Home
 from dada.net.kernels import lean_environment
@@ -25,7 +26,7 @@ OPTIONS = RunOptions(exchange_every_s=1.0)
 
 def run_processes(homes: Sequence[Home], seconds: float, live: Live, kill_every: float | None, seed: int) -> None:
     """Run each peer as a process, and kill some if asked to."""
-    environment = lean_environment(homes[0].read_samples())
+    environment = lean_environment(homes[0].read_samples(), say=stderr().print)
     swarm = Swarm(homes, OPTIONS, np.random.default_rng(seed), environment)
     try:
         swarm.start()

@@ -1,0 +1,173 @@
+"""Who is let in: every refusal on real sockets and in memory."""
+
+import asyncio
+
+import pytest
+
+from dada.net import handshake
+from dada.net.framing import Kind, frame
+from dada.net.handshake import HandshakeError, Party, Refusal, Terms, shake_hands
+from dada.net.stream import FrameStream
+from dada.peer.codec import encode
+from dada.peer.messages import Goodbye, Hello
+from tests.helpers.net import Transports, run
+
+KINDS = ("memory", "iroh")
+HELLO = Hello(b"problem", 7)
+SECRET = b"a secret of the network"
+
+
+async def meet(kind, ann_terms=None, bob_terms=None, ann_hello=HELLO, bob_hello=HELLO, bob=None):
+    """Ann dials Bob; returns what each end of the handshake came to, an introduction or an error."""
+    async with Transports(kind) as transports:
+        ann_transport, bob_transport = await transports.make(), await transports.make()
+        link = await ann_transport.dial(bob_transport.me, bob_transport.addresses)
+
+        async def as_ann():
+            terms = Terms() if ann_terms is None else ann_terms
+            party = Party(ann_transport.me, True, terms, ann_hello, ("ann:1",), bytes(32))
+            try:
+                return await shake_hands(FrameStream(link), party)
+            except HandshakeError:
+                link.close()
+                raise
+
+        async def as_bob():
+            stream = FrameStream(await bob_transport.accept())
+            if bob is not None:
+                return await bob(stream)
+            terms = Terms() if bob_terms is None else bob_terms
+            party = Party(bob_transport.me, False, terms, bob_hello, ("bob:1",), b"n" * 32)
+            return await shake_hands(stream, party)
+
+        return await asyncio.gather(as_ann(), as_bob(), return_exceptions=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("secret", [b"", SECRET])
+def test_members_of_one_network_introduce_themselves(kind, secret):
+    ann, bob = run(meet(kind, Terms(secret), Terms(secret)))
+    assert (ann.hello, ann.addresses) == (HELLO, ("bob:1",))
+    assert (bob.hello, bob.addresses) == (HELLO, ("ann:1",))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("secrets", [(SECRET, b"another secret here"), (SECRET, b""), (b"", SECRET)])
+def test_a_wrong_secret_is_refused_and_both_ends_know_why(kind, secrets):
+    ann, bob = run(meet(kind, Terms(secrets[0]), Terms(secrets[1])))
+    assert bob.refusal == Refusal.SECRET
+    assert ann.refusal == Refusal.BY_OTHER
+    assert "wrong network secret" in str(ann)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_peer_that_is_not_on_the_list_is_refused(kind):
+    ann, bob = run(meet(kind, bob_terms=Terms(allowed=frozenset({b"somebody else"}))))
+    assert bob.refusal == Refusal.NOT_ALLOWED
+    assert ann.refusal == Refusal.BY_OTHER
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_learning_problem_is_refused(kind):
+    ann, bob = run(meet(kind, ann_hello=Hello(b"another problem", 1)))
+    assert Refusal.PROBLEM in {ann.refusal, bob.refusal}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_protocol_version_is_refused(kind, monkeypatch):
+    async def old_bob(stream):
+        await stream.next()
+        await stream.send(frame(Kind.GREETING, b"dada\x09" + bytes(32)))
+        return await stream.next()
+
+    ann, bob = run(meet(kind, bob=old_bob))
+    assert ann.refusal == Refusal.VERSION
+    assert "speaks 9" in str(ann)
+    assert bob == (Kind.REFUSAL, b"another protocol version")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        frame(Kind.GREETING, b"nonsense"),
+        frame(Kind.PROOF, bytes(32)),
+        frame(Kind.MESSAGE, encode(Goodbye())),
+        b"\xff\xff\xff\xff\x00",
+        b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n",
+        frame(Kind.GREETING, b"dada\x01" + bytes(31)),
+    ],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_nonsense_instead_of_a_greeting_is_refused(kind, said):
+    async def odd_bob(stream):
+        await stream.send(said)
+        await stream.finish()
+
+    ann, _ = run(meet(kind, bob=odd_bob))
+    assert isinstance(ann, HandshakeError)
+    assert ann.refusal == Refusal.FRAME
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nobody_waits_for_ever(kind, monkeypatch):
+    monkeypatch.setattr(handshake, "HANDSHAKE_TIMEOUT_S", 0.2)
+
+    async def silent_bob(stream):
+        await stream.finish()
+
+    ann, _ = run(meet(kind, bob=silent_bob))
+    assert ann.refusal == Refusal.SILENCE
+
+
+def test_the_secret_and_anything_that_fits_another_link_stay_inside():
+    """A stranger that answers gets no proof, and the proof of one link is not that of another."""
+    heard = []
+
+    async def listening_bob(stream):
+        greeting = await stream.next()
+        await stream.send(frame(Kind.GREETING, b"dada\x01" + b"n" * 32))
+        heard.append((greeting, await stream.next()))
+
+    async def lying_ann(nonce):
+        async with Transports("memory") as transports:
+            ann, bob = await transports.make(), await transports.make()
+            link = await ann.dial(bob.me, bob.addresses)
+            there = FrameStream(await bob.accept())
+            party = Party(ann.me, True, Terms(SECRET), HELLO, (), nonce)
+            talking = asyncio.create_task(shake_hands(FrameStream(link), party))
+            await listening_bob(there)
+            link.close()
+            await asyncio.gather(talking, return_exceptions=True)
+
+    run(lying_ann(b"1" * 32))
+    run(lying_ann(b"2" * 32))
+    (_, first), (_, second) = heard
+    assert first != second
+    assert SECRET not in first[1] + second[1]
+
+    async def asking_ann():
+        """An acceptor proves nothing to a dialler that has proved nothing."""
+        async with Transports("memory") as transports:
+            ann, bob = await transports.make(), await transports.make()
+            stream = FrameStream(await ann.dial(bob.me, bob.addresses))
+            party = Party(bob.me, False, Terms(SECRET), HELLO, (), bytes(32))
+            answering = asyncio.create_task(shake_hands(FrameStream(await bob.accept()), party))
+            await stream.send(frame(Kind.GREETING, b"dada\x01" + bytes(32)))
+            await stream.send(frame(Kind.PROOF, bytes(32) + b"\x90"))
+            said = [await stream.next(), await stream.next()]
+            stream.link.close()
+            await asyncio.gather(answering, return_exceptions=True)
+            return [kind for kind, _ in said]
+
+    assert run(asking_ann()) == [Kind.GREETING, Kind.REFUSAL]
+
+
+def test_words_of_a_stranger_cannot_disturb_a_terminal():
+    async def rude_bob(stream):
+        await stream.next()
+        await stream.send(frame(Kind.REFUSAL, b"\x1b[2Jgo away\x07" + b"x" * 900))
+        await stream.finish()
+
+    ann, _ = run(meet("memory", bob=rude_bob))
+    assert str(ann).startswith("refused by the other end: ?[2Jgo away?")
+    assert len(str(ann)) < 200

@@ -1,0 +1,134 @@
+import json
+import stat
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dada.core.regularizers import DegreeTarget, LogDegree
+from dada.data import Constant, Stumps, Union, predictors_from_arrays
+from dada.net.home import Home, HomeError
+from dada.net.network import Network, NetworkFileError, read_network
+from dada.peer.planner import Rhythm
+
+
+def make_network(**changes):
+    predictors = Union(Stumps(per_feature=3), Constant(coupling=0.1)).fit(np.linspace([0.0, 1.0], [1.0, 4.0], 5))
+    spec, arrays = predictors.to_arrays()
+    network = Network(
+        settings={"beta": 5.0, "mu1": 0.5},
+        features=("age", "height"),
+        classes=("no", "yes"),
+        coupling=predictors.coupling,
+        predictors=spec,
+        arrays=arrays,
+        rhythm=Rhythm(wakeups_per_s=2.0),
+        regularizer=LogDegree(lam=0.2),
+    )
+    return replace(network, **changes)
+
+
+def test_a_network_file_comes_back_as_it_was(tmp_path):
+    network = make_network()
+    network.write(tmp_path / "net.json")
+    again = read_network(tmp_path / "net.json")
+    assert again.config.digest == network.config.digest
+    assert (again.features, again.classes, again.rhythm) == (network.features, network.classes, network.rhythm)
+    X = np.array([[0.3, 2.0], [0.9, 3.9]])
+    np.testing.assert_array_equal(
+        predictors_from_arrays(again.predictors, again.arrays).predict(X),
+        predictors_from_arrays(network.predictors, network.arrays).predict(X),
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"settings": {"beta": 6.0, "mu1": 0.5}},
+        {"classes": ("yes", "no")},
+        {"features": ("height", "age")},
+        {"regularizer": DegreeTarget(target=2.0)},
+    ],
+)
+def test_networks_that_differ_in_what_matters_are_strangers(tmp_path, changes):
+    other = make_network(**changes)
+    assert other.config.digest != make_network().config.digest
+    other.write(tmp_path / "net.json")
+    assert read_network(tmp_path / "net.json").config.digest == other.config.digest
+
+
+def test_a_rhythm_and_a_secret_of_its_own_do_not_make_another_problem():
+    other = make_network(rhythm=Rhythm(wakeups_per_s=9.0), secret=bytes(32))
+    assert other.config.digest == make_network().config.digest
+
+
+def test_a_private_network_file_is_for_its_owner_alone(tmp_path):
+    make_network(secret=b"s" * 32).write(tmp_path / "net.json")
+    assert stat.S_IMODE((tmp_path / "net.json").stat().st_mode) == 0o600
+    assert read_network(tmp_path / "net.json").secret == b"s" * 32
+
+
+def test_an_existing_file_is_not_overwritten(tmp_path):
+    make_network().write(tmp_path / "net.json")
+    with pytest.raises(NetworkFileError, match="exists already"):
+        make_network().write(tmp_path / "net.json")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "complaint"),
+    [
+        (["format"], "other", "format 'other'"),
+        (["version"], 99, "version 99"),
+        (["settings", "sparsity"], 1.0, "does not know: sparsity"),
+        (["settings", "beta"], -1.0, "beta must be > 0"),
+        (["settings", "beta"], "large", "not a network file"),
+        (["secret"], "abcd", "at least 16"),
+        (["predictors", "classes"], ["yes", "yes"], "two different classes"),
+        (["predictors", "coupling"], [], "coupling"),
+        (["regularizer", "kind"], "own", "it lacks 'own'"),
+    ],
+)
+def test_a_network_file_that_makes_no_sense_is_refused(tmp_path, path, value, complaint):
+    file = tmp_path / "net.json"
+    make_network().write(file)
+    content = json.loads(file.read_text())
+    place = content
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = value
+    file.write_text(json.dumps(content))
+    with pytest.raises(NetworkFileError, match=complaint):
+        read_network(file)
+
+
+def test_a_home_belongs_to_one_network_and_keeps_its_key(tmp_path):
+    make_network().write(tmp_path / "one.json")
+    make_network(classes=("a", "b")).write(tmp_path / "two.json")
+    home = Home(tmp_path / "ann")
+    home.create(tmp_path / "one.json", bytes(32))
+    home.create(tmp_path / "one.json", b"x" * 32)
+    assert home.read()[0] == bytes(32)
+    with pytest.raises(HomeError, match="another network"):
+        home.create(tmp_path / "two.json", bytes(32))
+
+
+def test_one_process_at_a_time_runs_a_peer(tmp_path):
+    make_network().write(tmp_path / "net.json")
+    home = Home(tmp_path / "ann")
+    home.create(tmp_path / "net.json", bytes(32))
+    assert not home.is_running()
+    with home.lock():
+        assert home.is_running()
+        with pytest.raises(HomeError, match="another process"), home.lock():
+            pass
+    assert not home.is_running()
+
+
+def test_a_folder_without_a_peer_or_samples_says_so(tmp_path):
+    with pytest.raises(HomeError, match="dada peer init"):
+        Home(tmp_path / "nobody").read()
+    make_network().write(tmp_path / "net.json")
+    home = Home(tmp_path / "ann")
+    home.create(tmp_path / "net.json", bytes(32))
+    with pytest.raises(HomeError, match="dada peer run --data"):
+        home.read_samples()

@@ -1,0 +1,177 @@
+"""What crosses the wire in a run: every frame is caught, decoded and looked at."""
+
+import struct
+
+import msgspec
+import numpy as np
+import pytest
+
+from dada.data import Stumps, moons
+from dada.net.framing import FrameReader, Kind
+from dada.net.handshake import Terms
+from dada.net.node import Node
+from dada.net.store import Store
+from dada.net.transport import MemoryNetwork
+from dada.peer import messages
+from dada.peer.codec import LARGEST_MESSAGE, decode
+from dada.peer.config import PeerConfig
+from dada.peer.member import Member
+from dada.peer.peer import Peer
+from dada.peer.planner import Planner
+from dada.peer.sampling import PeerSampling
+from dada.task import Task
+from tests.helpers.net import BUSY, Running, run, until
+
+pytestmark = pytest.mark.usefixtures("compiled_kernels")
+
+# All that may be said, message by message: numbers about models and edges, and who is where.
+ALLOWED = {
+    "Hello": {"problem", "epoch"},
+    "Goodbye": set(),
+    "ModelDelta": {"epoch", "sequence", "j", "positive", "away", "gamma", "takes_all"},
+    "SnapshotRequest": set(),
+    "SnapshotReply": {"snapshot"},
+    "StateRequest": {"round"},
+    "StateReply": {"round", "snapshot", "loss", "degree", "size"},
+    "EdgeState": {"version", "author", "weight", "snapshot"},
+    "EdgeAck": {"version", "author", "epoch", "sequence"},
+    "ViewRequest": {"view"},
+    "ViewReply": {"view"},
+    "Snapshot": {"epoch", "sequence", "coordinates", "values"},
+    "Descriptor": {"peer", "age", "addresses"},
+}
+
+
+class Tapped:
+    """A transport whose links keep a copy of all that is sent."""
+
+    def __init__(self, inner, tape):
+        self.inner, self.tape = inner, tape
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    async def accept(self):
+        return self._tap(await self.inner.accept())
+
+    async def dial(self, peer, addresses):
+        return self._tap(await self.inner.dial(peer, addresses))
+
+    def _tap(self, link):
+        sent = bytearray()
+        self.tape.append(sent)
+        send = link.send
+
+        async def noted(data):
+            sent.extend(data)
+            await send(data)
+
+        link.send = noted
+        return link
+
+
+@pytest.fixture(scope="module")
+def run_on_tape(tmp_path_factory, compiled_kernels):
+    """Users of Moons learn together; returns their data and every stream of bytes that was sent."""
+    folder = tmp_path_factory.mktemp("tape")
+    people = moons(3, n_users=6, n_test=1, dimensions=2)
+    task = Task.of(people.train, Stumps(n=24))
+    problem = task.problem(beta=10.0, mu1=1.0)
+    config = PeerConfig(problem.n_predictors, beta=10.0, mu1=1.0, reply_timeout_s=0.5)
+    tape = []
+
+    async def inside():
+        network = MemoryNetwork()
+        nodes = []
+        for k in range(problem.n_users):
+            rng = np.random.default_rng(k)
+            transport = Tapped(network.transport(bytes([k + 1]) * 32), tape)
+            rows = slice(problem.row_start[k], problem.row_start[k + 1])
+            member = Member(
+                Peer(transport.me, problem.A[rows], config),
+                PeerSampling(transport.me, rng, transport.addresses),
+                Planner(BUSY, rng),
+                exchange_every_s=0.2,
+            )
+            store = Store(folder / f"{k}.sqlite")
+            nodes.append(Node(member, transport, store, Terms(b"the secret of the net"), rng))
+        async with Running(*nodes):
+            await until(lambda: all(node.member.peer.own_updates > 60 for node in nodes))
+            await until(lambda: all(node.member.peer.neighbours for node in nodes))
+        return nodes
+
+    nodes = run(inside())
+    return people, nodes, [bytes(sent) for sent in tape]
+
+
+def frames(stream):
+    reader = FrameReader(LARGEST_MESSAGE)
+    reader.feed(stream)
+    found = []
+    while (one := reader.next()) is not None:
+        found.append(one)
+    return found
+
+
+def structs(value):
+    if isinstance(value, msgspec.Struct):
+        yield value
+        for name in value.__struct_fields__:
+            yield from structs(getattr(value, name))
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from structs(part)
+
+
+def test_only_the_listed_fields_cross(run_on_tape):
+    _, _, streams = run_on_tape
+    seen = set()
+    for stream in streams:
+        for kind, content in frames(stream):
+            assert kind in (Kind.GREETING, Kind.PROOF, Kind.MESSAGE, Kind.PING, Kind.PONG)
+            if kind == Kind.MESSAGE:
+                for part in structs(decode(content)):
+                    name = type(part).__name__
+                    assert set(part.__struct_fields__) == ALLOWED[name]
+                    seen.add(name)
+    assert seen >= {"Hello", "ModelDelta", "StateReply", "EdgeState", "EdgeAck", "ViewRequest", "Snapshot"}
+
+
+def test_every_message_type_is_listed():
+    kinds = {
+        name for name, value in vars(messages).items() if isinstance(value, type) and issubclass(value, msgspec.Struct)
+    }
+    assert kinds == set(ALLOWED)
+    for name in kinds:
+        assert set(getattr(messages, name).__struct_fields__) == ALLOWED[name]
+
+
+def test_no_value_of_the_data_is_on_the_wire(run_on_tape):
+    people, _, streams = run_on_tape
+    sent = b"\x00".join(streams)
+    values = people.train.X[people.train.X != 0.0]
+    assert values.size > 50
+    for value in values.tolist():
+        for form in ("<d", ">d", "<f", ">f"):
+            assert struct.pack(form, value) not in sent
+        assert repr(value)[:10].encode() not in sent
+
+
+def test_margins_labels_and_secrets_are_not_on_the_wire(run_on_tape):
+    _, nodes, streams = run_on_tape
+    sent = b"\x00".join(streams)
+    assert b"the secret of the net" not in sent
+    for node in nodes:
+        margins = node.member.peer.user.A
+        for row in margins:
+            assert row.tobytes() not in sent
+        if margins.shape[0] >= 8:
+            assert margins[:, 0].tobytes() not in sent
+
+
+def test_a_tape_is_what_arrives(run_on_tape):
+    """The taps see all traffic: as many messages as the nodes counted."""
+    _, nodes, streams = run_on_tape
+    n_messages = sum(kind == Kind.MESSAGE for stream in streams for kind, _ in frames(stream))
+    counted = sum(node.links.traffic.messages_sent for node in nodes)
+    assert n_messages >= 0.9 * counted > 100
