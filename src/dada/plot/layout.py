@@ -42,8 +42,9 @@ def force_layout(graph: CollaborationGraph, radius: Array | float = 0.01, seed: 
     """
     rng = np.random.default_rng(seed)
     places = rng.normal(size=(graph.n_users, 2))
-    degree = np.maximum(graph.degree, 1e-300)
-    pull = graph.to_scipy().toarray() / np.sqrt(degree[:, None] * degree[None, :])
+    graph = graph.symmetrised()
+    share = 1.0 / np.sqrt(np.where(graph.degree > 0, graph.degree, np.inf))
+    pull = graph.to_scipy().toarray() * share[:, None] * share[None, :]
     for cooling in np.linspace(1.0, 0.02, ROUNDS):
         push = _force(places, pull)
         length = np.maximum(np.linalg.norm(push, axis=1, keepdims=True), 1e-12)
