@@ -12,7 +12,9 @@ from dada import __version__
 from dada.cli.console import print_error
 from dada.cli.datasets import app as datasets
 from dada.cli.demo import demo
+from dada.cli.peer import app as peer
 from dada.cli.reproduce import reproduce
+from dada.cli.swarm import swarm
 
 
 class Commands(TyperGroup):
@@ -60,7 +62,9 @@ def _options(
 
 app.command()(demo)
 app.command()(reproduce)
+app.command()(swarm)
 app.add_typer(datasets, name="datasets")
+app.add_typer(peer, name="peer")
 
 
 def main() -> None:
