@@ -52,8 +52,8 @@ class TracePoint:
     """The state of a run after `updates` model updates.
 
     `gap` bounds how far the model objective is from its optimum for the current graph. Accuracies are per user;
-    `test_accuracy` is empty where the run was given no test data. `bits` counts all messages so far, `graph_bits` those of
-    them that served the graph.
+    `test_accuracy` is empty where the run was given no test data. `bits` counts all messages so far, `graph_bits` those
+    of them that served the graph.
     """
 
     updates: int
@@ -158,3 +158,19 @@ Observer = Callable[[Any], None]
 
 def silent(event: Event) -> None:
     """The observer that does nothing."""
+
+
+def everyone(*observers: Observer) -> Observer:
+    """One observer that tells all the given ones, in turn.
+
+    >>> heard = []
+    >>> everyone(heard.append, silent, heard.append)(Progress(1, 2))
+    >>> heard
+    [Progress(done=1, total=2), Progress(done=1, total=2)]
+    """
+
+    def tell(event: Event) -> None:
+        for observer in observers:
+            observer(event)
+
+    return tell

@@ -5,6 +5,7 @@ The run and the page share nothing but the file. Whatever happens to the page or
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -13,6 +14,14 @@ from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+
+def server_module() -> Any:
+    """The module that serves pages; its packages are an extra."""
+    try:
+        return importlib.import_module("dada.dashboard.server")
+    except ModuleNotFoundError as error:
+        raise OSError(f"the page needs {error.name}: pip install 'dada-learn[dashboard]'") from error
 
 
 class LivePage:
@@ -41,14 +50,7 @@ class LivePage:
     """
 
     def __init__(self, path: str | os.PathLike[str], host: str = "127.0.0.1", port: int = 0) -> None:
-        try:
-            from dada.dashboard.server import Address
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                f"the live page needs {error.name}: install dada-learn[dashboard]", name=error.name
-            ) from error
-        address = Address(host, port).with_token()
-        # With SIGPIPE and Ctrl-C out of the way, the end of its input is the only thing that stops the server.
+        address = server_module().Address(host, port).with_token()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "dada.dashboard"],
             stdin=subprocess.PIPE,

@@ -1,0 +1,104 @@
+"""`--live` and `--record`: options of every command that runs something worth watching."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+import time
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dada.cli.console import stderr
+
+if TYPE_CHECKING:
+    from dada.events import Observer
+
+Live = Annotated[bool, typer.Option("--live", help="Open a page that shows the run, until Ctrl-C.")]
+Record = Annotated[
+    Path | None, typer.Option("--record", help="Keep the run in this file (.dadalog), to watch it again.")
+]
+
+
+@contextmanager
+def watching(live: bool, record: Path | None) -> Iterator[Observer]:
+    """An observer that records a run where wanted, and shows it on a page that stays after the run until Ctrl-C."""
+    from dada.dashboard.live import LivePage
+    from dada.dashboard.recorder import Recorder
+    from dada.events import silent
+
+    if not live and record is None:
+        yield silent
+        return
+    with ExitStack() as stack:
+        if record is None:
+            record = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dada-"))) / "run.dadalog"
+        recorder = stack.enter_context(Recorder(record))
+        page = stack.enter_context(LivePage(record)) if live else None
+        if page is not None:
+            announce(page.url)
+        yield recorder
+        if recorder.failure is not None:
+            stderr().print(f"The recording is not whole: {recorder.failure}", style="yellow", highlight=False)
+        if page is not None:
+            stay()
+
+
+def announce(url: str) -> None:
+    """Tell where the page is, and open it where there is a screen."""
+    stderr().print(f"Watch it at [bold]{url}[/bold]", highlight=False, soft_wrap=True)
+    if sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+        # Some browsers start slowly, and the run need not wait for them.
+        threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+
+
+def stay() -> None:
+    """Keep the page until Ctrl-C."""
+    try:
+        stderr().print("The run is over; the page stays until Ctrl-C.", style="dim")
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        return
+
+
+class SlowMotion:
+    """Passes events on and holds a run back, so that one that would be over at once can be watched.
+
+    Parameters
+    ----------
+    observer : callable
+        Who gets the events.
+    lasts_s : float
+        How long the run shall take.
+    now, sleep : callable
+        Clock and patience, in seconds.
+    """
+
+    def __init__(
+        self,
+        observer: Observer,
+        lasts_s: float,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Any] = time.sleep,
+    ) -> None:
+        self.observer, self.lasts_s = observer, lasts_s
+        self._now, self._sleep = now, sleep
+        self._began: float | None = None
+
+    def __call__(self, event: Any) -> None:
+        """Pass an event on."""
+        from dada.events import Progress
+
+        if self._began is None:
+            self._began = self._now()
+        self.observer(event)
+        if isinstance(event, Progress) and event.total:
+            early_s = self._began + self.lasts_s * event.done / event.total - self._now()
+            if early_s > 0:
+                self._sleep(early_s)
