@@ -62,6 +62,24 @@ def test_the_first_of_equals_wins_unless_bits_count():
     assert _best(scores, bits, slack=2.0) == 0
 
 
+def test_only_the_best_quarter_is_tried_again(tmp_path, monkeypatch):
+    seen = []
+
+    def pretended(job):
+        seen.append(job)
+        good = '"mu": 1.0' in job.settings
+        return {"right": [3 if good else 1], "rows": [4], "bits": 1.0}
+
+    monkeypatch.setattr("dada.experiments.lab.execute", pretended)
+    with Lab(tmp_path, n_jobs=1) as lab:
+        choice = choose(lab, [("moons", "dada-uniform")], "test")["moons", "dada-uniform"]
+    assert len([job for job in seen if job.run == 0]) == 28 * 3
+    again = [job for job in seen if job.run > 0]
+    assert len(again) == 7 * 2 * 3
+    assert {job.settings for job in again} >= {job.settings for job in seen if '"mu": 1.0' in job.settings}
+    assert (choice.tuned, choice.score, choice.tried) == ({"beta": 1.0, "mu": 1.0}, 75.0, 28)
+
+
 def test_a_summary_says_who_is_worse_off():
     runs = [{"test": [0.5, 0.7, 0.9], "test_pooled": 0.8, "neighbours": None, "bits": 0.0}] * 2
     alone = [{"test": [0.6, 0.7, 0.8]}] * 2
