@@ -24,7 +24,7 @@ _LIBRARY = library_of_process()
 if _LIBRARY is None:
     from llvmlite import ir
     from numba import cfunc, njit, types
-    from numba.extending import intrinsic
+    from numba.extending import intrinsic, register_jitable
 else:
 
     def intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -53,9 +53,27 @@ def kernel(function: Callable[..., Any]) -> Any:
     different arguments could give their code the same file name, so that an index would name the wrong one: here every
     process has names of its own.
     """
+    return _compiled(function)
+
+
+def lean_kernel(function: Callable[..., Any]) -> Any:
+    """Compile a kernel that neither makes nor returns an array (Numba refuses one that does).
+
+    It leaves out the counting of references to arrays. Every slice is counted, in steps that other threads may not
+    interrupt, and in kernels as small as ours that takes as long as the arithmetic.
+    """
+    return _compiled(function, _nrt=False)
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """Make a function part of every kernel that calls it, so that even a lean one may call it for an array."""
+    return function if _LIBRARY is not None else register_jitable(inline="always")(function)
+
+
+def _compiled(function: Callable[..., Any], **options: Any) -> Any:
     if _LIBRARY is not None:
         return _LIBRARY.kernel(function)
-    dispatcher = njit(cache=True, nogil=True, error_model="numpy")(function)
+    dispatcher = njit(cache=True, nogil=True, error_model="numpy", **options)(function)
     cache_file = dispatcher._cache._cache_file
     cache_file._source_stamp = (cache_file._source_stamp, _STAMP)
     cache_file._data_name_pattern = cache_file._data_name_pattern.replace("{number:d}", f"{{number:d}}-{_PROCESS}")
@@ -89,6 +107,17 @@ def call(typing_context: Any, address: Any, x: Any) -> Any:  # pragma: no cover 
 
 
 @intrinsic
+def bits_of(typing_context: Any, x: Any) -> Any:  # pragma: no cover - compiled
+    """The bits of a float as an integer of its size; of two floats that are not negative, the larger has more."""
+    integer = types.int32 if x == types.float32 else types.int64
+
+    def codegen(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.IntType(integer.bitwidth))
+
+    return integer(x), codegen
+
+
+@intrinsic
 def prefetch_cell(typing_context: Any, array: Any, index: Any) -> Any:  # pragma: no cover - compiled
     """Ask for the memory of array.flat[index] (a C-contiguous array), without waiting for it."""
     signature = types.void(array, types.int64)
@@ -105,7 +134,7 @@ def prefetch_cell(typing_context: Any, array: Any, index: Any) -> Any:  # pragma
     return signature, codegen
 
 
-@kernel
+@lean_kernel
 def prefetch(array: Array, first: int, last: int) -> None:
     """Ask for the memory of the flat cells first..last-1, a cache line of 64 bytes at a time.
 

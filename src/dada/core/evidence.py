@@ -13,12 +13,12 @@ import math
 
 import numpy as np
 
-from dada.core.compiled import Array, kernel
+from dada.core.compiled import Array, lean_kernel
 from dada.core.losses import HUBER, SQUARED, LossCode, logistic_value, point_value
 from dada.core.model_steps import UserModel
 
 
-@kernel
+@lean_kernel
 def log_evidence(
     tau: float, loss: LossCode, judge: UserModel, alpha: Array, support: Array, n_support: int, size: int
 ) -> float:
@@ -39,7 +39,7 @@ def log_evidence(
     return math.log(size) - tau * total
 
 
-@kernel
+@lean_kernel
 def keep_best(scores: Array, most: int, weights: Array) -> None:
     """Weights that sum to one over the `most` best scores (the earlier on ties), zero elsewhere."""
     for c in range(scores.size):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dada.core.compiled import Array, kernel
+from dada.core.compiled import Array, lean_kernel
 from dada.core.neighbour_lists import NeighbourLists
 
 
@@ -47,13 +47,13 @@ def gossip_mix(kappa: int) -> BatchMix:
     return BatchMix(n_uniform, kappa - n_uniform, 2)
 
 
-@kernel
+@lean_kernel
 def pick(word: int, size: int) -> int:
     """A number below `size` from a random word of 32 bits."""
     return (word * size) >> 32
 
 
-@kernel
+@lean_kernel
 def append_new(peers: Array, size: int, k: int, l: int) -> int:
     """Append l to the peers unless it is k itself or there already; returns the new size."""
     if l == k:
@@ -65,7 +65,7 @@ def append_new(peers: Array, size: int, k: int, l: int) -> int:
     return size + 1
 
 
-@kernel
+@lean_kernel
 def gather_peers(mix: BatchMix, lists: NeighbourLists, k: int, uniform: Array, words: Array, peers: Array) -> int:
     """Fill `peers` with user k's batch, without repeats; returns its size."""
     size = 0

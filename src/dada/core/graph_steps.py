@@ -6,7 +6,7 @@ the present weight and the degree of l, and leave the new weights. They need no 
 
 from __future__ import annotations
 
-from dada.core.compiled import Array, kernel
+from dada.core.compiled import Array, lean_kernel
 from dada.core.regularizers import (
     RegularizerCode,
     best_weight,
@@ -22,19 +22,19 @@ GRAPH_STEPS = {"lipschitz": LIPSCHITZ, "exact": EXACT}
 NEGLIGIBLE = 1e-12
 
 
-@kernel
+@lean_kernel
 def pair_cost(loss_k: float, loss_l: float, mu1: float, dist2: float) -> float:
     """a_l of Eq. (5): what one unit of weight between k and l costs; losses are confidence-weighted."""
     return loss_k + loss_l + 0.5 * mu1 * dist2
 
 
-@kernel
+@lean_kernel
 def edge_gradient(reg: RegularizerCode, mu2: float, cost: float, w: float, degree_k: float, degree_l: float) -> float:
     """dh/dw_kl, Eq. (5)."""
     return cost + mu2 * (weight_slope(reg, w) + degree_slope(reg, degree_k) + degree_slope(reg, degree_l))
 
 
-@kernel
+@lean_kernel
 def lipschitz_step(
     reg: RegularizerCode, mu2: float, cost: Array, w: Array, degree_l: Array, degree_k: float, new: Array
 ) -> None:
@@ -47,7 +47,7 @@ def lipschitz_step(
         new[b] = step if step >= NEGLIGIBLE else 0.0
 
 
-@kernel
+@lean_kernel
 def exact_step(
     reg: RegularizerCode, mu2: float, cost: Array, w: Array, degree_l: Array, degree_k: float, new: Array
 ) -> None:

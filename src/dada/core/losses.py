@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dada.core.compiled import Array, ScalarFunction, address_of, call, kernel
+from dada.core.compiled import Array, ScalarFunction, address_of, call, lean_kernel
 
 ADABOOST, LOGISTIC, SQUARED_HINGE, POINTWISE, SQUARED, HUBER = 0, 1, 2, 3, 4, 5
 GRAPH_LOSS_MEAN, GRAPH_LOSS_PAPER, GRAPH_LOSS_LOGISTIC = 0, 1, 2
@@ -95,13 +95,13 @@ def loss_value(loss: str | Loss, margins: Array) -> float:
     return float(loss_and_weights(loss_code(loss), margins, np.empty_like(margins)))
 
 
-@kernel
+@lean_kernel
 def logistic_value(z: float) -> float:
     """log(1 + exp(-z)) without overflow."""
     return math.log1p(math.exp(-z)) if z > 0 else math.log1p(math.exp(z)) - z
 
 
-@kernel
+@lean_kernel
 def point_slope(loss: LossCode, z: float) -> float:
     """Derivative of a pointwise loss at one margin."""
     if loss.code == LOGISTIC:
@@ -115,7 +115,7 @@ def point_slope(loss: LossCode, z: float) -> float:
     return call(loss.slope, z)
 
 
-@kernel
+@lean_kernel
 def point_curvature(loss: LossCode, z: float) -> float:
     """Second derivative of a pointwise loss at one margin, or its bound."""
     if loss.code == LOGISTIC:
@@ -126,7 +126,7 @@ def point_curvature(loss: LossCode, z: float) -> float:
     return call(loss.curvature, z)
 
 
-@kernel
+@lean_kernel
 def point_value(loss: LossCode, z: float) -> float:
     """Pointwise loss of one margin."""
     if loss.code == LOGISTIC:
@@ -140,7 +140,7 @@ def point_value(loss: LossCode, z: float) -> float:
     return call(loss.value, z)
 
 
-@kernel
+@lean_kernel
 def loss_and_weights(loss: LossCode, margins: Array, eta: Array) -> float:
     """L at the margins, Eq. (2); fills eta_i = -dL/dmargin_i, the sample weights below Eq. (4)."""
     m = margins.size
@@ -163,7 +163,7 @@ def loss_and_weights(loss: LossCode, margins: Array, eta: Array) -> float:
     return total * inverse
 
 
-@kernel
+@lean_kernel
 def curvature_along(loss: LossCode, margins: Array, eta: Array, h: Array) -> tuple[float, float]:
     """(phi''(0), growth) of phi(gamma) = L(margins + gamma h), given the weights eta at the margins."""
     m = margins.size
@@ -185,7 +185,7 @@ def curvature_along(loss: LossCode, margins: Array, eta: Array, h: Array) -> tup
     return total / m, loss.growth * largest
 
 
-@kernel
+@lean_kernel
 def slope_along(loss: LossCode, margins: Array, h: Array, gamma: float) -> tuple[float, float]:
     """(phi'(gamma), phi''(gamma)) of phi(gamma) = L(margins + gamma h), in double precision."""
     m = margins.size
@@ -209,7 +209,7 @@ def slope_along(loss: LossCode, margins: Array, h: Array, gamma: float) -> tuple
     return first / m, second / m
 
 
-@kernel
+@lean_kernel
 def loss_for_graph(kind: int, loss: LossCode, margins: Array, scratch: Array) -> float:
     """The loss value that enters the graph problem, by `graph_loss`: mean, paper (Eq. 2) or logistic."""
     m = margins.size

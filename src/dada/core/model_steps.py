@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dada.core.compiled import Array, kernel
+from dada.core.compiled import Array, bits_of, lean_kernel
 from dada.core.losses import LossCode, curvature_along, loss_and_weights, slope_along
 
 PAPER, LOCAL, LINE_SEARCH, PAIRWISE = 0, 1, 2, 3
@@ -86,7 +86,7 @@ def make_scratch(n: int, most_samples: int, dtype: np.dtype[np.floating]) -> Ste
     return StepScratch(np.empty(n, dtype), eta, h, np.empty(n, np.int32), np.empty(n, dtype))
 
 
-@kernel
+@lean_kernel
 def block_gradient(
     settings: ModelSettings, confidence: float, degree: float, user: UserModel, eta: Array, gradient: Array
 ) -> None:
@@ -103,17 +103,20 @@ def block_gradient(
             gradient[j] += c * number(user.A[i, j])
 
 
-@kernel
+@lean_kernel
 def largest_entry(gradient: Array) -> int:
     """The index of the entry of largest magnitude, the lowest on ties: the coordinate of the atom, Eq. (3)."""
-    best, largest = 0, abs(gradient[0])
+    # Processors find the largest of many integers at once; of floats, one after the other, for fear of NaN.
+    largest = bits_of(abs(gradient[0]))
     for j in range(1, gradient.size):
-        if abs(gradient[j]) > largest:
-            best, largest = j, abs(gradient[j])
-    return best
+        largest = max(largest, bits_of(abs(gradient[j])))
+    for j in range(gradient.size):
+        if bits_of(abs(gradient[j])) == largest:
+            return j
+    return 0
 
 
-@kernel
+@lean_kernel
 def exact_gamma(
     settings: ModelSettings,
     confidence: float,
@@ -148,7 +151,7 @@ def exact_gamma(
     return gamma
 
 
-@kernel
+@lean_kernel
 def toward_vertex(
     settings: ModelSettings,
     confidence: float,
@@ -178,7 +181,7 @@ def toward_vertex(
     return Move(j, np.float64(vertex), ALL, np.float64(number(gamma)), False)
 
 
-@kernel
+@lean_kernel
 def between_vertices(
     settings: ModelSettings,
     confidence: float,
@@ -237,7 +240,7 @@ def between_vertices(
     return Move(j, toward, away_index, np.float64(number(min(gamma, most))), takes_all)
 
 
-@kernel
+@lean_kernel
 def apply_move(move: Move, alpha: Array, support: Array, n_support: int, scratch: StepScratch) -> tuple[int, int]:
     """Carry out a move on a model, the owner's or a neighbour's copy of it, in the same operations.
 
@@ -290,7 +293,7 @@ def apply_move(move: Move, alpha: Array, support: Array, n_support: int, scratch
     return kept, n_changed
 
 
-@kernel
+@lean_kernel
 def model_step(
     rule: int,
     settings: ModelSettings,
@@ -322,7 +325,7 @@ def model_step(
     return move, n_support, n_changed
 
 
-@kernel
+@lean_kernel
 def step_size(rule: int, n_users: int, t: int, own_updates: int) -> float:
     """gamma of the rules that fix it in advance; negative where the step finds it itself."""
     if rule == PAPER:
@@ -332,7 +335,7 @@ def step_size(rule: int, n_users: int, t: int, own_updates: int) -> float:
     return -1.0
 
 
-@kernel
+@lean_kernel
 def refresh_margins(user: UserModel, n_support: int) -> None:
     """Compute the margins offset + A alpha anew from the support."""
     number = user.alpha.dtype.type
@@ -344,7 +347,7 @@ def refresh_margins(user: UserModel, n_support: int) -> None:
         user.margins[i] = number(total)
 
 
-@kernel
+@lean_kernel
 def add_to_pull(pull: Array, weight: float, alpha: Array, support: Array, n_support: int) -> None:
     """pull += weight * alpha, over a neighbour's support."""
     w = pull.dtype.type(weight)
@@ -353,7 +356,7 @@ def add_to_pull(pull: Array, weight: float, alpha: Array, support: Array, n_supp
         pull[q] += w * alpha[q]
 
 
-@kernel
+@lean_kernel
 def add_change(pull: Array, weight: float, n_changed: int, scratch: StepScratch) -> None:
     """pull += weight * change of a neighbour's model, as `apply_move` left it."""
     w = pull.dtype.type(weight)
@@ -361,7 +364,7 @@ def add_change(pull: Array, weight: float, n_changed: int, scratch: StepScratch)
         pull[scratch.coordinate[c]] += w * scratch.delta[c]
 
 
-@kernel
+@lean_kernel
 def squared_distance(
     coupling: Array, alpha_k: Array, support_k: Array, n_k: int, alpha_l: Array, support_l: Array, n_l: int
 ) -> float:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dada.core.compiled import Array, kernel
+from dada.core.compiled import Array, lean_kernel
 
 FIRST_ROOM = 8
 
@@ -52,13 +52,13 @@ def grow(lists: NeighbourLists, spare: int) -> NeighbourLists:
     return lists_from_csr(*lists_to_csr(lists), spare=spare + int(lists.length.sum()))
 
 
-@kernel
+@lean_kernel
 def free_cells(lists: NeighbourLists) -> int:
     """Cells of the pool that no list owns yet."""
     return lists.ids.size - lists.end[0]
 
 
-@kernel
+@lean_kernel
 def position(lists: NeighbourLists, k: int, l: int) -> int:
     """Where l stands in k's list, or where it would be inserted: compare ids there to know which."""
     low = lists.start[k]
@@ -72,20 +72,20 @@ def position(lists: NeighbourLists, k: int, l: int) -> int:
     return low
 
 
-@kernel
+@lean_kernel
 def is_neighbour(lists: NeighbourLists, k: int, l: int, at: int) -> bool:
     """Whether `at`, found by `position`, holds l."""
     return at < lists.start[k] + lists.length[k] and lists.ids[at] == l
 
 
-@kernel
+@lean_kernel
 def weight_of(lists: NeighbourLists, k: int, l: int) -> float:
     """w_kl, zero where there is no edge."""
     at = position(lists, k, l)
     return lists.weights[at] if is_neighbour(lists, k, l, at) else 0.0
 
 
-@kernel
+@lean_kernel
 def set_one_side(lists: NeighbourLists, k: int, l: int, w: float) -> None:
     """Store w_kl in k's list; a zero removes the entry. The caller has made sure of free cells."""
     at = position(lists, k, l)
@@ -119,14 +119,14 @@ def set_one_side(lists: NeighbourLists, k: int, l: int, w: float) -> None:
     lists.length[k] += 1
 
 
-@kernel
+@lean_kernel
 def set_weight(lists: NeighbourLists, k: int, l: int, w: float) -> None:
     """Store w_kl at both ends."""
     set_one_side(lists, k, l, w)
     set_one_side(lists, l, k, w)
 
 
-@kernel
+@lean_kernel
 def lightest(lists: NeighbourLists, k: int) -> int:
     """Where the smallest weight of k's list stands (the first on ties)."""
     best = lists.start[k]
@@ -136,7 +136,7 @@ def lightest(lists: NeighbourLists, k: int) -> int:
     return best
 
 
-@kernel
+@lean_kernel
 def list_degree(lists: NeighbourLists, k: int) -> float:
     """d_k, summed over the list in ascending order of neighbours."""
     total = 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dada.core.compiled import Array, kernel
+from dada.core.compiled import Array, lean_kernel
 from dada.core.evidence import keep_best, log_evidence
 from dada.core.gossip import BatchMix, gather_peers
 from dada.core.graph_steps import NEGLIGIBLE
@@ -38,7 +38,7 @@ class Candidates(NamedTuple):
     weights: Array
 
 
-@kernel
+@lean_kernel
 def run_evidence(
     settings: EvidenceSettings,
     users: Users,

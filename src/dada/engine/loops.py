@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dada.core.compiled import Array, kernel, prefetch, prefetch_cell
+from dada.core.compiled import Array, inlined, lean_kernel, prefetch, prefetch_cell
 from dada.core.gossip import BatchMix, gather_peers
 from dada.core.graph_steps import EXACT, exact_step, lipschitz_step, pair_cost
 from dada.core.model_steps import (
@@ -98,7 +98,7 @@ class BitPrices(NamedTuple):
     graph_bits: float
 
 
-@kernel
+@inlined
 def user_model(users: Users, k: int) -> UserModel:
     """User k's arrays."""
     first, last = users.row_start[k], users.row_start[k + 1]
@@ -108,7 +108,7 @@ def user_model(users: Users, k: int) -> UserModel:
     )  # fmt: skip
 
 
-@kernel
+@lean_kernel
 def refresh_pull(users: Users, lists: NeighbourLists, k: int) -> None:
     """Make user k's degree and pull anew from its list, in ascending order of neighbours."""
     users.degree[k] = list_degree(lists, k)
@@ -119,7 +119,7 @@ def refresh_pull(users: Users, lists: NeighbourLists, k: int) -> None:
     users.stale[k] = 0
 
 
-@kernel
+@lean_kernel
 def send_change(users: Users, followers: NeighbourLists, k: int, n_changed: int, scratch: StepScratch) -> None:
     """Tell user k's followers which coordinates of its model moved. Those who are stale will look for themselves."""
     number = users.pull.dtype.type
@@ -142,7 +142,7 @@ def send_change(users: Users, followers: NeighbourLists, k: int, n_changed: int,
             add_change(users.pull[l], followers.weights[p], n_changed, scratch)
 
 
-@kernel
+@lean_kernel
 def count_sent(users: Users, counts: Array, k: int, messages: int, floats: int, indices: int) -> None:
     """Count what user k sends, in its own row and in all."""
     users.sent[k, 0] += messages
@@ -153,7 +153,7 @@ def count_sent(users: Users, counts: Array, k: int, messages: int, floats: int, 
     counts[2] += indices
 
 
-@kernel
+@lean_kernel
 def prefetch_numbers(users: Users, lists: NeighbourLists, k: int) -> None:
     """Ask for the numbers that say where user k's arrays lie."""
     prefetch_cell(users.row_start, k)
@@ -167,7 +167,7 @@ def prefetch_numbers(users: Users, lists: NeighbourLists, k: int) -> None:
     prefetch_cell(lists.length, k)
 
 
-@kernel
+@lean_kernel
 def prefetch_user(users: Users, lists: NeighbourLists, k: int) -> None:
     """Ask for the arrays that an update of user k reads."""
     n = users.alpha.shape[1]
@@ -182,7 +182,7 @@ def prefetch_user(users: Users, lists: NeighbourLists, k: int) -> None:
     prefetch(lists.weights, start, start + lists.length[k])
 
 
-@kernel
+@lean_kernel
 def run_models(
     rule: int,
     settings: ModelSettings,
@@ -229,7 +229,7 @@ def run_models(
     return awake.size
 
 
-@kernel
+@lean_kernel
 def may_be_near(nearest: Nearest, k: int, l: int, dist2: float) -> bool:
     """Whether l is among the nearest peers that k has met so far, recording it if so."""
     if nearest.ids.shape[1] == 0:
@@ -247,7 +247,7 @@ def may_be_near(nearest: Nearest, k: int, l: int, dist2: float) -> bool:
     return True
 
 
-@kernel
+@lean_kernel
 def change_weight(users: Users, lists: NeighbourLists, k: int, l: int, old: float, new: float) -> None:
     """Store w_kl at both ends and move both degrees."""
     set_weight(lists, k, l, new)
@@ -257,7 +257,7 @@ def change_weight(users: Users, lists: NeighbourLists, k: int, l: int, old: floa
     users.stale[l] = 1
 
 
-@kernel
+@lean_kernel
 def make_room(users: Users, lists: NeighbourLists, k: int, l: int, w: float, most: int, counts: Array) -> bool:
     """Whether a new edge of weight w fits bounded lists: a full end gives up its lightest edge, unless w is lighter.
 
@@ -274,7 +274,7 @@ def make_room(users: Users, lists: NeighbourLists, k: int, l: int, w: float, mos
     return True
 
 
-@kernel
+@lean_kernel
 def count_peer(mix: BatchMix, users: Users, counts: Array, k: int, l: int, weight: float) -> None:
     """Count what it takes that user k asks peer l: the peer's model, loss and degree, and k's word of the new weight.
 
@@ -291,7 +291,7 @@ def count_peer(mix: BatchMix, users: Users, counts: Array, k: int, l: int, weigh
         count_sent(users, counts, l, 1, 3 + n_support, n_support)
 
 
-@kernel
+@lean_kernel
 def run_graph(
     settings: GraphSettings,
     coupling: Array,
