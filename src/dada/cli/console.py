@@ -62,6 +62,17 @@ def progress() -> Iterator[Watch]:
         yield lambda name: _Bar(bars, name)
 
 
+@contextmanager
+def working(task: str) -> Iterator[Callable[[str], None]]:
+    """A sign of life on stderr; call what it gives with the task at hand. On no terminal nothing is shown."""
+    console = stderr()
+    if not console.is_terminal:
+        yield lambda task: None
+        return
+    with console.status(task) as status:
+        yield lambda task: status.update(task)
+
+
 class _Bar:
     """An observer that moves one bar."""
 
