@@ -11,6 +11,7 @@ import numpy as np
 from dada.core.problem import Problem
 from dada.data import BasePredictors, Population, Recipe
 from dada.engine import Samples
+from dada.events import RunInfo
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +50,12 @@ class Task:
         margins = predictions * self.train.y[:, None].astype(predictions.dtype)
         coupling = np.asarray(self.predictors.coupling, dtype=np.float64)
         return Problem(margins, self.train.row_start, coupling=coupling, **settings)
+
+    def info(self, title: str = "", **known: Any) -> RunInfo:
+        """Who takes part in a run, for those who watch: users and base predictors by name, and what else is known."""
+        names, features = map(str, self.train.user_ids.tolist()), self.train.feature_names
+        predictors = (self.predictors.describe(j, features) for j in range(self.predictors.n))
+        return RunInfo(title=title, users=tuple(names), predictors=tuple(predictors), **known)
 
     def pooled(self) -> Task:
         """The same data as one user's: what a central server would see."""

@@ -19,8 +19,9 @@ from dada.core.plan import Plan
 from dada.core.regularizers import LogDegree
 from dada.core.status import Status
 from dada.data import Population, Stumps, SyntheticUsers, moons
-from dada.data.moons import DataRule
-from dada.events import Observer
+from dada.data.moons import GROUP_ANGLES_DEG, DataRule
+from dada.events import Observer, RunInfo
+from dada.plot.theme import name_of
 from dada.task import Task
 
 METHODS = ("global-boost", "local-boost", "dada-oracle", "dada-learned")
@@ -103,11 +104,24 @@ def run_demo(seed: int, n_users: int, rule: DataRule, watch: Callable[[str], Obs
     users = moons(rng, rule=rule, n_users=n_users)
     task = demo_task(users.train)
     oracle = CollaborationGraph.from_scipy(users.oracle_weights())
-    outcomes = {}
+    outcomes: dict[str, Outcome] = {}
     for method, own_rng in zip(METHODS, rng.spawn(len(METHODS)), strict=True):
-        settings = demo_settings(method, n_users)
-        outcome = run_method(method, task, users.test, oracle, settings, own_rng, watch(method))
+        settings, observer = demo_settings(method, n_users), watch(method)
+        observer(_info(method, users, task, outcomes))
+        outcome = run_method(method, task, users.test, oracle, settings, own_rng, observer)
         if outcome.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
         outcomes[method] = outcome
     return DemoResult(seed, rule, users, task, outcomes)
+
+
+def _info(method: str, users: SyntheticUsers, task: Task, before: dict[str, Outcome]) -> RunInfo:
+    """What is known of a method's run before it: the users, and how the methods before it did."""
+    known: dict[str, Any] = {
+        "baselines": {name_of(name): float(one.test_accuracy.mean()) for name, one in before.items()}
+    }
+    if "local-boost" in before:
+        known["alone"] = before["local-boost"].test_accuracy
+    groups = tuple(f"{angle:g}°" for angle in GROUP_ANGLES_DEG)
+    title = f"{name_of(method)}: {users.train.n_users} users, two moons turned by four angles"
+    return task.info(title, groups=users.groups, group_names=groups, **known)
