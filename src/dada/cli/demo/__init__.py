@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
 
-from dada.cli.console import AsJson, Seed, bits, number, percent, print_json, print_table, progress, stderr, stdout
+from dada.cli.console import AsJson, Seed, bits, number, percent, print_json, print_table, progress, stdout, working
+from dada.cli.watch import Live, Record, SlowMotion, watching
 
 if TYPE_CHECKING:
     from dada.baselines import Outcome
     from dada.cli.demo.methods import DemoResult
+    from dada.data.moons import DataRule
+    from dada.events import Observer
 
+# How long the learning that a live demo shows takes.
+LIVE_S = 20.0
 HEADER = ("method", "test\naccuracy", "10th\npercentile", "worst\nuser", "pooled", "neighbours", "sent per\nuser")
 
 
@@ -26,6 +30,8 @@ def demo(
         Literal["run", "printed"],
         typer.Option(help="How the data are drawn: as the paper's authors ran it, or as its text says (far harder)."),
     ] = "run",
+    live: Live = False,
+    record: Record = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare learning alone, in one place, and together, on synthetic users whose true graph is known.
@@ -37,23 +43,46 @@ def demo(
 
     - `dada demo`
     - `dada demo --seed 2 --out second`
+    - `dada demo --live`
+    - `dada demo --record run.dadalog`
     - `dada demo --json`
     """
-    from dada.cli.demo.methods import run_demo
-    from dada.cli.demo.report import write_report
+    out.mkdir(parents=True, exist_ok=True)
+    with watching(live, record) as page:
+        # A quarter of a second is too short to watch.
+        result = _run(seed, users, rule, SlowMotion(page, LIVE_S) if live else page)
+        with working("Drawing"):
+            files = _write_report(result, out)
+        if as_json:
+            print_json(as_dict(result, files))
+        else:
+            _show(result, files)
+
+
+def _run(seed: int, users: int, rule: DataRule, page: Observer) -> DemoResult:
+    """Run all methods with a bar for each; the last one, which is what it is all about, goes to the page too."""
+    from dada.cli.demo.methods import METHODS, run_demo
+    from dada.events import everyone
     from dada.plot.theme import name_of
 
-    out.mkdir(parents=True, exist_ok=True)
-    with progress() as watch:
-        result = run_demo(seed, users, rule, lambda method: watch(name_of(method)))
-    console = stderr()
-    with console.status("Drawing pictures") if console.is_terminal else nullcontext():
-        files = write_report(result, out)
-    if as_json:
-        print_json(as_dict(result, files))
-        return
+    with progress() as bars:
+
+        def watch(method: str) -> Observer:
+            bar = bars(name_of(method))
+            return everyone(bar, page) if method == METHODS[-1] else bar
+
+        return run_demo(seed, users, rule, watch)
+
+
+def _write_report(result: DemoResult, out: Path) -> list[Path]:
+    from dada.cli.demo.report import write_report
+
+    return write_report(result, out)
+
+
+def _show(result: DemoResult, files: list[Path]) -> None:
     rows = [row_of(outcome) for outcome in result.outcomes.values()]
-    title = f"{result.dataset}, {users} users, seed {seed}"
+    title = f"{result.dataset}, {result.users.train.n_users} users, seed {result.seed}"
     print_table(HEADER, rows, best=len(rows) - 1, title=title)
     stdout().print(f"\nOpen [bold]{files[0]}[/bold] for curves and graphs.", highlight=False)
 
