@@ -1,12 +1,22 @@
 """What a peer remembers of others is bounded, and versions never come back."""
 
-from dada.peer.edges import VERSIONS_PER_LIFE, Edge, Offences, Sizes
+from dada.peer.edges import VERSIONS_PER_LIFE, Offences, Sizes, Versions
 
 
-def test_a_version_is_new_in_this_life_and_above_all_of_earlier_lives():
-    assert Edge().next_version(epoch=1) == VERSIONS_PER_LIFE
-    assert Edge(version=VERSIONS_PER_LIFE).next_version(epoch=1) == VERSIONS_PER_LIFE + 1
-    assert Edge(version=VERSIONS_PER_LIFE + 7).next_version(epoch=2) == 2 * VERSIONS_PER_LIFE
+def test_no_version_comes_twice_in_a_life_or_in_two():
+    versions = Versions()
+    given = []
+    for epoch in (1, 2):
+        versions.begin(epoch)
+        given += [versions.after(known) for known in (0, 0, 7, VERSIONS_PER_LIFE - 1, 0)]
+    assert len(set(given)) == len(given)
+    assert max(given[:5]) < min(given[5:])
+
+
+def test_a_version_is_above_the_one_it_replaces():
+    versions = Versions()
+    versions.begin(1)
+    assert versions.after(10**12) == 10**12 + 1
 
 
 def test_patience_ends_and_is_not_restored_by_more_offences():

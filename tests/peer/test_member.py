@@ -60,6 +60,15 @@ def test_an_unreachable_peer_leaves_the_view():
     assert here.sampling.peers == ()
 
 
+def test_whoever_does_not_answer_a_graph_step_is_doubted_and_then_lost():
+    here = member(Rhythm(local_steps=0, first_graph_steps=9, wakeups_per_s=0.1))
+    here.start(0.0, [Descriptor(b"ghost", 0)])
+    here.next_exchange = float("inf")
+    while here.planner.wakeups < 3:
+        here.on_timer(here.deadline)
+    assert here.sampling.peers == ()
+
+
 def test_garbage_and_floods_are_refused_and_counted():
     here = member(limit=RateLimit(messages_per_s=1.0, burst=3.0))
     here.start(0.0)

@@ -130,14 +130,15 @@ def test_ended_edges_are_forgotten_in_memory_and_on_disk():
     assert peer.deadline == float("inf")
 
 
-def test_a_refused_edge_leaves_no_trace():
+def test_a_refused_edge_has_no_weight_and_no_timer():
     peer = make(b"me", max_neighbours=1)
     peer.start(0.0)
     peer.receive(b"first", EdgeState(1, b"first", 2.0), 0.0)
-    (answer,) = peer.receive(b"second", EdgeState(1, b"second", 1.0), 0.0)
+    _, answer = peer.receive(b"second", EdgeState(1, b"second", 1.0), 0.0)
     assert answer.message.weight == 0.0
     assert answer.message.version > 1
-    assert list(peer.edges) == [b"first"]
+    assert peer.neighbours == [b"first"]
+    assert peer.deadline == float("inf")
 
 
 def test_stale_states_are_answered_without_setting_timers(pair):
@@ -192,9 +193,9 @@ def vetting(**settings):
 
 def test_a_model_that_does_harm_on_ones_own_samples_gets_no_edge():
     peer = vetting()
-    (answer,) = peer.receive(b"liar", EdgeState(1, b"liar", 1.0, BAD), 0.0)
+    _, answer = peer.receive(b"liar", EdgeState(1, b"liar", 1.0, BAD), 0.0)
     assert answer.message.weight == 0.0
-    assert peer.edges == {}
+    assert peer.neighbours == []
     peer.receive(b"friend", EdgeState(1, b"friend", 1.0, GOOD), 0.0)
     assert peer.neighbours == [b"friend"]
 

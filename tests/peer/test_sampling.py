@@ -215,15 +215,43 @@ def test_a_reply_counts_once_and_only_from_the_partner():
     assert isinstance(node.receive(b"you", ViewReply(SOME))[0], Refused)
 
 
-def test_offers_beyond_a_few_are_answered_but_not_taken_up():
+def full_node():
     node = PeerSampling(b"me", np.random.default_rng(0))
+    node.introduce(Descriptor(bytes([k]), 1) for k in range(VIEW_SIZE))
+    return node
+
+
+def test_a_full_view_takes_up_a_few_offers_and_answers_the_rest():
+    node = full_node()
     for k in range(3 * MOST_OFFERS):
         (answer,) = node.receive(b"liar" + bytes([k]), ViewRequest((Descriptor(b"ghost" + bytes([k]), 0),)))
         assert isinstance(answer, Send)
-    assert len(node.view) == MOST_OFFERS
-    for _ in range(3):
-        node.receive(b"other", ViewRequest(SOME))
-    assert len(node.view) == MOST_OFFERS
+    assert sum(peer.startswith(b"ghost") for peer in node.view) <= MOST_OFFERS
+
+
+def test_one_sender_is_taken_at_its_word_once_between_two_exchanges():
+    node = full_node()
+    for k in range(5):
+        node.receive(b"liar", ViewRequest((Descriptor(b"ghost" + bytes([k]), 0),)))
+    assert sum(peer.startswith(b"ghost") for peer in node.view) == 1
+
+
+def test_a_silent_peer_is_told_to_nobody_and_called_next_and_then_lost():
+    node = full_node()
+    node.doubt(bytes([7]))
+    (reply,) = node.receive(b"you", ViewRequest(()))
+    assert bytes([7]) not in {known.peer for known in reply.message.view}
+    assert node.exchange()[-1].to == bytes([7])
+    node.doubt(bytes([7]))
+    assert bytes([7]) not in node.view
+
+
+def test_one_word_clears_all_doubt():
+    node = full_node()
+    node.doubt(bytes([7]))
+    node.heard(bytes([7]))
+    node.doubt(bytes([7]))
+    assert bytes([7]) in node.view
 
 
 descriptors = st.builds(
@@ -234,7 +262,7 @@ facts = st.lists(
     st.one_of(
         st.just(("exchange",)),
         st.tuples(st.sampled_from(["request", "reply"]), st.integers(0, 60), views),
-        st.tuples(st.sampled_from(["lose", "forget"]), st.integers(0, 60)),
+        st.tuples(st.sampled_from(["lose", "forget", "doubt", "heard"]), st.integers(0, 60)),
     ),
     max_size=60,
 )
@@ -247,7 +275,7 @@ def test_whatever_happens_a_view_stays_small_and_without_oneself(facts, seed):
     for kind, *rest in facts:
         if kind == "exchange":
             node.exchange()
-        elif kind in ("lose", "forget"):
+        elif kind in ("lose", "forget", "doubt", "heard"):
             getattr(node, kind)(bytes([rest[0]]))
         else:
             message = ViewRequest(rest[1]) if kind == "request" else ViewReply(rest[1])

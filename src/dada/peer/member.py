@@ -19,6 +19,9 @@ from dada.peer.planner import Planner
 from dada.peer.rate import RateLimit
 from dada.peer.sampling import PeerSampling
 
+# Exchanges of a newcomer's views that follow each other five times as fast as later ones.
+HURRIED_EXCHANGES = 5
+
 
 class Member:
     """One member of a network.
@@ -93,16 +96,21 @@ class Member:
     def on_timer(self, now: float) -> list[Effect]:
         """Do what is due."""
         effects: list[Effect] = []
+        waiting = self.peer.round
         if self.peer.deadline <= now:
             effects += self.peer.on_timer(now)
         if self.next_exchange <= now:
-            # Exchanges come at nearly steady times: a view that waits too long between two grows stale.
-            self.next_exchange = now + self.exchange_every_s * self.planner.jitter()
+            # Exchanges come at nearly steady times, because views grow stale; a newcomer is in a hurry.
+            hurry = 0.2 if self.sampling.exchanges < HURRIED_EXCHANGES else 1.0
+            self.next_exchange = now + hurry * self.exchange_every_s * self.planner.jitter()
             effects += self.sampling.exchange()
         if self.next_wakeup <= now:
             self.next_wakeup = now + self.planner.wait_s()
             action = self.planner.next_action(self.sampling)
             effects += [self.planner.record(), *self.peer.act(action, now)]
+        if waiting is not None and self.peer.round is not waiting:
+            for silent in set(waiting.batch) - waiting.replies.keys():
+                self.sampling.doubt(silent)
         return effects
 
     def receive_bytes(self, sender: PeerId, data: bytes, now: float) -> list[Effect]:
@@ -117,6 +125,7 @@ class Member:
 
     def receive(self, sender: PeerId, message: Message, now: float) -> list[Effect]:
         """Answer a message."""
+        self.sampling.heard(sender)
         if isinstance(message, ViewRequest | ViewReply):
             return self.sampling.receive(sender, message)
         if isinstance(message, Goodbye):
@@ -128,7 +137,11 @@ class Member:
         self.sampling.lose(peer)
         return self.peer.on_unreachable(peer, now)
 
+    def rest(self) -> None:
+        """Make no more steps and exchanges; answer and repeat only."""
+        self.next_wakeup = self.next_exchange = math.inf
+
     def leave(self, now: float) -> list[Effect]:
         """Say goodbye; nothing more is due afterwards."""
-        self.next_wakeup = self.next_exchange = math.inf
+        self.rest()
         return self.peer.act(Leave(), now)

@@ -57,7 +57,7 @@ from dada.core.model_steps import (
 )
 from dada.peer.config import PeerConfig
 from dada.peer.copies import ImplausibleError, ModelCopy
-from dada.peer.edges import Edge, Offences, Round, Sizes
+from dada.peer.edges import Edge, Offences, Round, Sizes, Versions
 from dada.peer.effects import Effect, Persist, Refused, Send
 from dada.peer.messages import (
     EdgeAck,
@@ -164,6 +164,7 @@ class Peer:
         self.round: Round | None = None
         self.rounds = 0
         self._looked_after = b""
+        self._versions = Versions()
         self.waiting: dict[PeerId, float] = {}
         self.offences = Offences(PATIENCE, MOST_OFFENDERS)
         self.bits_counted = np.zeros(3, np.int64)
@@ -234,6 +235,7 @@ class Peer:
     def start(self, now: float) -> list[Effect]:
         """Begin a new epoch; neighbours of an earlier life are asked for their models."""
         self.model.epoch, self.model.sequence = self.model.epoch + 1, 0
+        self._versions.begin(self.model.epoch)
         effects: list[Effect] = [Persist(b"epoch", self.model.epoch.to_bytes(8, "big"))]
         for peer in self.neighbours:
             effects.append(Send(peer, SnapshotRequest()))
@@ -278,7 +280,7 @@ class Peer:
         if edge.weight == 0.0:
             return []
         edge.acknowledged = False
-        return self._set_edge(peer, edge, 0.0, edge.next_version(self.model.epoch), self.me)
+        return self._set_edge(peer, edge, 0.0, self._versions.after(edge.version), self.me)
 
     # -- messages --------------------------------------------------------------------------------------------------
 
@@ -382,14 +384,13 @@ class Peer:
             return []
         agreed = self._agreed_weight(sender, edge, state.weight, copy if copy is not None else edge.copy)
         if agreed == 0.0 and state.weight > 0.0 and edge.weight == 0.0:
-            # Nothing is remembered of an edge that is refused: should this answer be lost, the other end asks again.
-            return [Send(sender, EdgeState(self._version_above(state, edge), self.me, 0.0))]
+            return self._refuse_edge(sender, state)
         effects: list[Effect] = self._make_room(now) if edge.weight == 0.0 and agreed > 0.0 else []
         self.edges[sender] = edge
         if copy is not None and agreed > 0.0:
             self._take_copy(edge, copy)
         if agreed != state.weight:
-            effects += self._set_edge(sender, edge, agreed, self._version_above(state, edge), self.me)
+            effects += self._set_edge(sender, edge, agreed, self._versions.after(state.version), self.me)
             return [*effects, *self._announce(sender, edge, now)]
         effects += self._set_edge(sender, edge, agreed, state.version, state.author)
         self._settled(sender, edge)
@@ -412,8 +413,12 @@ class Peer:
         others = [held.weight for other, held in self.edges.items() if other != peer and held.weight > 0.0]
         return min(weight, max(edge.weight, MOST_TIMES_OTHERS * max(others))) if others else weight
 
-    def _version_above(self, state: EdgeState, edge: Edge) -> int:
-        return max(state.version + 1, edge.next_version(self.model.epoch))
+    def _refuse_edge(self, sender: PeerId, state: EdgeState) -> list[Effect]:
+        """Answer a new edge with its end. Should the answer be lost, the other end asks again: no timer is needed."""
+        edge = self.edges.setdefault(sender, Edge())
+        effects = self._set_edge(sender, edge, 0.0, self._versions.after(state.version), self.me)
+        edge.acknowledged = False
+        return [*effects, self._edge_state(sender, edge)]
 
     def _on_ack(self, sender: PeerId, ack: EdgeAck, now: float) -> list[Effect]:
         edge = self.edges.get(sender, Edge())
@@ -579,7 +584,7 @@ class Peer:
             effects = self._make_room(now)
         self.edges[peer] = edge
         is_new = edge.weight == 0.0
-        effects += self._set_edge(peer, edge, weight, edge.next_version(self.model.epoch), self.me)
+        effects += self._set_edge(peer, edge, weight, self._versions.after(edge.version), self.me)
         if weight > 0.0:
             self._take_copy(edge, copy)
         return [*effects, *self._announce(peer, edge, now, with_model=is_new)]
@@ -650,7 +655,7 @@ class Peer:
             return []
         peer = self._lightest()
         edge = self.edges[peer]
-        effects = self._set_edge(peer, edge, 0.0, edge.next_version(self.model.epoch), self.me)
+        effects = self._set_edge(peer, edge, 0.0, self._versions.after(edge.version), self.me)
         return [*effects, *self._announce(peer, edge, now)]
 
     # -- storage ---------------------------------------------------------------------------------------------------

@@ -14,7 +14,9 @@ clearly younger than the loss. Every tenth exchange calls somebody of the reserv
 which lost sight of each other meet again.
 
 *Liars.* What a message can do is bounded: half a view of well-formed descriptors, one offer of a sender between two
-exchanges and four in all (others are answered but not taken up), no reply that was not asked for.
+exchanges and four in all (others are answered, but taken up only while there is room), no reply that was not asked
+for. Who was asked something else and kept silent is doubted: it is told to nobody, called next, and lost if it keeps
+silent again. So peers that exist only in a liar's words do not last, and do not spread.
 """
 
 from __future__ import annotations
@@ -76,6 +78,7 @@ class PeerSampling:
         self._partner: PeerId | None = None
         self._given: frozenset[PeerId] = frozenset()
         self._offered: set[PeerId] = set()
+        self._doubted: set[PeerId] = set()
         self._sampled: set[PeerId] = set()
 
     # -- what can be read ------------------------------------------------------------------------------------------
@@ -122,6 +125,17 @@ class PeerSampling:
             if len(self.reserve) > self.view_size:
                 del self.reserve[self._draw(list(self.reserve), 1)[0]]
 
+    def doubt(self, peer: PeerId) -> None:
+        """A peer of the view has not answered a question; twice in a row, and it is lost."""
+        if peer in self._doubted:
+            self.lose(peer)
+        elif peer in self.view:
+            self._doubted.add(peer)
+
+    def heard(self, peer: PeerId) -> None:
+        """A peer has said something, whatever it was."""
+        self._doubted.discard(peer)
+
     def exchange(self) -> list[Effect]:
         """Offer half of the view to the peer heard of longest ago; whoever left the last offer unanswered is lost."""
         if self._partner is not None:
@@ -151,7 +165,8 @@ class PeerSampling:
             self._merge(message.view, self._given)
             return []
         offer = self._offer(sender)
-        if sender not in self._offered and len(self._offered) < MOST_OFFERS:
+        is_room = len(self.view) + len(message.view) <= self.view_size
+        if sender not in self._offered and (is_room or len(self._offered) < MOST_OFFERS):
             self._offered.add(sender)
             self._merge(message.view, frozenset(given.peer for given in offer))
         return [Send(sender, ViewReply(offer))]
@@ -173,12 +188,13 @@ class PeerSampling:
             return self._draw(list(self.reserve), 1)[0]
         if not self.view:
             return None
-        oldest = max(known.age for known in self.view.values())
-        return self._draw([peer for peer, known in self.view.items() if known.age == oldest], 1)[0]
+        candidates = [peer for peer in self.view if peer in self._doubted] or list(self.view)
+        oldest = max(self.view[peer].age for peer in candidates)
+        return self._draw([peer for peer in candidates if self.view[peer].age == oldest], 1)[0]
 
     def _offer(self, partner: PeerId) -> tuple[Descriptor, ...]:
         """Half a view: oneself, and others, the oldest few only where there are not enough."""
-        others = [known for peer, known in self.view.items() if peer != partner]
+        others = [known for peer, known in self.view.items() if peer != partner and peer not in self._doubted]
         others = [others[p] for p in self._rng.permutation(len(others))]
         old = sorted(others, key=lambda known: -known.age)[:HEALER]
         others = [known for known in others if known not in old] + old
@@ -196,6 +212,7 @@ class PeerSampling:
             held = self.view.get(known.peer)
             if held is None or known.age < held.age:
                 self.view[known.peer] = known
+                self._doubted.discard(known.peer)
                 given -= {known.peer}
         if len(self.view) > self.view_size:
             self._drop_excess(sorted(self.view, key=lambda peer: -self.view[peer].age)[:HEALER])
@@ -212,6 +229,7 @@ class PeerSampling:
     def _drop(self, peer: PeerId) -> None:
         del self.view[peer]
         self._sampled.discard(peer)
+        self._doubted.discard(peer)
 
     def _age(self) -> None:
         for known in (self.view, self.reserve):
