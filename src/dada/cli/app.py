@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from dada import __version__
+from dada.cli.bench import bench
 from dada.cli.console import print_error
 from dada.cli.datasets import app as datasets
 from dada.cli.demo import demo
@@ -61,6 +62,7 @@ def _options(
 
 
 app.command()(demo)
+app.command()(bench)
 app.command()(reproduce)
 app.command()(swarm)
 app.add_typer(datasets, name="datasets")
