@@ -24,6 +24,7 @@ demo: .venv/.base .venv/.kernels
 
 bench: .venv/.base .venv/.kernels
 	@$(bin)/dada bench $(ARGS)
+	@test -n "$(ARGS)" || $(bin)/python benchmarks/convergence.py
 
 test: .venv/.dev .venv/.kernels
 	@$(bin)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
