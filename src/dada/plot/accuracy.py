@@ -88,7 +88,7 @@ def _label_ends(ax: Axes, theme: Theme, ends: Sequence[tuple[float, str]], room:
     for value, method in sorted(ends):
         height = max(value, lowest + room)
         lowest = height
-        text = f"{name_of(method)}  {value:.1%}"
+        text = f"{name_of(method)}  {100 * round(value, 6):.1f}%"
         ax.annotate(
             text,
             (1.0, height),

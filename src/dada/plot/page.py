@@ -24,6 +24,7 @@ p { margin: .5rem 0; max-width: 46rem; }
 .lead { font-size: 1.05rem; }
 figure { margin: 1rem 0 0; }
 img { display: block; width: 100%; height: auto; border-radius: 8px; }
+figure img { min-width: 44rem; }
 figcaption { font-size: .92rem; margin-top: .4rem; max-width: 46rem; }
 .scroll { overflow-x: auto; margin: .8rem 0; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
@@ -78,8 +79,8 @@ def figure(light: bytes, dark: bytes, caption: str) -> str:
     """
     words = escape(caption)
     return (
-        f'<figure><picture><source media="(prefers-color-scheme: dark)" srcset="{data_uri(dark)}">'
-        f'<img src="{data_uri(light)}" alt="{words}"></picture><figcaption>{words}</figcaption></figure>'
+        f'<figure><div class="scroll"><picture><source media="(prefers-color-scheme: dark)" srcset="{data_uri(dark)}">'
+        f'<img src="{data_uri(light)}" alt="{words}"></picture></div><figcaption>{words}</figcaption></figure>'
     )
 
 

@@ -76,6 +76,10 @@ def best_seconds(work: Callable[[], Any], repetitions: int) -> float:
     return min(times)
 
 
+def _us(seconds: float, events: int) -> float:
+    return round(1e6 * seconds / events, 4)
+
+
 def moons_problem(method: str, n_users: int, **bounded: Any) -> tuple[Problem, CollaborationGraph]:
     """The Moons users as the demo's method sees them, and their oracle graph."""
     users = moons(SEED, n_users=n_users, n_test=1)
@@ -93,7 +97,7 @@ def model_update_us(problem: Problem, graph: CollaborationGraph, step: str, upda
     def work(n_updates: int) -> Callable[[], Any]:
         return lambda: run(problem, replace(plan, n_updates=n_updates), np.random.default_rng(SEED), graph=graph)
 
-    return 1e6 * (best_seconds(work(updates), repetitions) - best_seconds(work(0), repetitions)) / updates
+    return _us(best_seconds(work(updates), repetitions) - best_seconds(work(0), repetitions), updates)
 
 
 def graph_step_us(problem: Problem, plan: Plan, repetitions: int) -> float:
@@ -103,14 +107,14 @@ def graph_step_us(problem: Problem, plan: Plan, repetitions: int) -> float:
     def work(wakeups: int) -> Callable[[], Any]:
         return lambda: run(problem, replace(alone, first_graph_wakeups=wakeups), np.random.default_rng(SEED))
 
-    return 1e6 * (best_seconds(work(GRAPH_WAKEUPS), repetitions) - best_seconds(work(0), repetitions)) / GRAPH_WAKEUPS
+    return _us(best_seconds(work(GRAPH_WAKEUPS), repetitions) - best_seconds(work(0), repetitions), GRAPH_WAKEUPS)
 
 
 def bytes_per_user(problem: Problem, graph: CollaborationGraph) -> float:
     """Memory of a run's state for each user: data, model, neighbours' sum and neighbour list."""
     state = State.start(problem, Plan(0, learn_graph=False), graph, np.float32)
     arrays = {id(array): array for array in (*state.users, *state.lists)}
-    return sum(array.nbytes for array in arrays.values()) / problem.n_users
+    return round(sum(array.nbytes for array in arrays.values()) / problem.n_users, 1)
 
 
 def numpy_reference() -> Any:
@@ -133,7 +137,7 @@ def numpy_model_update_us(reference: Any, problem: Problem, graph: Collaboration
         for t, k in enumerate(users):
             population.update_model(int(k), t)
 
-    return 1e6 * best_seconds(work, 2) / updates
+    return _us(best_seconds(work, 2), updates)
 
 
 def numpy_graph_step_us(reference: Any, problem: Problem, kappa: int, wakeups: int) -> float:
@@ -146,4 +150,4 @@ def numpy_graph_step_us(reference: Any, problem: Problem, kappa: int, wakeups: i
         for k, batch in zip(users, batches, strict=True):
             population.update_weights(int(k), batch)
 
-    return 1e6 * best_seconds(work, 2) / wakeups
+    return _us(best_seconds(work, 2), wakeups)

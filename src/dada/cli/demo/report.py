@@ -22,10 +22,10 @@ CAPTIONS = {
     ),
     "graph": (
         "The graph that the users learned, beside the one that knows their true angles. Numbers are rotation angles in "
-        "degrees. A larger node has more data, a greener one fits its data better, a darker edge weighs more. Nobody "
+        "degrees. A larger node has more data, a greener one fits its data better, a stronger edge weighs more. Nobody "
         "was told an angle."
     ),
-    "weights": "The same graphs as matrices, users sorted by their true group. Darker means heavier.",
+    "weights": "The same graphs as matrices, users sorted by their true group. A stronger mark weighs more.",
 }
 
 
