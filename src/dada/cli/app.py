@@ -11,9 +11,14 @@ from typer.core import TyperGroup
 from dada import __version__
 from dada.cli.bench import bench
 from dada.cli.console import print_error
+from dada.cli.dashboard import dashboard
 from dada.cli.datasets import app as datasets
 from dada.cli.demo import demo
+from dada.cli.fit import fit
+from dada.cli.inspect import inspect
 from dada.cli.peer import app as peer
+from dada.cli.predict import predict
+from dada.cli.report import report
 from dada.cli.reproduce import reproduce
 from dada.cli.swarm import swarm
 
@@ -63,7 +68,12 @@ def _options(
 
 app.command()(demo)
 app.command()(bench)
+app.command()(fit)
+app.command()(predict)
+app.command()(inspect)
 app.command()(reproduce)
+app.command()(dashboard)
+app.command()(report)
 app.command()(swarm)
 app.add_typer(datasets, name="datasets")
 app.add_typer(peer, name="peer")
