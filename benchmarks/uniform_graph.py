@@ -1,0 +1,89 @@
+"""Does the learned graph earn its keep? Compare it with the complete graph of equal weights, and with no graph.
+
+    python benchmarks/uniform_graph.py moons school computer
+
+Test accuracy (per-user mean) of Local-boost, of collaboration over the complete graph, and over a learned graph. Each
+method's settings are chosen from the same small grid by 3-fold cross-validation inside the training rows. Real datasets
+must be in the cache folder (`dada datasets fetch school`).
+"""
+
+import argparse
+import itertools
+from dataclasses import replace
+
+import numpy as np
+
+from dada.baselines import BoostSettings, dada_learned, local_boost
+from dada.baselines.graphs import dada_uniform
+from dada.core.plan import Plan
+from dada.core.regularizers import LogDegree
+from dada.data import Population, Stumps, moons
+from dada.data.datasets import load
+from dada.estimators import PerUserKFold
+from dada.task import Task
+
+BETAS, MUS, LAMS = (1.0, 3.0, 10.0), (0.1, 1.0, 3.0, 10.0), (0.01, 0.1)
+
+
+def grid(mus, lams):
+    return list(itertools.product(BETAS, mus, lams))
+
+
+METHODS = {
+    "local": (local_boost, grid(mus=(0.0,), lams=(0.1,))),
+    "uniform": (dada_uniform, grid(MUS, lams=(0.1,))),
+    "learned": (dada_learned, grid(MUS, LAMS)),
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("datasets", nargs="*", default=["moons"], help="moons, school, computer or harws")
+    for name in parser.parse_args().datasets:
+        compare(name)
+
+
+def data_of(name):
+    """Training and test rows of the same users, and the base predictors."""
+    if name == "moons":
+        users = moons(1)
+        return users.train, users.test, Stumps(n=200, rule="feature-range")
+    train, test = load(name).split()
+    return train, test, Stumps(per_feature=5, drop_duplicates=True)
+
+
+def compare(name):
+    train, test, recipe = data_of(name)
+    owner = np.repeat(np.arange(train.n_users), train.sizes)
+    folds = []
+    for kept, held_out in PerUserKFold(3, shuffle=True, random_state=0).split(train.X, train.y, users=owner):
+        task = Task.of(Population.from_arrays(train.X[kept], train.y[kept], owner[kept], classes=(-1, 1)), recipe)
+        folds.append((task, train.X[held_out], train.y[held_out], owner[held_out]))
+    whole = Task.of(train, recipe)
+    for method, (fit, points) in METHODS.items():
+        settings = [settings_at(*point, train.n_users) for point in points]
+        scores = [held_out_score(fit, own, folds) for own in settings]
+        best = settings[int(np.argmax(scores))]
+        accuracy = [fit(whole, test, best, np.random.default_rng(seed)).test_accuracy.mean() for seed in range(3)]
+        lam = f", lam {best.regularizer.lam:g}" if method == "learned" else ""
+        print(f"{name:<9} {method:<8} {np.mean(accuracy):.4f}   (beta {best.beta:g}, mu {best.mu:g}{lam})", flush=True)
+
+
+def settings_at(beta, mu, lam, n_users):
+    plan = Plan(200 * n_users, graph_every=20 * n_users, trace_every=200 * n_users)
+    return BoostSettings(plan, beta=beta, mu=mu, regularizer=LogDegree(lam=lam, delta=0.1))
+
+
+def held_out_score(fit, settings, folds):
+    right = rows = 0
+    for task, X, y, owner in folds:
+        plan = replace(settings.plan, n_updates=100 * task.train.n_users)
+        models = fit(task, task.train, replace(settings, plan=plan), np.random.default_rng(0)).models
+        values = (task.predictors.predict(X) * models[owner]).sum(axis=1)
+        right += ((values > 0) == (y > 0)).sum()
+        rows += y.size
+    return right / rows
+
+
+if __name__ == "__main__":
+    main()
