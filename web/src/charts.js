@@ -189,7 +189,8 @@ export class Charts {
       const values = chart.baselines ? baselineLines(this.history).map((line) => line.value) : [];
       const [least, most] = [Math.min(low, ...values), Math.max(high, ...values)];
       const room = 0.08 * (most - least || Math.abs(most) || 1);
-      return [least - room, most + room];
+      // The names of baselines stand above each other.
+      return [least - room, most + room * (1 + values.length)];
     };
   }
 

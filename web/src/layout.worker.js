@@ -12,7 +12,8 @@ const SETTLED = 0.0006;
 // Discs keep this much more than their size between each other.
 const ROOM = 1.3;
 const MOST_TO_SEPARATE = 3000;
-const FOLLOW = 0.1;
+const FOLLOW = 0.06;
+const PUSHES = 6;
 
 let nodes = new Float32Array(0);
 let edges = new Float32Array(0);
@@ -118,7 +119,7 @@ function follow(rounds) {
   const part = separates ? FOLLOW : 1;
   for (let round = 0; round < rounds; round++) {
     for (let p = 0; p < shown.length; p++) shown[p] += part * (wanted[p] - shown[p]);
-    if (separates) for (let again = 0; again < 3; again++) separate(shown);
+    if (separates) for (let again = 0; again < PUSHES; again++) separate(shown);
   }
   for (let k = 0; k < shown.length / 2; k++) {
     if (nodes[k * NODE + FIXED]) shown.set([wanted[2 * k], wanted[2 * k + 1]], 2 * k);

@@ -23,7 +23,7 @@ from dada.dashboard.edges import EdgeChanges
 from dada.dashboard.logfile import frame, header
 from dada.dashboard.records import rounded
 
-#: Recording takes at most this part of the run's time, beyond an allowance for short runs.
+#: Beside milestones, recording takes at most this part of the run's time, and an allowance for short runs.
 SHARE = 0.05
 ALLOWANCE_S = 0.25
 #: Snapshots while the age of the run grows by a factor e: at most, and where each fills some hundred kilobytes.
@@ -76,7 +76,11 @@ class Recorder:
         before = self._now()
         age = before - self._began
         if isinstance(event, events.SnapshotOffer):
-            if event.milestone or self._is_due(age):
+            if event.milestone:
+                # Not charged: the first of them may wait until kernels are compiled.
+                self._take(event, age)
+                return
+            if self._is_due(age):
                 self._take(event, age)
                 self._price = max(self._now() - before, 0.5 * self._price)
         elif isinstance(event, events.Progress):
