@@ -2,7 +2,7 @@
 #   make demo    see the method at work          make lint    style, types, import contracts
 #   make test    the whole test suite            make docs    build the documentation into build/docs
 #   make bench   measure speed                   make web     build the page of the dashboard (needs npm)
-#   make clean   remove the environment and every cache
+#   make fuzz    try to break the wire format    make clean   remove the environment and every cache
 # ARGS reaches the command: make demo ARGS=--json, make test ARGS="tests/core -k graph".
 
 PYTHON ?= python3
@@ -13,7 +13,7 @@ bin := .venv/bin
 pip := $(bin)/python -m pip --disable-pip-version-check --quiet
 kernels := $(wildcard src/dada/core/*.py src/dada/engine/*.py)
 
-.PHONY: help demo bench test lint format docs web constraints clean
+.PHONY: help demo bench test lint format docs fuzz web constraints clean
 .NOTPARALLEL:
 
 help:
@@ -44,6 +44,12 @@ docs: .venv/.docs
 
 web:
 	@cd web && npm ci && npm test && npm run build
+
+# Atheris is no part of the development tools: it has wheels for few systems.
+fuzz: .venv/.dev
+	@$(bin)/python -c 'import atheris' 2>/dev/null || $(pip) install atheris
+	@mkdir -p .venv/corpus && cp tests/peer/corpus/* .venv/corpus
+	@$(bin)/python -m tests.helpers.wire_fuzz .venv/corpus $(or $(ARGS),60)
 
 # The pins are those of a fresh environment of the oldest supported Python.
 constraints:

@@ -29,7 +29,7 @@ from dada.peer.codec import PROTOCOL_VERSION, CodecError, decode, encode
 from dada.peer.messages import Hello, PeerId
 
 NONCE_SIZE, PROOF_SIZE = 32, 32
-HANDSHAKE_TIMEOUT_S = 5.0
+HANDSHAKE_TIMEOUT_S = 8.0
 MOST_ADDRESSES, LONGEST_ADDRESS = 8, 256
 
 _GREETING = struct.Struct(f">4sB{NONCE_SIZE}s")
@@ -184,7 +184,7 @@ def _read_greeting(content: bytes) -> bytes:
 def _read_addresses(content: bytes) -> tuple[str, ...]:
     try:
         addresses = _addresses.decode(content)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise HandshakeError(Refusal.FRAME, "addresses that cannot be read") from error
     if len(addresses) > MOST_ADDRESSES or any(len(address) > LONGEST_ADDRESS for address in addresses):
         raise HandshakeError(Refusal.FRAME, f"more than {MOST_ADDRESSES} addresses, or a very long one")

@@ -46,7 +46,7 @@ class LinkOptions:
     """
 
     most_links: int = 48
-    dial_timeout_s: float = 3.0
+    dial_timeout_s: float = 6.0
     retry_after_s: float = 0.5
     retry_at_most_s: float = 30.0
     give_up_after_s: float = 60.0

@@ -20,7 +20,7 @@ from dada.net.transport import TransportError
 from dada.peer.codec import LARGEST_MESSAGE
 from dada.peer.messages import PeerId
 
-PING_AFTER_S, DEAD_AFTER_S = 5.0, 8.0
+PING_AFTER_S, DEAD_AFTER_S = 5.0, 10.0
 MOST_QUEUED_FRAMES, MOST_QUEUED_BYTES = 1024, 4 * LARGEST_MESSAGE
 
 _PING, _PONG = frame(Kind.PING), frame(Kind.PONG)

@@ -44,14 +44,16 @@ def make_network(task: Task, wakeups_per_s: float) -> Network:
     """What the peers of a swarm agree on."""
     predictors, arrays = task.predictors.to_arrays()
     return Network(
-        settings={"beta": BETA, "mu1": MU},
+        settings={"beta": BETA, "mu1": MU, "vet": True},
         features=tuple(f"x{d}" for d in range(task.train.n_features)),
         classes=("-1", "1"),
         coupling=np.asarray(task.predictors.coupling, np.float64),
         predictors=predictors,
         arrays=arrays,
-        rhythm=Rhythm(local_steps=40, first_graph_steps=20, graph_every=5, wakeups_per_s=wakeups_per_s),
-        regularizer=LogDegree(lam=0.1, delta=0.1),
+        rhythm=Rhythm(
+            local_steps=60, first_graph_steps=8, graph_every=5, kappa=10, wakeups_per_s=wakeups_per_s, restart=True
+        ),
+        regularizer=LogDegree(lam=1.0, delta=0.1),
     )
 
 

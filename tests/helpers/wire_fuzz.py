@@ -1,0 +1,120 @@
+"""Any bytes at all, as a stranger may send them: what must never happen, and a coverage-guided search for it.
+
+`make fuzz` searches with Atheris (pip install atheris) and writes bytes that break something to a file; kept in
+tests/peer/corpus, they are replayed by tests/net/test_fuzz.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from dada.net.framing import FrameError, FrameReader, Kind
+from dada.net.handshake import HandshakeError, _read_addresses, _read_greeting, _read_hello
+from dada.net.ticket import TicketError, read_ticket
+from dada.peer.codec import LARGEST_MESSAGE
+from dada.peer.config import PeerConfig
+from dada.peer.effects import Persist, Refused, Send
+from dada.peer.member import Member
+from dada.peer.messages import Descriptor
+from dada.peer.peer import GraphStep, Peer
+from dada.peer.planner import Planner, Rhythm
+from dada.peer.sampling import VIEW_SIZE, PeerSampling
+
+ME, FRIEND, STRANGER = b"me", b"friend", b"stranger"
+CONFIG = PeerConfig(6, beta=2.0, mu1=1.0, vet=True)
+MARGINS = np.array([[1, -1, 1, 1, -1, 1], [1, 1, -1, 1, 1, -1], [-1, 1, 1, 1, -1, -1]], np.int8)
+
+
+def make_member() -> Member:
+    """A member that waits for the answer of a stranger, so that replies are of consequence too."""
+    rng = np.random.default_rng(0)
+    member = Member(Peer(ME, MARGINS, CONFIG), PeerSampling(ME, rng), Planner(Rhythm(), rng))
+    member.start(0.0, [Descriptor(FRIEND, 0), Descriptor(STRANGER, 1)])
+    member.peer.act(GraphStep((FRIEND, STRANGER)), 0.0)
+    member.sampling.exchange()
+    return member
+
+
+def feed(data: bytes) -> None:
+    """Let a stranger say these bytes, in pieces as its first byte tells; raises if something gives way."""
+    member = make_member()
+    reader = FrameReader(LARGEST_MESSAGE)
+    piece = 1 + (data[0] if data else 0)
+    now = 0.0
+    try:
+        for start in range(1, len(data), piece):
+            reader.feed(data[start : start + piece])
+            while (received := reader.next()) is not None:
+                now += 0.1
+                _hear(member, *received, now)
+        reader.end()
+    except FrameError:
+        pass
+    check(member)
+    try:
+        read_ticket("dada1" + data[1:].decode("ascii", "replace"))
+    except TicketError:
+        pass
+
+
+def _hear(member: Member, kind: Kind, content: bytes, now: float) -> None:
+    if kind == Kind.MESSAGE:
+        for effect in member.receive_bytes(STRANGER, content, now):
+            assert isinstance(effect, Send | Persist | Refused)
+        if member.peer.deadline <= now:
+            member.peer.on_timer(now)
+        return
+    readers = {Kind.GREETING: _read_greeting, Kind.PROOF: _read_addresses}
+    try:
+        if kind in readers:
+            readers[kind](content)
+        else:
+            _read_hello(content, CONFIG.digest)
+    except HandshakeError:
+        pass
+
+
+def check(member: Member) -> None:
+    """What holds whatever was said."""
+    peer = member.peer
+    assert np.abs(peer.model.alpha).sum() <= CONFIG.beta * 1.001
+    assert np.isfinite(peer.degree)
+    assert peer.degree >= 0.0
+    for edge in peer.edges.values():
+        assert 0.0 <= edge.weight < np.inf
+        if edge.copy is not None:
+            assert np.isfinite(edge.copy.alpha).all()
+            assert np.abs(edge.copy.alpha).sum() <= CONFIG.beta * 1.01
+    assert len(member.sampling.peers) <= VIEW_SIZE
+
+
+def search(corpus: Path, seconds: int) -> None:
+    """Look for bytes that reach new code, or that break something."""
+    import atheris
+
+    feed(b"")
+    names = ("dada.peer.codec", "dada.peer.copies", "dada.peer.peer", "dada.peer.sampling", "dada.peer.member")
+    for name in (*names, "dada.net.framing", "dada.net.handshake", "dada.net.ticket"):
+        module = sys.modules[name]
+        for attribute, value in list(vars(module).items()):
+            if callable(value) and getattr(value, "__module__", "") == name:
+                if isinstance(value, type):
+                    _instrument_methods(atheris, value)
+                elif hasattr(value, "__code__"):
+                    setattr(module, attribute, atheris.instrument_func(value))
+    arguments = [sys.argv[0], str(corpus), f"-max_total_time={seconds}", "-max_len=600", "-print_final_stats=1"]
+    atheris.Setup(arguments, feed)
+    atheris.Fuzz()
+
+
+def _instrument_methods(atheris, kind: type) -> None:
+    for name, value in list(vars(kind).items()):
+        if hasattr(value, "__code__"):
+            setattr(kind, name, atheris.instrument_func(value))
+
+
+if __name__ == "__main__":
+    search(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 60)
