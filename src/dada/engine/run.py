@@ -73,6 +73,7 @@ def run(
     rng: np.random.Generator,
     *,
     graph: CollaborationGraph | None = None,
+    models: Array | None = None,
     train: Samples | None = None,
     test: Samples | None = None,
     observer: Observer = silent,
@@ -94,6 +95,8 @@ def run(
     graph : CollaborationGraph, optional
         The graph to use, where the plan learns none. No graph is learning alone. Models depend on the ratios of its
         weights only.
+    models : array of shape (n_users, n_predictors), optional
+        Where models start; else at zero. A plan that learns a graph keeps them with ``restart="local"`` only.
     train, test : Samples, optional
         Data on which the trace reports every user's accuracy.
     observer : callable
@@ -118,14 +121,17 @@ def run(
     <Status.FINISHED: 'All planned updates were made.'>
     """
     _check(problem, plan, graph, {"train": train, "test": test})
+    _check_models(problem, models)
     schedule = Schedule.draw(rng, problem.n_users, plan.batch_mix(problem.n_users).n_uniform if plan.learn_graph else 1)
     if graph is None:
         graph = CollaborationGraph.empty(problem.n_users)
         graph = replace(graph, directed=plan.learn_graph and plan.graph_rule == "evidence")
     state = State.start(problem, plan, graph, dtype)
+    if models is not None:
+        state.use_models(problem, models)
     keeper = None
     if checkpoint is not None:
-        run_id = fingerprint(problem, plan, schedule, graph, dtype)
+        run_id = fingerprint(problem, plan, schedule, graph, dtype, models)
         keeper = Checkpoints(state, Path(checkpoint), run_id, checkpoint_every_s, observer, time.monotonic)
         if resume:
             keeper.resume()
@@ -168,6 +174,18 @@ def _check(problem: Problem, plan: Plan, graph: CollaborationGraph | None, sampl
                 f"{name} has {given.row_start.size - 1} users and {given.predictions.shape[1]} base predictors, "
                 f"the problem {K} and {n}"
             )
+
+
+def _check_models(problem: Problem, models: Array | None) -> None:
+    """Refuse models that do not fit the problem or leave its ball."""
+    if models is None:
+        return
+    wanted = (problem.n_users, problem.n_predictors)
+    if models.shape != wanted or not np.isfinite(models).all():
+        raise ValueError(f"models must be finite and of shape {wanted}, got shape {models.shape}")
+    largest = float(abs(models).sum(axis=1).max())
+    if largest > problem.beta * (1 + 1e-5):
+        raise ValueError(f"models must have absolute sums of at most beta = {problem.beta}, got {largest}: scale them")
 
 
 class _Runner:

@@ -18,7 +18,7 @@ from dada.core.graph import CollaborationGraph
 from dada.core.losses import Loss, point_curvature, point_slope, point_value
 from dada.core.neighbour_lists import NeighbourLists, lists_from_csr, lists_to_csr
 from dada.core.plan import Plan
-from dada.core.problem import Problem
+from dada.core.problem import Problem, margins_of
 from dada.core.regularizers import Regularizer, degree_curvature, degree_slope, degree_value
 from dada.core.schedule import Schedule
 from dada.engine.ledger import Ledger
@@ -86,6 +86,16 @@ class State:
     def use_graph(self, graph: CollaborationGraph) -> None:
         """Put a graph in the place of the present one."""
         self.lists, self.followers = _lists(graph)
+
+    def use_models(self, problem: Problem, models: Array) -> None:
+        """Put models in the place of the present ones."""
+        users = self.users
+        self.reset_models()
+        users.alpha[...] = models
+        for k, model in enumerate(users.alpha):
+            support = np.flatnonzero(model)
+            users.support[k, : support.size], users.n_support[k] = support, support.size
+        users.margins[...] = margins_of(problem.A, users.row_start, problem.offsets, users.alpha)
 
     def reset_models(self) -> None:
         """Models back to zero."""
@@ -174,7 +184,14 @@ def _lists(graph: CollaborationGraph) -> tuple[NeighbourLists, NeighbourLists]:
     return lists, lists_from_csr(transposed.indptr, transposed.indices, transposed.data)
 
 
-def fingerprint(problem: Problem, plan: Plan, schedule: Schedule, graph: CollaborationGraph, dtype: type) -> str:
+def fingerprint(
+    problem: Problem,
+    plan: Plan,
+    schedule: Schedule,
+    graph: CollaborationGraph,
+    dtype: type,
+    models: Array | None = None,
+) -> str:
     """A short name of a run: the same for the same data, settings, seed and precision."""
     digest = hashlib.sha256()
     arrays: list[Array] = [
@@ -185,6 +202,7 @@ def fingerprint(problem: Problem, plan: Plan, schedule: Schedule, graph: Collabo
         graph.indices,
         graph.weights,
         problem.settings().coupling,
+        *([] if models is None else [models]),
     ]
     for array in arrays:
         digest.update(str((array.dtype, array.shape)).encode() + np.ascontiguousarray(array).tobytes())
