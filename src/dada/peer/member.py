@@ -13,6 +13,7 @@ from dada.core.compiled import Array
 from dada.peer.codec import CodecError, decode
 from dada.peer.effects import Effect, Refused
 from dada.peer.fallback import Fallback
+from dada.peer.journal import Fact, GivenUp, Journal, Received, Restored, Started, TimerFired, acted, tell
 from dada.peer.messages import Descriptor, Goodbye, Message, PeerId, ViewReply, ViewRequest
 from dada.peer.peer import Leave, Peer
 from dada.peer.planner import Planner
@@ -38,6 +39,8 @@ class Member:
         Mean time between two exchanges of views.
     limit : RateLimit, optional
         How much others may say.
+    journal : Journal, optional
+        Where every fact that the peer is told is noted first.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Member:
         planner: Planner,
         exchange_every_s: float = 5.0,
         limit: RateLimit | None = None,
+        journal: Journal | None = None,
     ) -> None:
         if not 0 < exchange_every_s < math.inf:
             raise ValueError(f"exchange_every_s must be > 0 and finite, got {exchange_every_s}")
@@ -55,6 +59,7 @@ class Member:
         self.limit = RateLimit() if limit is None else limit
         self.fallback = Fallback(peer.user.A, peer.config)
         self.next_wakeup = self.next_exchange = math.inf
+        self._journal = journal
 
     @property
     def me(self) -> PeerId:
@@ -79,7 +84,7 @@ class Member:
 
     def restore(self, records: dict[bytes, bytes]) -> None:
         """Take up the records of an earlier life; call before `start`."""
-        self.peer.restore(records)
+        self._tell(Restored(records))
         self.planner.restore(records)
         self.sampling.restore(records)
 
@@ -88,9 +93,9 @@ class Member:
         self.sampling.introduce(known)
         self.next_exchange = now
         self.next_wakeup = now + self.planner.wait_s()
-        effects = self.peer.start(now)
+        effects = self._tell(Started(now))
         while self.planner.is_alone:
-            effects += self.peer.act(self.planner.next_action(self.sampling), now)
+            effects += self._tell(acted(self.planner.next_action(self.sampling), now))
         return [*effects, self.planner.record()]
 
     def on_timer(self, now: float) -> list[Effect]:
@@ -98,7 +103,7 @@ class Member:
         effects: list[Effect] = []
         waiting = self.peer.round
         if self.peer.deadline <= now:
-            effects += self.peer.on_timer(now)
+            effects += self._tell(TimerFired(now))
         if self.next_exchange <= now:
             # Exchanges come at nearly steady times, because views grow stale; a newcomer is in a hurry.
             hurry = 0.2 if self.sampling.exchanges < HURRIED_EXCHANGES else 1.0
@@ -107,7 +112,7 @@ class Member:
         if self.next_wakeup <= now:
             self.next_wakeup = now + self.planner.wait_s()
             action = self.planner.next_action(self.sampling)
-            effects += [self.planner.record(), *self.peer.act(action, now)]
+            effects += [self.planner.record(), *self._tell(acted(action, now))]
         if waiting is not None and self.peer.round is not waiting:
             for silent in set(waiting.batch) - waiting.replies.keys():
                 self.sampling.doubt(silent)
@@ -130,12 +135,12 @@ class Member:
             return self.sampling.receive(sender, message)
         if isinstance(message, Goodbye):
             self.sampling.forget(sender)
-        return self.peer.receive(sender, message, now)
+        return self._tell(Received(now, sender, message))
 
     def on_unreachable(self, peer: PeerId, now: float) -> list[Effect]:
         """The transport has given a peer up."""
         self.sampling.lose(peer)
-        return self.peer.on_unreachable(peer, now)
+        return self._tell(GivenUp(now, peer))
 
     def rest(self) -> None:
         """Make no more steps and exchanges; answer and repeat only."""
@@ -144,4 +149,9 @@ class Member:
     def leave(self, now: float) -> list[Effect]:
         """Say goodbye; nothing more is due afterwards."""
         self.rest()
-        return self.peer.act(Leave(), now)
+        return self._tell(acted(Leave(), now))
+
+    def _tell(self, fact: Fact) -> list[Effect]:
+        if self._journal is not None:
+            self._journal.note(fact)
+        return tell(self.peer, fact)

@@ -206,9 +206,8 @@ class Peer:
 
     def neighbours_pull(self) -> tuple[float, Array]:
         """Sum of the weights of those neighbours whose models are known, and the weighted sum of these models."""
-        if self.stale:
-            self._refresh_pull()
-        return self._pulling_degree, self.user.pull
+        pull = np.zeros_like(self.user.pull)
+        return self._sum_models(pull), pull
 
     def decision_values(self, predictions: Array) -> Array:
         """The model's value for samples given as base predictions."""
@@ -464,16 +463,21 @@ class Peer:
 
     def _refresh_pull(self) -> None:
         self.degree = self._summed_degree()
-        self._pulling_degree = 0.0
         self.user.pull[:] = 0
+        self._pulling_degree = self._sum_models(self.user.pull)
+        self.stale = False
+
+    def _sum_models(self, pull: Array) -> float:
+        """Add the neighbours' weighted models to zeros; returns the sum of the weights."""
+        total = 0.0
         for peer in self.neighbours:
             edge = self.edges[peer]
             # A neighbour whose model is unknown pulls nowhere; after a restart it may never come.
             if edge.copy is not None:
                 copy = edge.copy
-                add_to_pull(self.user.pull, edge.weight, copy.alpha, copy.support, copy.n_support)
-                self._pulling_degree += edge.weight
-        self.stale = False
+                add_to_pull(pull, edge.weight, copy.alpha, copy.support, copy.n_support)
+                total += edge.weight
+        return total
 
     def _summed_degree(self) -> float:
         total = 0.0

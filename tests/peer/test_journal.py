@@ -1,0 +1,163 @@
+"""A journal replayed into a fresh peer gives the same state, bit for bit, and any difference is found."""
+
+import io
+
+import numpy as np
+import pytest
+
+from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree
+from dada.peer.config import PeerConfig
+from dada.peer.effects import Persist, Send
+from dada.peer.journal import (
+    DIGEST_EVERY,
+    LENGTH,
+    Acted,
+    Journal,
+    JournalError,
+    Replay,
+    Started,
+    acted,
+    digest_of,
+    read,
+    replay,
+    tell,
+)
+from dada.peer.member import Member
+from dada.peer.peer import GraphStep, Leave, ModelStep, Peer, ResetModel
+from dada.peer.planner import Planner, Rhythm
+from dada.peer.sampling import Descriptor, PeerSampling
+
+
+def peer_of(me, **settings):
+    A = np.random.default_rng(me[0]).choice(np.array([-1, 1], np.int8), size=(5, 12))
+    return Peer(me, A, PeerConfig(n_predictors=12, beta=3.0, mu1=0.7, vet=True, **settings))
+
+
+def lives(seconds, file, crash_at=None, **settings):
+    """Three members on a network that loses a fifth of the messages; the journal is that of the first."""
+    rng, net = np.random.default_rng(0), {}
+    records, now, journal = {}, 0.0, None
+
+    def enter(me):
+        nonlocal journal
+        peer = peer_of(me, **settings)
+        journal = Journal(file, peer) if me == b"a" else journal
+        own = np.random.default_rng([me[0], len(records)])
+        rhythm = Rhythm(local_steps=5, first_graph_steps=2, graph_every=2)
+        net[me] = Member(peer, PeerSampling(me, own), Planner(rhythm, own), journal=journal if me == b"a" else None)
+        if me == b"a":
+            net[me].restore(dict(records))
+        queue.extend((me, effect) for effect in net[me].start(now, [Descriptor(b"a", 0), Descriptor(b"b", 0)]))
+
+    queue = []
+    for me in (b"a", b"b", b"c"):
+        enter(me)
+    while now < seconds:
+        if crash_at is not None and now >= crash_at:
+            journal.close()
+            crash_at = None
+            enter(b"a")
+        while queue:
+            me, effect = queue.pop(0)
+            if isinstance(effect, Persist) and me == b"a":
+                records[effect.key] = effect.value
+            elif isinstance(effect, Send) and rng.random() > 0.2:
+                queue.extend((effect.to, answer) for answer in net[effect.to].receive(me, effect.message, now))
+        me = min(net, key=lambda me: net[me].deadline)
+        now = net[me].deadline
+        queue.extend((me, effect) for effect in net[me].on_timer(now))
+    queue.extend((b"a", effect) for effect in net[b"a"].on_unreachable(b"c", now))
+    net[b"a"].leave(now)
+    journal.close()
+    return net[b"a"].peer
+
+
+@pytest.mark.parametrize("regularizer", [LogDegree(lam=0.2, delta=0.3), DegreeTarget(target=2.0)])
+def test_a_replayed_life_ends_in_the_same_state(regularizer):
+    file = io.BytesIO()
+    peer = lives(200.0, file, regularizer=regularizer, coupling=np.linspace(0.5, 1.0, 12))
+    result = replay(io.BytesIO(file.getvalue()))
+    assert result.facts > 300
+    assert result == Replay(1, result.facts, 1 + (result.facts - 1) // DIGEST_EVERY, True)
+    *_, last = read(io.BytesIO(file.getvalue()))
+    assert last.digest == digest_of(peer)
+
+
+def test_a_journal_goes_on_after_a_restart():
+    file = io.BytesIO()
+    lives(60.0, file, crash_at=30.0)
+    assert replay(io.BytesIO(file.getvalue())).births == 2
+
+
+def test_looking_at_a_member_changes_nothing():
+    first, second = io.BytesIO(), io.BytesIO()
+    peer = lives(60.0, first)
+    original = Member.on_timer
+
+    def watched(self, now):
+        assert self.model.size == 12
+        return original(self, now)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Member, "on_timer", watched)
+        again = lives(60.0, second)
+    assert digest_of(again) == digest_of(peer)
+
+
+def test_a_changed_fact_is_found():
+    file = io.BytesIO()
+    lives(40.0, file)
+    data, at = file.getvalue(), 0
+    facts = list(read(io.BytesIO(data)))
+    steps = [p for p, fact in enumerate(facts) if isinstance(fact, Acted) and fact.action == "ModelStep"]
+    for _ in range(steps[3]):
+        at += LENGTH.size + LENGTH.unpack_from(data, at)[0]
+    end = at + LENGTH.size + LENGTH.unpack_from(data, at)[0]
+    with pytest.raises(JournalError, match="the state differs from the recorded one"):
+        replay(io.BytesIO(data[:at] + data[end:]))
+
+
+def test_a_journal_that_was_cut_off_is_replayed_as_far_as_it_goes():
+    file = io.BytesIO()
+    lives(40.0, file)
+    whole = replay(io.BytesIO(file.getvalue()))
+    cut = replay(io.BytesIO(file.getvalue()[:-40]))
+    assert cut.facts == whole.facts
+    assert not cut.is_whole
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (LENGTH.pack(5) + b"xxxxx", "this is not a journal"),
+        (LENGTH.pack(2**31) + b"xxxxx", "a frame of 2147483648 bytes"),
+        (LENGTH.pack(10) + b"\x92\x02\xcb" + bytes(8), "this is not a journal"),
+    ],
+)
+def test_files_that_are_no_journals_are_refused(data, reason):
+    with pytest.raises(JournalError, match=reason):
+        replay(io.BytesIO(data))
+
+
+def test_a_journal_begins_with_a_birth():
+    file = io.BytesIO()
+    Journal(file, peer_of(b"a")).note(Started(0.0))
+    frames = file.getvalue()
+    first = LENGTH.size + LENGTH.unpack_from(frames)[0]
+    with pytest.raises(JournalError, match="does not begin with a birth"):
+        replay(io.BytesIO(frames[first:]))
+
+
+def test_functions_of_ones_own_cannot_be_kept():
+    own = DegreeFunction(lambda d: -d, lambda d: -1.0, lambda d: 0.0)
+    with pytest.raises(JournalError, match="not one of your own"):
+        Journal(io.BytesIO(), peer_of(b"a", regularizer=own))
+
+
+@pytest.mark.parametrize("action", [ModelStep(0.25), GraphStep((b"x", b"y")), ResetModel(), Leave()])
+def test_every_action_is_told_as_it_was(action):
+    direct, told = peer_of(b"a"), peer_of(b"a")
+    for peer in (direct, told):
+        peer.start(0.0)
+    assert direct.act(action, 1.0) == tell(told, acted(action, 1.0))
+    assert digest_of(direct) == digest_of(told)
