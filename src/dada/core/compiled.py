@@ -128,7 +128,8 @@ def prefetch_cell(typing_context: Any, array: Any, index: Any) -> Any:  # pragma
         word = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), word, word, word])
         function = builder.module.declare_intrinsic("llvm.prefetch", [ir.IntType(8).as_pointer()], kind)
-        builder.call(function, [pointer, word(0), word(3), word(1)])
+        # Into the second cache, not the first: the processor can await far more lines there.
+        builder.call(function, [pointer, word(0), word(2), word(1)])
         return context.get_dummy_value()
 
     return signature, codegen

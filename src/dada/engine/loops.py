@@ -28,8 +28,10 @@ from dada.core.neighbour_lists import (
     FIRST_ROOM,
     NeighbourLists,
     free_cells,
+    is_neighbour,
     lightest,
     list_degree,
+    position,
     set_weight,
     weight_of,
 )
@@ -37,6 +39,8 @@ from dada.core.regularizers import RegularizerCode
 
 # A change of more than n / DENSE_FROM coordinates is added to a neighbour's pull as a whole row.
 DENSE_FROM = 12
+# Entries of all models from which on users' memory is asked for ahead.
+BEYOND_CACHES = 1 << 15
 
 
 class Users(NamedTuple):
@@ -122,6 +126,8 @@ def refresh_pull(users: Users, lists: NeighbourLists, k: int) -> None:
 @lean_kernel
 def send_change(users: Users, followers: NeighbourLists, k: int, n_changed: int, scratch: StepScratch) -> None:
     """Tell user k's followers which coordinates of its model moved. Those who are stale will look for themselves."""
+    if n_changed == 0:
+        return
     number = users.pull.dtype.type
     n = users.pull.shape[1]
     # Adding a row of mostly zeros is faster than many scattered additions, and adding zero changes no bit.
@@ -183,6 +189,22 @@ def prefetch_user(users: Users, lists: NeighbourLists, k: int) -> None:
 
 
 @lean_kernel
+def prepare_change(
+    users: Users, followers: NeighbourLists, k: int, n_changed: int, scratch: StepScratch, late: StepScratch
+) -> None:
+    """Keep a change for later, and ask for the memory that `send_change` will touch."""
+    n = users.pull.shape[1]
+    for c in range(n_changed):
+        late.coordinate[c] = scratch.coordinate[c]
+        late.delta[c] = scratch.delta[c]
+    for p in range(followers.start[k], followers.start[k] + followers.length[k]):
+        l = followers.ids[p]
+        prefetch_cell(users.stale, l)
+        for c in range(n_changed):
+            prefetch_cell(users.pull, l * n + scratch.coordinate[c])
+
+
+@lean_kernel
 def run_models(
     rule: int,
     settings: ModelSettings,
@@ -194,13 +216,17 @@ def run_models(
     prices: BitPrices,
     counts: Array,
     scratch: StepScratch,
+    late: StepScratch,
 ) -> int:
     """Model updates of the given users in turn, the first being update number t of the run.
 
     `followers` lists who learns from each user; in a symmetric graph they are its neighbours, the lists themselves.
+    A small change is kept in `late` until the next user has taken its step, while the followers' memory is on its way;
+    if that user depends on it, it is told before. Results are the same, to the last bit, as telling it at once.
     """
     n_indices = 2 if rule == PAIRWISE else 1
-    beyond_caches = users.alpha.size > 1 << 20
+    beyond_caches = users.alpha.size > BEYOND_CACHES
+    sender, n_late = 0, 0
     for e in range(awake.size):
         if beyond_caches and e + 2 < awake.size:
             prefetch_numbers(users, followers, awake[e + 2])
@@ -210,10 +236,15 @@ def run_models(
         # In the operations of `Ledger.bits`: the budget holds to the last bit, and wherever a run is cut in chunks.
         floats, indices = counts[1] + n_told, counts[2] + n_told * n_indices
         if floats * prices.float_bits + indices * prices.index_bits + prices.graph_bits > prices.allowed:
+            send_change(users, followers, sender, n_late, late)
             return e
-        user = user_model(users, k)
         is_due = users.own_updates[k] % REFRESH_EVERY == REFRESH_EVERY - 1
-        if is_due or users.stale[k] == 1:
+        refreshes = is_due or users.stale[k] == 1
+        if n_late > 0 and (refreshes or is_neighbour(followers, sender, k, position(followers, sender, k))):
+            send_change(users, followers, sender, n_late, late)
+            n_late = 0
+        user = user_model(users, k)
+        if refreshes:
             refresh_pull(users, lists, k)
         if is_due:
             refresh_margins(user, users.n_support[k])
@@ -223,9 +254,16 @@ def run_models(
         )
         users.n_support[k] = n_support
         users.own_updates[k] += 1
+        send_change(users, followers, sender, n_late, late)
+        n_late = 0
         if n_changed > 0:
-            send_change(users, followers, k, n_changed, scratch)
             count_sent(users, counts, k, n_told, n_told, n_told * n_indices)
+        if beyond_caches and n_changed <= late.delta.size:
+            sender, n_late = k, n_changed
+            prepare_change(users, followers, k, n_changed, scratch, late)
+        else:
+            send_change(users, followers, k, n_changed, scratch)
+    send_change(users, followers, sender, n_late, late)
     return awake.size
 
 

@@ -206,6 +206,8 @@ class _Runner:
         dtype = state.users.alpha.dtype
         self.settings = problem.settings(dtype)
         self.scratch = make_scratch(problem.n_predictors, int(problem.sizes.max()), dtype)
+        # A pairwise move changes two coordinates at most.
+        self.late = self.scratch._replace(coordinate=np.empty(2, np.int32), delta=np.empty(2, dtype))
         self.learner = graph_learner(problem, plan, dtype)
         self.allowed_bits = math.inf if plan.max_bits is None else plan.max_bits
         self.chunk = max(LEAST_CHUNK, int(CHUNK_WORK / (problem.sizes.mean() * problem.n_predictors + 2000)))
@@ -280,7 +282,9 @@ class _Runner:
         t = start + (state.local_updates if self.plan.restart == "local" and not local else 0)
         prices = BitPrices(ledger.float_bits, ledger.index_bits, self.allowed_bits, ledger.graph_bits)
         rule, counts = STEP_RULES[self.plan.step], ledger.models
-        done = run_models(rule, self.settings, state.users, lists, followers, awake, t, prices, counts, self.scratch)
+        done = run_models(
+            rule, self.settings, state.users, lists, followers, awake, t, prices, counts, self.scratch, self.late
+        )
         return int(done)
 
     def graph_chunk(self, wanted: int) -> int:
