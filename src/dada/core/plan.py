@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -63,6 +64,10 @@ class Plan:
         Bound on every user's list of neighbours; a full list gives up its lightest edge for a heavier one.
     keep_nearest : int, optional
         Let each user open edges only to this many of the peers it has met whose models are nearest to its own.
+    latency : float
+        Time that a model update takes to reach the neighbours, in mean times between two wake-ups of a user. 0: it is
+        there at once, and one thread carries out all updates. Anything more lets several workers share a run, and
+        its result does not depend on how many they are (see `dada.engine.windows`).
     max_bits, max_time_s, gap_tolerance : float, optional
         Stop before the wake-up whose messages would exceed a budget, after some seconds, or when, at a trace point,
         the duality gap is below this part of the gap of zero models.
@@ -86,6 +91,7 @@ class Plan:
     tau: float = 3.0
     max_neighbours: int | None = None
     keep_nearest: int | None = None
+    latency: float = 0.0
     max_bits: float | None = None
     max_time_s: float | None = None
     gap_tolerance: float | None = None
@@ -103,6 +109,10 @@ class Plan:
                 raise ValueError(f"{name} must be one of {sorted(known)}, got {getattr(self, name)!r}")
         if self.n_neighbours < 1 or not self.tau > 0:
             raise ValueError(f"n_neighbours must be >= 1 and tau > 0, got {self.n_neighbours} and {self.tau}")
+        if not 0 <= self.latency < math.inf:
+            raise ValueError(f"latency must be >= 0 and finite, got {self.latency}")
+        if self.latency > 0:
+            self._check_windows()
         if self.n_updates < 0:
             raise ValueError(f"n_updates must be >= 0, got {self.n_updates}")
         for name in (
@@ -121,6 +131,23 @@ class Plan:
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise ValueError(f"{name} must be >= 0 (or None), got {value}")
+
+    def _check_windows(self) -> None:
+        """Refuse what updates in windows cannot do."""
+        if self.step != "pairwise":
+            raise ValueError(f"latency > 0 works with step='pairwise' only, got {self.step!r}: set latency=0")
+        if self.learn_graph and self.graph_rule != "distance":
+            raise ValueError(f"latency > 0 works with symmetric graphs only, got {self.graph_rule!r}: set latency=0")
+        if self.max_bits is not None:
+            raise ValueError("latency > 0 cannot stop in the middle of a window: set latency=0, or max_bits=None")
+
+    def window(self, n_users: int) -> int:
+        """Model updates that may be under way at the same time; 0 where each is known at once.
+
+        >>> Plan(n_updates=1, latency=0.1).window(n_users=1000)
+        100
+        """
+        return max(1, round(self.latency * n_users)) if self.latency > 0 else 0
 
     def phases(self, n_users: int) -> Iterator[Phase]:
         """The phases of the run, in order.

@@ -25,6 +25,7 @@ from dada.core.problem import Problem
 from dada.core.schedule import GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Schedule
 from dada.core.status import Status
 from dada.engine.between_chunks import Checkpoints, TimeLimit, ctrl_c
+from dada.engine.crews import Crew, Stretch, Threads
 from dada.engine.evaluate import Samples, accuracy_per_user
 from dada.engine.learners import graph_learner
 from dada.engine.ledger import Ledger
@@ -81,6 +82,7 @@ def run(
     checkpoint_every_s: float = 60.0,
     resume: bool = False,
     dtype: type = np.float32,
+    crew: Crew | None = None,
 ) -> RunResult:
     """Learn models, and the graph where the plan says so, on one machine.
 
@@ -110,6 +112,9 @@ def run(
         Limits (bits, time, gap) may be others than before.
     dtype : float32 or float64
         Precision of the models.
+    crew : Crew, optional
+        Who carries out model updates where the plan has a latency: `Threads(n)`, or `Sharded`. The result is the same
+        whoever does. One thread where not given.
 
     Examples
     --------
@@ -121,6 +126,10 @@ def run(
     <Status.FINISHED: 'All planned updates were made.'>
     """
     _check(problem, plan, graph, {"train": train, "test": test})
+    if crew is not None and plan.latency == 0:
+        raise ValueError("several workers need a plan with latency > 0, as 0.1: within it they need not wait")
+    if plan.latency > 0 and graph is not None and graph.directed:
+        raise ValueError("latency > 0 works with symmetric graphs only: set latency=0")
     _check_models(problem, models)
     schedule = Schedule.draw(rng, problem.n_users, plan.batch_mix(problem.n_users).n_uniform if plan.learn_graph else 1)
     if graph is None:
@@ -139,6 +148,7 @@ def run(
         raise ValueError("resume needs the checkpoint to go on from")
     limit = TimeLimit(time.monotonic, plan.max_time_s)
     runner = _Runner(problem, plan, schedule, state, train, test, observer)
+    runner.crew = Threads() if crew is None else crew
     with ctrl_c() as interrupted:
         status = runner.go(interrupted, limit, keeper)
     trace = runner.full_trace()
@@ -211,6 +221,10 @@ class _Runner:
         self.learner = graph_learner(problem, plan, dtype)
         self.allowed_bits = math.inf if plan.max_bits is None else plan.max_bits
         self.chunk = max(LEAST_CHUNK, int(CHUNK_WORK / (problem.sizes.mean() * problem.n_predictors + 2000)))
+        self.window = plan.window(problem.n_users)
+        if self.window > 0:
+            self.chunk = max(self.window, plan.trace_interval() // self.window * self.window)
+        self.crew: Crew = Threads()
         nobody = CollaborationGraph.empty(problem.n_users)
         self.no_lists = lists_from_csr(nobody.indptr, nobody.indices, nobody.weights)
 
@@ -218,7 +232,7 @@ class _Runner:
         phases = list(self.plan.phases(self.problem.n_users))
         total = sum(phase.events for phase in phases)
         before = sum(phase.events for phase in phases[: self.state.phase])
-        if self.observer is not silent:
+        if self.observer is not silent and self.window == 0:
             self.chunk = max(LEAST_CHUNK, min(self.chunk, total // WATCHED_CHUNKS))
         if not self.state.trace:
             self.record()
@@ -265,11 +279,12 @@ class _Runner:
             done = self.model_chunk(LOCAL_STREAM, state.local_updates, wanted, local=True)
             state.local_updates += done
         else:
-            every = self.plan.trace_interval()
-            wanted = min(wanted, every - state.updates % every)
-            done = self.model_chunk(MODEL_STREAM, state.updates, wanted, local=False)
+            every, before = self.plan.trace_interval(), state.updates
+            if self.window == 0:
+                wanted = min(wanted, every - before % every)
+            done = self.model_chunk(MODEL_STREAM, before, wanted, local=False)
             state.updates += done
-            if done and state.updates % every == 0:
+            if state.updates // every > before // every:
                 self.record()
         state.done += done
         return done, wanted
@@ -280,6 +295,9 @@ class _Runner:
         lists, followers = (self.no_lists, self.no_lists) if local else (state.lists, state.followers)
         # A step size that falls with time must go on falling where models go on, or it would wipe them out.
         t = start + (state.local_updates if self.plan.restart == "local" and not local else 0)
+        if self.window > 0:
+            self.crew.advance(Stretch(self.settings, state.users, lists, awake, self.window, ledger.models))
+            return wanted
         prices = BitPrices(ledger.float_bits, ledger.index_bits, self.allowed_bits, ledger.graph_bits)
         rule, counts = STEP_RULES[self.plan.step], ledger.models
         done = run_models(
