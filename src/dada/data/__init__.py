@@ -7,19 +7,23 @@ from dada.data.predictors import (
     Constant,
     Linear,
     Pretrained,
+    RandomFourier,
     Recipe,
     Stumps,
     Union,
     predictors_from_arrays,
 )
+from dada.data.summaries import FeatureSummary
 from dada.data.tables import population_from_table, read_table
 
 __all__ = [
     "BasePredictors",
     "Constant",
+    "FeatureSummary",
     "Linear",
     "Population",
     "Pretrained",
+    "RandomFourier",
     "Recipe",
     "Stumps",
     "SyntheticUsers",

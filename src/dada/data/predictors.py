@@ -10,6 +10,7 @@ import numpy as np
 
 from dada.data._inputs import as_features
 from dada.data._predictor_base import BasePredictors, Recipe
+from dada.data.fourier import FittedFourier, RandomFourier
 from dada.data.linear import Constant, FittedConstant, FittedLinear, Linear
 from dada.data.pretrained import FittedPretrained, Pretrained
 from dada.data.stumps import FittedStumps, Stumps
@@ -18,12 +19,14 @@ __all__ = [
     "BasePredictors",
     "Constant",
     "FittedConstant",
+    "FittedFourier",
     "FittedLinear",
     "FittedPretrained",
     "FittedStumps",
     "FittedUnion",
     "Linear",
     "Pretrained",
+    "RandomFourier",
     "Recipe",
     "Stumps",
     "Union",
@@ -159,6 +162,7 @@ def predictors_from_arrays(spec: Mapping[str, Any], arrays: Mapping[str, np.ndar
     """
     families: dict[str, Any] = {
         "constant": FittedConstant,
+        "fourier": FittedFourier,
         "linear": FittedLinear,
         "stumps": FittedStumps,
         "union": FittedUnion,

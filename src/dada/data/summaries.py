@@ -1,0 +1,122 @@
+"""Summaries of features that users can merge: all that base predictors need to know, and no sample.
+
+Thresholds of stumps and scales of linear predictors are the same for everybody, so users must agree on them. Each
+summarises its own rows; two summaries merge into one, in any order, as gossip wants it. What is exchanged is a count, a
+mean, a sum of squares and at most `MOST` weighted values per feature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from dada.data._inputs import as_features
+
+__all__ = ["FeatureSummary"]
+
+# Points to which a sketch is cut when it has grown beyond the most: cutting rarely keeps the errors from adding up.
+SIZE, MOST = 512, 2048
+Points = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureSummary:
+    """Moments and a sketch of the distribution of every feature.
+
+    Attributes
+    ----------
+    count : int
+        Rows summarised.
+    mean, squares : arrays of shape (D,)
+        Mean, and sum of squared distances from it.
+    points : tuple of D pairs of arrays
+        Ascending values of a feature and how many rows each stands for. Up to 2048 different values are kept as they
+        are, more are cut into 512 equal parts.
+
+    Examples
+    --------
+    >>> ann, bob = FeatureSummary.of([[1.0], [3.0]]), FeatureSummary.of([[5.0]])
+    >>> both = ann.merged(bob)
+    >>> both.count, both.mean.tolist(), both.std.round(3).tolist()
+    (3, [3.0], [1.633])
+    """
+
+    count: int
+    mean: np.ndarray
+    squares: np.ndarray
+    points: tuple[Points, ...]
+
+    @classmethod
+    def of(cls, X: Any) -> FeatureSummary:
+        """The summary of one user's rows."""
+        rows, _ = as_features(X)
+        mean = rows.mean(axis=0)
+        points = tuple(_shortened(*np.unique(column, return_counts=True)) for column in rows.T)
+        return cls(len(rows), mean, ((rows - mean) ** 2).sum(axis=0), points)
+
+    @classmethod
+    def of_all(cls, summaries: Iterable[FeatureSummary]) -> FeatureSummary:
+        """Many summaries merged into one."""
+        return reduce(FeatureSummary.merged, summaries)
+
+    def merged(self, other: FeatureSummary) -> FeatureSummary:
+        """The summary of both users' rows."""
+        if len(self.points) != len(other.points):
+            raise ValueError(
+                f"summaries must be of the same features, got {len(self.points)} and {len(other.points)} of them"
+            )
+        count = self.count + other.count
+        apart = other.mean - self.mean
+        mean = self.mean + apart * (other.count / count)
+        squares = self.squares + other.squares + apart**2 * (self.count * other.count / count)
+        points = tuple(_merged(*pair) for pair in zip(self.points, other.points, strict=True))
+        return FeatureSummary(count, mean, squares, points)
+
+    @property
+    def std(self) -> np.ndarray:
+        """Standard deviation of every feature."""
+        return np.sqrt(self.squares / self.count)
+
+    def rows(self, n: int = SIZE) -> np.ndarray:
+        """Rows whose columns are spread as the features are, for a recipe to be fitted on.
+
+        What stands side by side in a row means nothing: a recipe may look at one feature at a time only.
+
+        Examples
+        --------
+        >>> from dada.data import Stumps
+        >>> summary = FeatureSummary.of(np.arange(100.0)[:, None])
+        >>> Stumps(n=1).fit(summary.rows()).threshold.round().tolist()
+        [50.0]
+        """
+        quantiles = (np.arange(n) + 0.5) / n
+        columns = [_quantiles(values, weights, quantiles) for values, weights in self.points]
+        # Each column in an order of its own, or stumps on different features would look like duplicates.
+        return np.column_stack([np.random.default_rng(d).permutation(column) for d, column in enumerate(columns)])
+
+
+def _merged(first: Points, second: Points) -> Points:
+    values = np.concatenate([first[0], second[0]])
+    weights = np.concatenate([first[1], second[1]]).astype(np.float64)
+    different, place = np.unique(values, return_inverse=True)
+    return _shortened(different, np.bincount(place, weights=weights))
+
+
+def _shortened(values: np.ndarray, weights: np.ndarray) -> Points:
+    """The points, or where there are too many, the values in the middle of `SIZE` equal parts."""
+    if len(values) <= MOST:
+        return values, weights.astype(np.float64)
+    quantiles = (np.arange(SIZE) + 0.5) / SIZE
+    kept, counts = np.unique(_quantiles(values, weights, quantiles), return_counts=True)
+    return kept, counts * (weights.sum() / SIZE)
+
+
+def _quantiles(values: np.ndarray, weights: np.ndarray, quantiles: np.ndarray) -> np.ndarray:
+    """The values below which these parts of the weight lie."""
+    below = np.cumsum(weights)
+    # Rounding must not put the last quantile beyond the last value.
+    return values[np.minimum(np.searchsorted(below, quantiles * below[-1]), len(values) - 1)]
