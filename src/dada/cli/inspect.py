@@ -44,7 +44,7 @@ def inspect(
         return
     _show_everybody(result) if user is None else _show_user(result)
     if output is not None:
-        stdout().print(f"\nThe graph is in [bold]{output}[/bold].", highlight=False)
+        stdout().print(f"\nThe graph is in [bold]{output}[/bold].", highlight=False, soft_wrap=True)
 
 
 def _everybody(model: DadaClassifier, top: int) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def write_graph(model: DadaClassifier, output: Path) -> None:
     if output.suffix == ".graphml":
         model.graph_.write_graphml(output, model.users_)
     elif output.suffix in (".png", ".svg"):
-        from dada.plot.graph import GraphPanel, graph_picture
+        from dada.plot.panels import GraphPanel, graph_picture
 
         errors = 1 - model.trace_[-1].train_accuracy
         labels = [str(user) for user in model.users_.tolist()]

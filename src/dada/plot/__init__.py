@@ -1,8 +1,13 @@
-"""Pictures of runs and graphs, for light and dark pages, and a page that carries them."""
+"""Pictures of runs and graphs.
+
+`graph`, `weights`, `curves` and `users` draw on matplotlib axes of yours. The `*_picture` functions make whole figures,
+for light and dark pages.
+"""
 
 from dada.plot.accuracy import accuracy_picture
-from dada.plot.graph import GraphPanel, graph_picture, weight_picture
+from dada.plot.axes import curves, graph, users, weights
 from dada.plot.layout import force_layout
+from dada.plot.panels import GraphPanel, graph_picture, weight_picture
 from dada.plot.theme import DARK, LIGHT, Picture, Theme, data_uri, drawn
 
 __all__ = [
@@ -12,9 +17,13 @@ __all__ = [
     "Picture",
     "Theme",
     "accuracy_picture",
+    "curves",
     "data_uri",
     "drawn",
     "force_layout",
+    "graph",
     "graph_picture",
+    "users",
     "weight_picture",
+    "weights",
 ]

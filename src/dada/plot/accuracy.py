@@ -46,7 +46,7 @@ def accuracy_picture(
     with theme.applied():
         figure, (curves, users) = new_figure(11.5, 4.6, columns=2, width_ratios=(1.35, 1))
         _draw_curves(curves, theme, traces, levels)
-        _draw_users(users, theme, by_user)
+        draw_users(users, theme, by_user)
     return figure
 
 
@@ -103,7 +103,8 @@ def _label_ends(ax: Axes, theme: Theme, ends: Sequence[tuple[float, str]], room:
         )
 
 
-def _draw_users(ax: Axes, theme: Theme, by_user: Mapping[str, Array]) -> None:
+def draw_users(ax: Axes, theme: Theme, by_user: Mapping[str, Array]) -> None:
+    """Draw every user's accuracy under each method, in ascending order."""
     for position, (method, accuracies) in enumerate(by_user.items()):
         known = np.sort(accuracies[np.isfinite(accuracies)])
         rank = (np.arange(known.size) + 0.5) / known.size

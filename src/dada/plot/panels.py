@@ -76,7 +76,7 @@ def graph_picture(panels: Sequence[GraphPanel], theme: Theme = LIGHT) -> Figure:
     with theme.applied():
         figure, axes = new_figure(7.2 * len(panels) + 0.6, 7.6, columns=len(panels))
         for ax, panel in zip(axes, panels, strict=True):
-            _draw_graph(ax, theme, panel)
+            draw_graph(ax, theme, panel)
         scale = ScalarMappable(Normalize(0, 1), LOSS_COLOURS)
         bar = figure.colorbar(scale, ax=axes, location="bottom", shrink=0.3, aspect=40, pad=0.02)
         bar.set_ticks([0, 1], labels=["smallest loss", "largest"])
@@ -86,7 +86,8 @@ def graph_picture(panels: Sequence[GraphPanel], theme: Theme = LIGHT) -> Figure:
     return figure
 
 
-def _draw_graph(ax: Axes, theme: Theme, panel: GraphPanel) -> None:
+def draw_graph(ax: Axes, theme: Theme, panel: GraphPanel, side_points: float = SIDE_POINTS) -> None:
+    """Draw a graph on axes whose shorter side has the given length, in points."""
     k, l, w = panel.graph.edges()
     order = np.argsort(w)
     k, l, w = k[order], l[order], w[order]
@@ -98,24 +99,24 @@ def _draw_graph(ax: Axes, theme: Theme, panel: GraphPanel) -> None:
         colours = np.column_stack([np.tile(ink, (w.size, 1)), 0.03 + darkest * darkness**1.5])
         segments = np.stack([panel.positions[k], panel.positions[l]], axis=1)
         ax.add_collection(LineCollection(list(segments), colors=colours, linewidths=0.35 + 1.1 * darkness, zorder=1))
-    sizes = np.pi * (SIDE_POINTS * node_radius(panel.confidence)) ** 2
+    sizes = np.pi * (side_points * node_radius(panel.confidence)) ** 2
     low, high = np.percentile(panel.loss, [2, 98])
     fill = LOSS_COLOURS(Normalize(low, high, clip=True)(panel.loss))
     x, y = panel.positions.T
     ax.scatter(x, y, s=sizes, c=fill, edgecolors=theme.paper, linewidths=1.2, zorder=2)
     if panel.graph.n_users <= MOST_LABELS:
-        _label_nodes(ax, panel, fill)
+        _label_nodes(ax, panel, fill, side_points / SIDE_POINTS)
     ax.set(title=panel.title, xlim=(-0.05, 1.05), ylim=(-0.05, 1.05), aspect="equal")
     ax.set_axis_off()
 
 
-def _label_nodes(ax: Axes, panel: GraphPanel, fill: Any) -> None:
+def _label_nodes(ax: Axes, panel: GraphPanel, fill: Any, scale: float) -> None:
     lightness = fill[:, :3] @ np.array([0.299, 0.587, 0.114])
     for (x, y), label, light, confidence in zip(
         panel.positions, panel.labels, lightness, panel.confidence, strict=True
     ):
         colour = "#10151c" if light > 0.5 else "#ffffff"
-        size = 5.0 + 4.0 * confidence
+        size = scale * (5.0 + 4.0 * confidence)
         ax.text(x, y, label, ha="center", va="center_baseline", fontsize=size, color=colour, zorder=3)
 
 
@@ -142,19 +143,24 @@ def weight_picture(
     >>> len(weight_picture([panel], np.array([0, 0, 1]), ["a", "b"]).axes)
     1
     """
-    order = np.argsort(groups, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(np.bincount(groups, minlength=len(group_names)))])
-    colours = LinearSegmentedColormap.from_list("weight", [theme.paper, theme.ink])
     with theme.applied():
         figure, axes = new_figure(5.6 * len(panels), 5.7, columns=len(panels))
         for ax, panel in zip(axes, panels, strict=True):
-            weights = panel.graph.to_scipy().toarray()[np.ix_(order, order)]
-            heaviest = np.percentile(weights[weights > 0], 97) if (weights > 0).any() else 1.0
-            shade = np.sqrt(np.minimum(weights / heaviest, 1.0))
-            ax.imshow(shade, cmap=colours, vmin=0, vmax=1, interpolation="nearest", aspect="equal")
+            draw_weights(ax, theme, panel.graph, groups, group_names)
             ax.set_title(panel.title)
-            _mark_groups(ax, theme, starts, group_names)
     return figure
+
+
+def draw_weights(ax: Axes, theme: Theme, graph: CollaborationGraph, groups: Array, group_names: Sequence[str]) -> None:
+    """Draw a weight matrix, users sorted by group."""
+    order = np.argsort(groups, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(groups, minlength=len(group_names)))])
+    colours = LinearSegmentedColormap.from_list("weight", [theme.paper, theme.ink])
+    weights = graph.to_scipy().toarray()[np.ix_(order, order)]
+    heaviest = np.percentile(weights[weights > 0], 97) if (weights > 0).any() else 1.0
+    shade = np.sqrt(np.minimum(weights / heaviest, 1.0))
+    ax.imshow(shade, cmap=colours, vmin=0, vmax=1, interpolation="nearest", aspect="equal")
+    _mark_groups(ax, theme, starts, group_names)
 
 
 def _mark_groups(ax: Axes, theme: Theme, starts: Array, names: Sequence[str]) -> None:

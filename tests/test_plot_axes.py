@@ -1,0 +1,76 @@
+"""Drawing on axes of one's own, and what notebooks show."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from dada import plot
+from dada.core.graph import CollaborationGraph
+from dada.events import TracePoint
+from dada.plot.display import MOST_DRAWN
+
+
+def small_graph():
+    return CollaborationGraph.from_edges(4, [0, 1, 0], [1, 2, 2], [1.0, 0.5, 0.1])
+
+
+def trace_of(*means):
+    accuracy = [np.full(3, mean, np.float32) for mean in means]
+    none = np.zeros(0, np.float32)
+    return [TracePoint(10 * t, 0, -t, 1 / (t + 1), a, none, t, 8.0 * t, 0.0) for t, a in enumerate(accuracy)]
+
+
+def test_a_graph_is_drawn_on_given_axes_to_their_size():
+    figure, (small, large) = plt.subplots(1, 2, width_ratios=[1, 4], figsize=(10, 8))
+    assert plot.graph(small_graph(), small) is small
+    plot.graph(small_graph(), large)
+    sizes = [ax.collections[-1].get_sizes().max() for ax in (small, large)]
+    assert sizes[1] > 3 * sizes[0]
+    plt.close(figure)
+
+
+def test_what_is_drawn_of_users_must_be_there_for_each():
+    with pytest.raises(ValueError, match="loss must have an entry for each of the 4 users, got 3"):
+        plot.graph(small_graph(), loss=np.ones(3))
+    with pytest.raises(ValueError, match="groups must have an entry for each of the 4 users"):
+        plot.weights(small_graph(), groups=np.zeros(3, int))
+    plt.close("all")
+
+
+def test_weights_are_sorted_by_group():
+    ax = plot.weights(small_graph(), groups=np.array([1, 0, 1, 0]), group_names=["first", "second"])
+    # The order is 1, 3, 0, 2: the heaviest weight, between 0 and 1, is in the first row's third column.
+    assert ax.images[0].get_array()[0].argmax() == 2
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["first", "second"]
+    plt.close("all")
+
+
+@pytest.mark.parametrize("y", ["accuracy", "objective", "gap", "edges", "bits"])
+def test_curves_show_any_column_of_a_trace(y):
+    trace = trace_of(0.5, 0.7, 0.9)
+    ax = plot.curves(trace, y=y, x="bits")
+    expected = [0.5, 0.7, 0.9] if y == "accuracy" else [getattr(point, y) for point in trace]
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), expected, rtol=1e-6)
+    np.testing.assert_allclose(ax.lines[0].get_xdata(), [0, 8, 16])
+    assert ax.get_legend() is None
+    plt.close("all")
+
+
+def test_a_curve_of_an_unknown_kind_is_refused():
+    with pytest.raises(ValueError, match="y must be one of accuracy, objective, gap, edges, bits, got 'loss'"):
+        plot.curves(trace_of(0.5), y="loss")
+
+
+def test_a_notebook_shows_a_picture_and_a_table_of_a_graph():
+    graph = small_graph()
+    assert graph._repr_png_().startswith(b"\x89PNG")
+    shown = graph._repr_html_()
+    assert "data:image/png;base64," in shown
+    assert "<td style='text-align:left'>3</td>" in shown
+    assert "http" not in shown
+
+
+def test_a_notebook_shows_only_a_table_of_a_large_graph():
+    graph = CollaborationGraph.empty(MOST_DRAWN + 1)
+    assert graph._repr_png_() is None
+    assert "<img" not in graph._repr_html_()
