@@ -316,6 +316,20 @@ def with_checksum(path, name, data):
     rewritten(path, change, {name: data})
 
 
+def test_a_note_stays_with_the_model_and_changes_nothing_else(path):
+    before = modelfile.read(path)
+    modelfile.annotate(path, user_column="person", label_column="went")
+    after = modelfile.read(path)
+    assert before.note == {}
+    assert after.note == {"user_column": "person", "label_column": "went"}
+    np.testing.assert_array_equal(after.models, before.models)
+
+
+def test_a_file_without_a_note_is_read(path):
+    rewritten(path, lambda manifest: manifest.pop("note"))
+    assert modelfile.read(path).note == {}
+
+
 def test_a_newer_version_is_named(path):
     rewritten(path, lambda manifest: manifest.update(version=2, library="dada-learn 9.1"))
     with pytest.raises(ModelFileError, match=r"people.dada: .*version 2, written by dada-learn 9.1; .*up to 1"):

@@ -14,7 +14,7 @@ import os
 import threading
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,8 @@ class StoredModel:
     status : Status
     n_updates : int
         Model updates made.
+    note : dict of str to str
+        What its writer wants to remember, such as names of columns.
     """
 
     library: str
@@ -80,6 +82,7 @@ class StoredModel:
     ledger: Ledger
     status: Status
     n_updates: int
+    note: dict[str, str] = field(default_factory=dict)
 
 
 def write(model: StoredModel, path: str | os.PathLike[str]) -> None:
@@ -134,6 +137,11 @@ def read(path: str | os.PathLike[str]) -> StoredModel:
         raise ModelFileError(f"{path}: the content of the model file makes no sense ({error!r})") from error
 
 
+def annotate(path: str | os.PathLike[str], **note: str) -> None:
+    """Write a note into a model file, in place of the one it has."""
+    write(replace(read(path), note=note), path)
+
+
 def _encode(model: StoredModel) -> bytes:
     spec, predictor_arrays = model.predictors.to_arrays()
     # Another family's description can be written but not be read again: better to know now.
@@ -165,6 +173,7 @@ def _encode(model: StoredModel) -> bytes:
         "float_bits": model.ledger.float_bits,
         "graph_directed": model.graph.directed,
         "n_updates": model.n_updates,
+        "note": model.note,
         "predictors": spec,
         "settings": model.settings,
         "status": model.status.name,
@@ -270,6 +279,7 @@ def _decode(manifest: Mapping[str, Any], arrays: Arrays) -> StoredModel:
         ledger=ledger,
         status=Status[manifest["status"]],
         n_updates=int(manifest["n_updates"]),
+        note={str(name): str(text) for name, text in manifest.get("note", {}).items()},
     )
 
 

@@ -62,7 +62,8 @@ def test_every_row_gets_its_own_users_label(folder, fitted):
     assert predicted["person"].to_list() == given["person"].to_list()
     assert set(predicted["label"]) == {"yes", "no"}
     assert ((predicted["score"] > 0.5) == (predicted["label"] == "yes")).all()
-    printed = dada("predict", folder / "m.dada", folder / "new.parquet", "--user", "person")
+    # The model file remembers which column named the user.
+    printed = dada("predict", folder / "m.dada", folder / "new.parquet")
     assert printed.stdout.splitlines() == out.read_text().splitlines()
 
 
@@ -84,7 +85,7 @@ def test_inspect_names_neighbours_and_predictors(folder, fitted):
     [
         (("fit", "train.csv", "--user", "nobody", "--label", "came"), "no column 'nobody'"),
         (("fit", "train.csv", "--user", "person", "--label", "came", "--beta", "0"), "beta must be > 0"),
-        (("predict", "m.dada", "new.parquet"), "no column 'user'"),
+        (("predict", "m.dada", "new.parquet", "--user", "nobody"), "no column 'nobody'"),
         (("predict", "train.csv", "new.parquet", "--user", "person"), "train.csv"),
         (("inspect", "m.dada", "--user", "u99"), "no user 'u99'"),
         (("inspect", "m.dada", "-o", "graph.gif"), "must end in .png, .svg or .graphml"),

@@ -51,7 +51,7 @@ def fit(
     - `dada fit visits.csv --user person --label came --drop date --drop note --graph evidence`
     - `dada fit visits.csv --user person --label came --holdout 0 --json`
     """
-    from dada import save_model
+    from dada import modelfile, save_model
     from dada.data import population_from_table
 
     people = population_from_table(file, user=user, label=label, drop=tuple(drop or ()))
@@ -61,6 +61,7 @@ def fit(
         held_out = _try_out(people, settings, holdout, seed, watch) if holdout > 0 else None
         model = _fitted(people, settings, seed, watch("all rows"))
     save_model(model, output)
+    modelfile.annotate(output, user_column=user, label_column=label)
     result = {
         "users": people.n_users,
         "rows": people.n_rows,

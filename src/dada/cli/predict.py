@@ -19,7 +19,9 @@ ModelFile = Annotated[Path, typer.Argument(help="Model file, as written by `dada
 def predict(
     model: ModelFile,
     file: Annotated[Path, typer.Argument(help="CSV or Parquet file with the columns of the training table.")],
-    user: Annotated[str, typer.Option("--user", help="Column that says whose row it is.")] = "user",
+    user: Annotated[
+        str | None, typer.Option("--user", help="Column that says whose row it is; by default as it was at the fit.")
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="CSV or Parquet file to write; else standard output."),
@@ -36,8 +38,8 @@ def predict(
 
     **Examples**
 
-    - `dada predict visits.dada new.parquet --user person -o predicted.csv`
-    - `dada predict visits.dada new.csv --user person --unknown-user average`
+    - `dada predict visits.dada new.parquet -o predicted.csv`
+    - `dada predict visits.dada new.csv --user name --unknown-user average`
     """
     frame = predictions(model, file, user, unknown_user)
     if output is not None:
@@ -51,13 +53,14 @@ def predict(
         sys.stdout.write(frame.write_csv())
 
 
-def predictions(model: Path, file: Path, user: str, unknown_user: str) -> pl.DataFrame:
+def predictions(model: Path, file: Path, user: str | None, unknown_user: str) -> pl.DataFrame:
     """The user, label and score of every row."""
     import polars as pl
 
-    from dada import load_model
+    from dada import load_model, modelfile
     from dada.data import read_table
 
+    user = user or modelfile.read(model).note.get("user_column", "user")
     classifier = load_model(model).set_params(unknown_user=unknown_user)
     frame = read_table(file)
     features = list(getattr(classifier, "feature_names_in_", [name for name in frame.columns if name != user]))
