@@ -5,6 +5,7 @@ import hashlib
 import ipaddress
 import itertools
 import shutil
+import signal
 import socket
 from pathlib import Path
 
@@ -19,6 +20,9 @@ settings.load_profile("settled")
 
 
 def pytest_configure(config):
+    # A shell starts what it runs in the background deaf to Ctrl-C; tests of Ctrl-C must hear it.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     patch = pytest.MonkeyPatch()
     config.add_cleanup(patch.undo)
     patch.setenv("MPLBACKEND", "Agg")

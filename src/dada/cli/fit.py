@@ -157,4 +157,4 @@ def _show(result: dict[str, Any]) -> None:
         rows.append([f"accuracy on {held_out['rows']} held-out rows", percent(held_out["together"])])
         rows.append(["  each user alone", percent(held_out["alone"])])
     print_table(("", ""), rows)
-    stdout().print(f"\n{result['status']} Written to [bold]{result['model']}[/bold].", highlight=False)
+    stdout().print(f"\n{result['status']} Written to [bold]{result['model']}[/bold].", highlight=False, soft_wrap=True)

@@ -46,7 +46,7 @@ def predict(
         write_table(frame, output)
         result = {"rows": frame.height, "output": str(output)}
         message = f"{frame.height} rows written to [bold]{output}[/bold]."
-        print_json(result) if as_json else stdout().print(message, highlight=False)
+        print_json(result) if as_json else stdout().print(message, highlight=False, soft_wrap=True)
     elif as_json:
         print_json(frame.to_dicts())
     else:

@@ -84,7 +84,7 @@ def _show(result: DemoResult, files: list[Path]) -> None:
     rows = [row_of(outcome) for outcome in result.outcomes.values()]
     title = f"{result.dataset}, {result.users.train.n_users} users, seed {result.seed}"
     print_table(HEADER, rows, best=len(rows) - 1, title=title)
-    stdout().print(f"\nOpen [bold]{files[0]}[/bold] for curves and graphs.", highlight=False)
+    stdout().print(f"\nOpen [bold]{files[0]}[/bold] for curves and graphs.", highlight=False, soft_wrap=True)
 
 
 def row_of(outcome: Outcome) -> list[str]:
