@@ -58,7 +58,7 @@ class RunOptions:
     join: tuple[str, ...] = ()
     allowed: frozenset[PeerId] | None = None
     wakeups_per_s: float | None = None
-    exchange_every_s: float = 5.0
+    exchange_every_s: float = 2.0
     leave: bool = False
 
 

@@ -21,7 +21,7 @@ from dada.net.ticket import read_ticket
 LOOK_EVERY_S = 1.0
 # How long a killed peer stays away.
 AWAY_S = 1.0
-OPTIONS = RunOptions(exchange_every_s=2.0)
+OPTIONS = RunOptions()
 
 
 def run_processes(homes: Sequence[Home], seconds: float, live: Live, kill_every: float | None, seed: int) -> None:
