@@ -63,13 +63,15 @@ def predictions(model: Path, file: Path, user: str | None, unknown_user: str) ->
     user = user or modelfile.read(model).note.get("user_column", "user")
     classifier = load_model(model).set_params(unknown_user=unknown_user)
     frame = read_table(file)
-    features = list(getattr(classifier, "feature_names_in_", [name for name in frame.columns if name != user]))
+    names = getattr(classifier, "feature_names_in_", None)
+    features = [name for name in frame.columns if name != user] if names is None else list(names)
     absent = [name for name in (user, *features) if name not in frame.columns]
     if absent:
         missing, present = (", ".join(map(repr, names)) for names in (absent[:5], frame.columns[:20]))
         raise ValueError(f"{file} has no column {missing}; it has {present}. Name the column of users with --user")
     owners = frame[user].to_numpy()
-    X = frame.select(features)
+    # A model that was fitted on an array knows its features by their places only.
+    X = frame.select(features).to_numpy() if names is None else frame.select(features)
     scores = classifier.predict_proba(X, users=owners)[:, 1]
     return pl.DataFrame({user: frame[user], "label": classifier.predict(X, users=owners), "score": scores})
 
