@@ -37,7 +37,8 @@ ROWS = opposites()
 
 
 def fitted(rows=ROWS, **settings):
-    return DadaClassifier(**{"random_state": 0, **settings}).fit(rows.X, rows.y, users=rows.users)
+    usual = {"loss": "adaboost", "beta": 10.0, "mu": 1.0, "lam": 0.1, "graph": "learned", "random_state": 0}
+    return DadaClassifier(**{**usual, **settings}).fit(rows.X, rows.y, users=rows.users)
 
 
 @pytest.fixture(scope="module")

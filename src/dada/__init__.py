@@ -9,8 +9,11 @@ __all__ = [
     "CollaborationGraph",
     "Constant",
     "DadaClassifier",
+    "DadaClassifierCV",
+    "DadaRegressor",
     "DegreeFunction",
     "DegreeTarget",
+    "FeatureSummary",
     "Linear",
     "LogDegree",
     "Loss",
@@ -18,6 +21,7 @@ __all__ = [
     "PerUserKFold",
     "Population",
     "Pretrained",
+    "RandomFourier",
     "Stumps",
     "Union",
     "load_model",
@@ -33,16 +37,25 @@ if TYPE_CHECKING:
     from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree
     from dada.data import (
         Constant,
+        FeatureSummary,
         Linear,
         Population,
         Pretrained,
+        RandomFourier,
         Stumps,
         Union,
         moons,
         moons100,
         population_from_table,
     )
-    from dada.estimators import DadaClassifier, PerUserKFold, load_model, save_model
+    from dada.estimators import (
+        DadaClassifier,
+        DadaClassifierCV,
+        DadaRegressor,
+        PerUserKFold,
+        load_model,
+        save_model,
+    )
     from dada.modelfile import ModelFileError
 else:
     # scikit-learn and Numba take seconds to import: a name is fetched when it is first used.
@@ -52,16 +65,25 @@ else:
         "dada.core.regularizers": ("DegreeFunction", "DegreeTarget", "LogDegree"),
         "dada.data": (
             "Constant",
+            "FeatureSummary",
             "Linear",
             "Population",
             "Pretrained",
+            "RandomFourier",
             "Stumps",
             "Union",
             "moons",
             "moons100",
             "population_from_table",
         ),
-        "dada.estimators": ("DadaClassifier", "PerUserKFold", "load_model", "save_model"),
+        "dada.estimators": (
+            "DadaClassifier",
+            "DadaClassifierCV",
+            "DadaRegressor",
+            "PerUserKFold",
+            "load_model",
+            "save_model",
+        ),
         "dada.modelfile": ("ModelFileError",),
     }
 

@@ -42,7 +42,7 @@ def test_a_fit_ends_at_a_small_gap():
 @pytest.mark.parametrize("users", [True, False])
 def test_the_gap_of_users_who_learn_alone_counts(users):
     rows, _ = moons_rows(1, n_users=5)
-    model = DadaClassifier(tol=0.01, graph="none", random_state=0)
+    model = DadaClassifier(loss="adaboost", beta=10.0, tol=0.01, graph="none", random_state=0)
     model.fit(rows.X, rows.y, users=rows.users if users else None)
     small = [point.gap <= 0.01 * model.trace_[0].gap for point in model.trace_]
     assert model.status_ is Status.CONVERGED
@@ -72,7 +72,7 @@ def test_ctrl_c_keeps_the_state_so_far_and_warns():
     rows = opposites()
     handler = signal.getsignal(signal.SIGINT)
     with pytest.warns(ConvergenceWarning, match="state so far is kept"):
-        model = fit(rows, observer=interrupt, n_updates=1000)
+        model = fit(rows, observer=interrupt, n_updates=1000, loss="adaboost", beta=10.0, graph="learned", lam=0.1)
     assert signal.getsignal(signal.SIGINT) is handler
     assert model.status_ is Status.INTERRUPTED
     assert 400 <= model.n_iter_ < 4000

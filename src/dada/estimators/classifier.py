@@ -2,44 +2,25 @@
 
 from __future__ import annotations
 
-import warnings
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
+from scipy.special import expit, softmax
+from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import column_or_1d
 
-from dada.core.graph import CollaborationGraph
 from dada.core.losses import Loss
 from dada.core.regularizers import Regularizer
-from dada.core.status import Status
-from dada.data import Population, Recipe
-from dada.data._inputs import as_features, as_values, collected, shorten
-from dada.engine import RunResult, run
-from dada.estimators.chance import generator
-from dada.estimators.prediction import average_model, blockwise_decisions, positions_of
-from dada.estimators.progress import also, write_line
-from dada.estimators.settings import check_settings, check_unknown_user, graph_of, plan_of, recipe_of, regularizer_of
-from dada.events import Observer, silent
-from dada.task import Task
+from dada.data import Recipe
+from dada.data._inputs import as_values, shorten
+from dada.estimators.base import PersonalEstimator
 
 
-class Neighbour(NamedTuple):
-    """A user that another one learns from: the weight between them and its share of all that one's weights."""
-
-    user: Any
-    weight: float
-    share: float
-
-
-class DadaClassifier(ClassifierMixin, BaseEstimator):
-    """Binary classifier with a model for each user, learned along a graph of who resembles whom.
+class DadaClassifier(ClassifierMixin, PersonalEstimator):
+    """Classifier with a model for each user, learned along a graph of who resembles whom.
 
     Every user k has a sparse combination of base predictors, fitted to its own rows and drawn to the models of its
     neighbours. The weights of the graph are learned together with the models.
@@ -47,25 +28,30 @@ class DadaClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     predictors : Stumps, Linear, Constant, Pretrained, Union or other recipe, optional
-        Base predictors. By default decision stumps at ten quantiles of each feature (fewer where there are more than
-        200 features), and a constant.
-    loss : {"adaboost", "logistic", "squared-hinge"} or Loss
-        Loss of a user's model on its own rows.
-    beta : float
-        Bound on the sum of absolute weights of a model: larger fits closer.
-    mu : float
+        Base predictors. By default decision stumps at four to ten quantiles of each feature, every feature clipped at
+        one standard deviation, and a constant that is coupled weakly to the neighbours'.
+    loss : {"auto", "adaboost", "logistic", "squared-hinge"} or Loss
+        Loss of a user's model on its own rows. "auto" is logistic, or AdaBoost's where rows or
+        classes have weights.
+    beta : float or "auto"
+        Bound on the sum of absolute weights of a model: larger fits closer. "auto" is 30.
+    mu : float or "auto"
         How strongly a model is drawn to its neighbours', and the weight of the graph's regularizer. 0 means that
-        everybody learns alone and no graph is learned.
-    lam : float
-        Weight of the squared edge weights: smaller gives fewer neighbours.
+        everybody learns alone and no graph is learned. "auto" is 0.35 times the mean confidence of users (2 times for
+        AdaBoost's loss).
+    lam : float or "auto"
+        Weight of the squared edge weights: smaller gives fewer neighbours. "auto" finds the value that gives the first
+        graph `n_neighbours` per user on average.
     delta : float
         Offset of the degree in the logarithm that keeps users from being left alone.
     regularizer : LogDegree, DegreeTarget or DegreeFunction, optional
         Regularizer of the graph in place of the one that `lam` and `delta` describe.
-    graph : {"learned", "evidence", "none"}, CollaborationGraph or square matrix
-        Learn the graph from losses and distances of models, as the paper does; learn it by evidence, from how well
-        others' models do on a user's own rows (one may then learn from somebody who learns nothing in return; it pays
-        where users have but a handful of rows); have none; or use the given one, its rows in the order of sorted ids.
+    graph : {"auto", "everyone", "learned", "evidence", "evidence-symmetric", "none"}, CollaborationGraph or matrix
+        Who learns from whom. "everyone": all from all alike (beyond 300 users, from fifty drawn at random). "learned":
+        from losses and distances of models, as the paper does. "evidence": from how well others' models do on a user's
+        own rows; one may then learn from somebody who learns nothing in return, unless "evidence-symmetric". "none":
+        everybody alone. A given graph has its rows in the order of sorted ids. "auto" takes evidence where it does
+        better than everyone alike on held-out training rows.
     graph_loss : {"mean", "paper", "logistic"}
         Which value of a user's loss shapes the graph: per sample, the sum as in the paper, or never negative.
     step : {"pairwise", "paper", "local", "line-search"}
@@ -74,16 +60,20 @@ class DadaClassifier(ClassifierMixin, BaseEstimator):
         Rule of the graph updates.
     kappa : int, optional
         Users asked at each graph update, at most ``n_users - 1``. By default 5, or all others where they are fewer.
-    n_updates : int
-        Model updates per user.
-    graph_every : float
-        Model updates per user between two rounds of graph updates.
+    n_updates : int or "auto"
+        Model updates per user. "auto" is half the number of weights of a model, between 200 and 600.
+    graph_every : float or "auto"
+        Model updates per user between two rounds of graph updates. "auto" is 10 by evidence, else 50.
+    n_neighbours : int
+        Users that one follows at most, by evidence; and what ``lam="auto"`` aims at.
     max_neighbours : int, optional
-        Bound on the number of neighbours of every user. By default there is none, but 10 for ``graph="evidence"``.
+        Bound on the number of neighbours of every user. By default there is none, but `n_neighbours` by evidence.
     tau : float
-        How sharply evidence decides between models, for ``graph="evidence"``.
+        How sharply evidence decides between models.
     restart : {"zero", "local"}
         Models after the first graph: from zero, or from the purely local ones that the first graph came from.
+    class_weight : dict, "balanced" or None
+        Weight of each label's rows, for AdaBoost's loss. "balanced" gives all labels the same weight in all.
     tol : float, optional
         Stop when the duality gap of the models falls below this part of that of zero models.
     max_bits : float, optional
@@ -102,14 +92,17 @@ class DadaClassifier(ClassifierMixin, BaseEstimator):
 
     Attributes
     ----------
-    classes_ : array of shape (2,)
-        The two labels.
+    classes_ : array of shape (n_classes,)
+        The labels.
+    settings_ : dict
+        What was used in place of every "auto", the base predictors, and the accuracies on held-out rows by which a
+        graph was chosen.
     users_ : array of shape (n_users,)
         The user ids, sorted. ``["all"]`` after a fit without users.
     n_users_ : int
         Number of users.
     models_ : array of shape (n_users, n_predictors)
-        Weights of the base predictors in each user's model.
+        Weights of the base predictors in each user's model; with more than two classes, a block for each of them.
     graph_ : CollaborationGraph
         Weights between users, numbered as in `users_`.
     confidence_ : array of shape (n_users,)
@@ -133,6 +126,9 @@ class DadaClassifier(ClassifierMixin, BaseEstimator):
 
     Notes
     -----
+    With more than two classes an update moves one base predictor of one class, and the loss is of the differences
+    between the score of a row's class and those of all others.
+
     Inside `Pipeline`, `GridSearchCV` and `cross_validate`, users reach the classifier by metadata routing: call
     ``sklearn.set_config(enable_metadata_routing=True)`` and give ``users=`` (``params={"users": ...}`` to
     `cross_validate`). The classifier asks for users everywhere by itself. scikit-learn passes no metadata on to the
@@ -150,33 +146,31 @@ class DadaClassifier(ClassifierMixin, BaseEstimator):
     [True, True]
     """
 
-    # Users are asked for wherever scikit-learn routes metadata; who watches a fit is none of its business.
-    __metadata_request__fit: ClassVar[dict[str, Any]] = {"users": True, "observer": UNUSED}
-    __metadata_request__predict: ClassVar[dict[str, Any]] = {"users": True}
     __metadata_request__predict_proba: ClassVar[dict[str, Any]] = {"users": True}
     __metadata_request__decision_function: ClassVar[dict[str, Any]] = {"users": True}
-    __metadata_request__score: ClassVar[dict[str, Any]] = {"users": True}
 
     def __init__(
         self,
         predictors: Recipe | None = None,
         *,
-        loss: str | Loss = "adaboost",
-        beta: float = 10.0,
-        mu: float = 1.0,
-        lam: float = 0.1,
+        loss: str | Loss = "auto",
+        beta: float | str = "auto",
+        mu: float | str = "auto",
+        lam: float | str = "auto",
         delta: float = 0.01,
         regularizer: Regularizer | None = None,
-        graph: Any = "learned",
+        graph: Any = "auto",
         graph_loss: str = "mean",
         step: str = "pairwise",
         graph_step: str = "exact",
         kappa: int | None = None,
-        n_updates: int = 200,
-        graph_every: float = 50,
+        n_updates: int | str = "auto",
+        graph_every: float | str = "auto",
+        n_neighbours: int = 10,
         max_neighbours: int | None = None,
         tau: float = 1.0,
         restart: str = "zero",
+        class_weight: Any = None,
         tol: float | None = None,
         max_bits: float | None = None,
         max_time_s: float | None = None,
@@ -185,79 +179,37 @@ class DadaClassifier(ClassifierMixin, BaseEstimator):
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
-        self.predictors = predictors
-        self.loss = loss
-        self.beta = beta
-        self.mu = mu
-        self.lam = lam
-        self.delta = delta
-        self.regularizer = regularizer
-        self.graph = graph
-        self.graph_loss = graph_loss
-        self.step = step
-        self.graph_step = graph_step
-        self.kappa = kappa
-        self.n_updates = n_updates
-        self.graph_every = graph_every
-        self.max_neighbours = max_neighbours
-        self.tau = tau
-        self.restart = restart
-        self.tol = tol
-        self.max_bits = max_bits
-        self.max_time_s = max_time_s
-        self.unknown_user = unknown_user
-        self.dtype = dtype
-        self.random_state = random_state
-        self.verbose = verbose
-
-    def fit(self, X: Any, y: Any, users: Any = None, *, observer: Observer = silent) -> Self:
-        """Learn a model for every user, and the graph between users.
-
-        Parameters
-        ----------
-        X : array, scipy.sparse matrix, pandas or polars frame of shape (rows, features)
-            Finite numbers. A sparse matrix is made dense.
-        y : array of shape (rows,)
-            Labels of two values: numbers, strings or booleans.
-        users : array of shape (rows,), optional
-            Which user each row belongs to: numbers or strings. Without it, all rows are one user's.
-        observer : callable
-            Gets every event of `dada.events` during the fit.
-
-        Returns
-        -------
-        DadaClassifier
-            Itself. After Ctrl-C it is fitted with the state so far, and a `ConvergenceWarning` says so.
-        """
-        params = self.get_params(deep=False)
-        check_settings(params)
-        population = self._population(X, y, users)
-        given = graph_of(self.graph, population.n_users)
-        plan = plan_of(params, population.n_users)
-        task = Task.of(population, recipe_of(self.predictors, population.n_features))
-        problem = task.problem(
-            beta=self.beta,
-            mu1=self.mu,
-            loss=self.loss,
-            regularizer=regularizer_of(params),
-            graph_loss=self.graph_loss,
+        super().__init__(
+            predictors,
+            loss=loss,
+            beta=beta,
+            mu=mu,
+            lam=lam,
+            delta=delta,
+            regularizer=regularizer,
+            graph=graph,
+            graph_loss=graph_loss,
+            step=step,
+            graph_step=graph_step,
+            kappa=kappa,
+            n_updates=n_updates,
+            graph_every=graph_every,
+            n_neighbours=n_neighbours,
+            max_neighbours=max_neighbours,
+            tau=tau,
+            restart=restart,
+            tol=tol,
+            max_bits=max_bits,
+            max_time_s=max_time_s,
+            unknown_user=unknown_user,
+            dtype=dtype,
+            random_state=random_state,
+            verbose=verbose,
         )
-        result = run(
-            problem,
-            plan,
-            generator(self.random_state),
-            graph=given,
-            train=task.samples,
-            observer=also(observer, write_line) if self.verbose else observer,
-            dtype=self.dtype,
-        )
-        self._keep(task, result)
-        if result.status is Status.INTERRUPTED:
-            warnings.warn(result.status.value, ConvergenceWarning, stacklevel=2)
-        return self
+        self.class_weight = class_weight
 
     def decision_function(self, X: Any, users: Any = None) -> NDArray[np.float64]:
-        """Decision value of each row under its user's model: positive for the second class.
+        """Decision values of each row under its user's model.
 
         Parameters
         ----------
@@ -269,132 +221,64 @@ class DadaClassifier(ClassifierMixin, BaseEstimator):
 
         Returns
         -------
-        array of shape (rows,)
+        array of shape (rows,), positive for the second class; with more than two classes, (rows, n_classes)
         """
-        check_is_fitted(self)
-        rows = self._rows(X)
-        positions = self._positions(users, rows.shape[0])
-        average = average_model(self.models_, self.confidence_) if (positions < 0).any() else None
-        return blockwise_decisions(rows, positions, self.predictors_, self.models_, average)
+        return self._decisions(X, users)
 
     def predict(self, X: Any, users: Any = None) -> NDArray[Any]:
         """Predicted label of each row; parameters as of `decision_function`."""
-        positive = self.decision_function(X, users) > 0
-        return self.classes_[positive.astype(np.intp)]
+        values = self.decision_function(X, users)
+        best = values.argmax(axis=1) if values.ndim > 1 else (values > 0).astype(np.intp)
+        return self.classes_[best]
 
     def predict_proba(self, X: Any, users: Any = None) -> NDArray[np.float64]:
-        """Scores between 0 and 1 of both classes, adding up to 1; parameters as of `decision_function`.
+        """Scores between 0 and 1 of all classes, adding up to 1; parameters as of `decision_function`.
 
-        The score of the second class is the logistic function of the decision value. It orders rows as the decision
-        value does, and only roughly is it a probability: for probabilities, calibrate it on rows of your own.
+        The scores are the logistic function of the decision value, or the softmax of all. They order classes as the
+        decision values do, and only roughly are they probabilities: for those, calibrate them on rows of your own.
         """
-        positive = expit(self.decision_function(X, users))
+        values = self.decision_function(X, users)
+        if values.ndim > 1:
+            return np.asarray(softmax(values, axis=1))
+        positive = expit(values)
         return np.column_stack((1 - positive, positive))
 
     def score(self, X: Any, y: Any, users: Any = None, sample_weight: Any = None) -> float:
         """Share of rows whose label is predicted; other parameters as of `decision_function`."""
         return float(accuracy_score(y, self.predict(X, users), sample_weight=sample_weight))
 
-    def neighbours_of(self, user: Any) -> list[Neighbour]:
-        """Who a user learns from, and how much: strongest first.
-
-        Examples
-        --------
-        >>> X, y, users = [[0.0], [1.0], [0.0], [1.0]], [0, 1, 0, 1], ["ann", "ann", "bob", "bob"]
-        >>> model = DadaClassifier(graph=[[0, 2], [2, 0]], random_state=0).fit(X, y, users=users)
-        >>> model.neighbours_of("ann")
-        [Neighbour(user='bob', weight=2.0, share=1.0)]
-        """
-        check_is_fitted(self)
-        positions, unknown = positions_of(self.users_, [user])
-        if unknown:
-            raise self._unknown(unknown)
-        others, weights = self.graph_.neighbours(int(positions[0]))
-        total = float(weights.sum())
-        return [
-            Neighbour(other, weight, weight / total)
-            for other, weight in zip(self.users_[others].tolist(), weights.tolist(), strict=True)
-        ]
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
         tags.input_tags.sparse = True
         return tags
 
-    def _population(self, X: Any, y: Any, users: Any) -> Population:
-        if y is None:
-            raise ValueError("DadaClassifier requires y to be passed, but the target y is None")
-        rows = self._rows(X, reset=True)
+    def _targets(self, y: Any, fresh: bool) -> tuple[NDArray[Any], int]:
         labels = as_values(column_or_1d(y, warn=True) if getattr(y, "ndim", 1) > 1 else y, "y")
         check_classification_targets(labels)
         found = np.unique(labels)
-        if len(found) > 2:
-            raise ValueError(
-                f"Only binary classification is supported. y has {len(found)} classes: {shorten(found)}. "
-                "Select two of them, or learn one class against the rest"
-            )
-        owners = np.full(rows.shape[0], "all") if users is None else users
-        return Population.from_arrays(rows, labels, owners)
-
-    def _rows(self, X: Any, reset: bool = False) -> Any:
-        """X as finite numbers: a sparse matrix stays sparse, anything else becomes an array."""
-        X = collected(X)
-        if hasattr(X, "columns") and hasattr(X, "dtypes"):
-            validate_data(self, X, reset=reset, skip_check_array=True)
-            return as_features(X)[0]
-        rows = validate_data(
-            self, X, reset=reset, accept_sparse="csr", dtype=np.float64, ensure_all_finite=hasattr(X, "toarray")
-        )
-        return rows if hasattr(rows, "toarray") else as_features(rows)[0]
-
-    def _positions(self, users: Any, n_rows: int) -> NDArray[np.int64]:
-        check_unknown_user(self.unknown_user)
-        averages = self.unknown_user == "average"
-        if users is None:
-            if self.n_users_ > 1 and not averages:
+        if fresh:
+            if len(found) < 2:
                 raise ValueError(
-                    f"the model was fitted for {self.n_users_} users: give users=, whose model to use for each row, "
-                    "or set unknown_user='average' to use the mean of all models"
+                    f"y holds one class only, {shorten(found)}, in all {len(labels)} rows: learning needs two. "
+                    "A single user may have one class, all users together may not"
                 )
-            return np.full(n_rows, 0 if self.n_users_ == 1 else -1)
-        one_for_all = np.ndim(users) == 0
-        positions, unknown = positions_of(self.users_, [users] if one_for_all else users)
-        if unknown and not averages:
-            raise self._unknown(unknown)
-        if one_for_all:
-            return np.full(n_rows, positions[0])
-        if len(positions) != n_rows:
-            raise ValueError(f"users must have one entry per row of X, got {len(positions)} for {n_rows} rows")
-        return positions
+            self.classes_ = found
+        outside = found[~np.isin(found, self.classes_)]
+        if len(outside):
+            raise ValueError(f"y has labels that are not in classes ({shorten(self.classes_)}): {shorten(outside)}")
+        codes, n_classes = np.searchsorted(self.classes_, labels), len(self.classes_)
+        return (codes if n_classes > 2 else (2 * codes - 1).astype(np.int8)), n_classes
 
-    def _unknown(self, unknown: list[Any]) -> ValueError:
-        return ValueError(
-            f"{len(unknown)} users were not in the training data: {shorten(unknown)}. Known are {self.n_users_} users "
-            f"such as {shorten(self.users_, 3)}. Fit with rows of theirs, or set unknown_user='average'"
-        )
-
-    def _keep(self, task: Task, result: RunResult) -> None:
-        self.classes_ = task.train.classes
-        self.users_ = task.train.user_ids
-        self.n_users_ = task.train.n_users
-        self.confidence_ = task.train.confidence
-        self.predictors_ = task.predictors
-        self.models_ = result.models
-        self.graph_: CollaborationGraph = result.graph
-        self.trace_ = result.trace
-        self.ledger_ = result.ledger
-        self.status_ = result.status
-        self.n_iter_ = result.updates
-
-    @property
-    def objective_(self) -> float:
-        """The joint objective at the end of the fit."""
-        check_is_fitted(self)
-        return float(self.trace_[-1].objective)
-
-    @property
-    def bits_(self) -> float:
-        """Bits that users would have sent each other during the fit."""
-        check_is_fitted(self)
-        return float(self.ledger_.bits)
+    def _class_weights(self, y: NDArray[Any]) -> NDArray[np.float64] | None:
+        if self.class_weight is None:
+            return None
+        codes = y if len(self.classes_) > 2 else (y + 1) // 2
+        if isinstance(self.class_weight, str):
+            if self.class_weight != "balanced":
+                raise ValueError(f"class_weight must be a dict, 'balanced' or None, got {self.class_weight!r}")
+            counts = np.bincount(codes, minlength=len(self.classes_))
+            return np.asarray(len(codes) / (len(self.classes_) * np.maximum(counts, 1))[codes], np.float64)
+        of_class = np.array([self.class_weight.get(label, 1.0) for label in self.classes_.tolist()], np.float64)
+        if not (of_class > 0).all():
+            raise ValueError(f"class_weight must be above 0 for every class, got {self.class_weight!r}")
+        return of_class[codes]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from dada.data import BasePredictors
 from dada.data._inputs import as_values
 from dada.engine import decision_values
+from dada.estimators.rows import Rows
 
 AVERAGE = -1
 # Base predictions held at a time: a few megabytes, whatever the number of rows.
@@ -37,8 +38,12 @@ def average_model(models: NDArray[Any], confidence: NDArray[np.float64]) -> NDAr
 def blockwise_decisions(
     X: Any, positions: NDArray[np.int64], predictors: BasePredictors, models: NDArray[Any], average: NDArray[Any] | None
 ) -> NDArray[np.float64]:
-    """Decision value of each row of X under the model at its position, `average` where that is -1."""
-    values = np.empty(len(positions))
+    """Decision value of each row of X under the model at its position, `average` where that is -1.
+
+    A model of several blocks of weights, one for each class, gives a row of as many values.
+    """
+    n_blocks = models.shape[1] // predictors.n
+    values = np.empty((len(positions), n_blocks))
     order = np.argsort(positions, kind="stable")
     size = max(1, BLOCK_CELLS // predictors.n)
     for start in range(0, len(order), size):
@@ -48,5 +53,13 @@ def blockwise_decisions(
         if present[0] == AVERAGE:
             used[0] = average
         block = X[rows].toarray() if hasattr(X, "toarray") else X[rows]
-        values[rows] = decision_values(predictors.predict(block), np.append(first, len(rows)), used)
-    return values
+        predictions, row_start = predictors.predict(block), np.append(first, len(rows))
+        for c in range(n_blocks):
+            own = np.ascontiguousarray(used[:, c * predictors.n : (c + 1) * predictors.n])
+            values[rows, c] = decision_values(predictions, row_start, own)
+    return values[:, 0] if n_blocks == 1 else values
+
+
+def decisions_of(rows: Rows, predictors: BasePredictors, models: NDArray[Any]) -> NDArray[np.float64]:
+    """Decision values of rows under their users' models."""
+    return blockwise_decisions(rows.people.X, rows.owners, predictors, models, None)

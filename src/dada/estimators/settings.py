@@ -1,4 +1,4 @@
-"""The classifier's hyper-parameters, checked and turned into what the engine takes."""
+"""The estimators' hyper-parameters, checked and turned into what the engine takes."""
 
 from __future__ import annotations
 
@@ -6,32 +6,52 @@ import math
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
+
 from dada.core.graph import CollaborationGraph
 from dada.core.plan import Plan
 from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree, Regularizer
-from dada.data import Constant, Recipe, Stumps, Union
+from dada.data import Recipe
+from dada.estimators.auto import AUTO, default_recipe, everyone, graph_every
+from dada.estimators.rows import Rows
 
 UNKNOWN_USER = ("error", "average")
-GRAPHS = ("learned", "evidence", "none")
+GRAPHS = ("auto", "everyone", "learned", "evidence", "evidence-symmetric", "none")
+LEARNED = ("learned", "evidence", "evidence-symmetric")
 OPTIONAL = ("kappa", "max_neighbours", "max_bits", "max_time_s", "tol")
 POSITIVE = ("graph_every", "max_bits", "max_time_s", "tol")
-# Stumps in all beyond which features get fewer than ten thresholds each.
-MANY_STUMPS = 2000
+MAY_BE_AUTO = ("beta", "graph_every", "lam", "mu", "n_updates")
 
 
 def check_settings(params: dict[str, Any]) -> None:
     """Refuse what is of the wrong kind; the problem and the plan check the values that they name themselves."""
-    for name in ("n_updates", "kappa", "max_neighbours", "verbose"):
+    for name in ("n_updates", "kappa", "max_neighbours", "n_neighbours", "verbose"):
         value, least = params[name], int(name != "verbose")
-        if not (value is None and name in OPTIONAL) and (not isinstance(value, Integral) or value < least):
-            raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
+        if _is_open(name, value):
+            continue
+        if not isinstance(value, Integral) or value < least:
+            raise ValueError(f"{name} must be an integer >= {least}{_or_auto(name)}, got {value!r}")
     for name in ("beta", "mu", "lam", "delta", "tau", *POSITIVE):
         value = params[name]
-        if value is None and name in OPTIONAL:
+        if _is_open(name, value):
             continue
         if not isinstance(value, Real) or not math.isfinite(value) or (name in POSITIVE and value <= 0):
-            raise ValueError(f"{name} must be a finite number{' > 0' * (name in POSITIVE)}, got {value!r}")
+            limit = " > 0" * (name in POSITIVE)
+            raise ValueError(f"{name} must be a finite number{limit}{_or_auto(name)}, got {value!r}")
     check_unknown_user(params["unknown_user"])
+    graph = params["graph"]
+    if isinstance(graph, str) and graph not in GRAPHS:
+        raise ValueError(
+            f"graph must be one of {list(GRAPHS)}, a CollaborationGraph or a matrix of weights, got {graph!r}"
+        )
+
+
+def _is_open(name: str, value: Any) -> bool:
+    return (value is None and name in OPTIONAL) or (isinstance(value, str) and value == AUTO and name in MAY_BE_AUTO)
+
+
+def _or_auto(name: str) -> str:
+    return " or 'auto'" if name in MAY_BE_AUTO else ""
 
 
 def check_unknown_user(unknown_user: Any) -> None:
@@ -40,24 +60,19 @@ def check_unknown_user(unknown_user: Any) -> None:
         raise ValueError(f"unknown_user must be one of {list(UNKNOWN_USER)}, got {unknown_user!r}")
 
 
-def recipe_of(predictors: Recipe | None, n_features: int) -> Recipe:
-    """The base predictors to use: those given, or stumps and a constant."""
+def recipe_of(predictors: Recipe | None, rows: Rows) -> Recipe:
+    """The base predictors to use: those given, or the default union."""
     if predictors is None:
-        per_feature = min(10, max(2, MANY_STUMPS // n_features))
-        return Union(Stumps(per_feature=per_feature, drop_duplicates=True), Constant())
+        return default_recipe(rows)
     if not hasattr(predictors, "fit"):
         raise TypeError(f"predictors must be a recipe such as dada.Stumps(), got {predictors!r}")
     return predictors
 
 
-def graph_of(graph: Any, n_users: int) -> CollaborationGraph | None:
+def graph_of(graph: Any, n_users: int, rng: np.random.Generator) -> CollaborationGraph | None:
     """The graph given, or None where it is to be learned or there is none."""
     if isinstance(graph, str):
-        if graph not in GRAPHS:
-            raise ValueError(
-                f"graph must be one of {list(GRAPHS)}, a CollaborationGraph or a matrix of weights, got {graph!r}"
-            )
-        return None
+        return everyone(n_users, rng) if graph == "everyone" and n_users > 1 else None
     given = graph if isinstance(graph, CollaborationGraph) else CollaborationGraph.from_scipy(graph)
     if given.n_users != n_users:
         raise ValueError(
@@ -71,7 +86,11 @@ def regularizer_of(params: dict[str, Any]) -> Regularizer:
     """The regularizer given, or the log-degree one with the given lam and delta."""
     given = params["regularizer"]
     if given is None:
-        return LogDegree(params["lam"], params["delta"])
+        return (
+            LogDegree(delta=params["delta"])
+            if params["lam"] in (None, AUTO)
+            else LogDegree(params["lam"], params["delta"])
+        )
     if not isinstance(given, LogDegree | DegreeTarget | DegreeFunction):
         raise TypeError(f"regularizer must be a LogDegree, DegreeTarget or DegreeFunction, got {given!r}")
     return given
@@ -80,8 +99,8 @@ def regularizer_of(params: dict[str, Any]) -> Regularizer:
 def plan_of(params: dict[str, Any], n_users: int) -> Plan:
     """The engine's plan; counts per user become counts of the whole population."""
     graph, kappa, most = params["graph"], params["kappa"], params["max_neighbours"]
-    learns = isinstance(graph, str) and graph != "none" and params["mu"] > 0 and n_users > 1
-    by_evidence = learns and graph == "evidence"
+    learns = isinstance(graph, str) and graph in LEARNED and params["mu"] > 0 and n_users > 1
+    by_evidence = learns and graph != "learned"
     return Plan(
         n_updates=params["n_updates"] * n_users,
         learn_graph=learns,
@@ -91,8 +110,8 @@ def plan_of(params: dict[str, Any], n_users: int) -> Plan:
         graph_step=params["graph_step"],
         kappa=max(1, min(5, n_users - 1)) if kappa is None else kappa,
         restart=params["restart"],
-        graph_every=math.ceil(params["graph_every"] * n_users),
-        n_neighbours=10 if most is None else most,
+        graph_every=math.ceil(graph_every(params) * n_users),
+        n_neighbours=params["n_neighbours"] if most is None else most,
         max_neighbours=None if by_evidence else most,
         max_bits=params["max_bits"],
         max_time_s=params["max_time_s"],

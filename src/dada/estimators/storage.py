@@ -13,11 +13,13 @@ from dada import __version__, modelfile
 from dada.core.graph import CollaborationGraph
 from dada.core.losses import Loss
 from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree
-from dada.data import Constant, Linear, Stumps, Union
+from dada.data import Constant, Linear, RandomFourier, Stumps, Union
 from dada.estimators.classifier import DadaClassifier
 from dada.modelfile import StoredModel
 
-_KINDS = {kind.__name__: kind for kind in (Constant, DegreeTarget, Linear, LogDegree, Stumps)}
+# What an estimator used in place of "auto" stands among the settings under this name.
+USED = "used"
+_KINDS = {kind.__name__: kind for kind in (Constant, DegreeTarget, Linear, LogDegree, RandomFourier, Stumps)}
 
 
 def save_model(model: DadaClassifier, path: str | os.PathLike[str]) -> None:
@@ -47,11 +49,15 @@ def save_model(model: DadaClassifier, path: str | os.PathLike[str]) -> None:
     array(['no', 'yes'], dtype='<U3')
     """
     check_is_fitted(model)
+    if len(getattr(model, "classes_", ())) != 2:
+        raise TypeError(
+            "a model file holds a DadaClassifier of two classes: keep other estimators with joblib or pickle"
+        )
     names = getattr(model, "feature_names_in_", None)
     params = model.get_params(deep=False)
     stored = StoredModel(
         library=f"dada-learn {__version__}",
-        settings={name: _to_json(name, value) for name, value in params.items()},
+        settings={**{name: _to_json(name, value) for name, value in params.items()}, USED: _used(model)},
         classes=model.classes_,
         user_ids=model.users_,
         feature_names=None if names is None else tuple(names.tolist()),
@@ -89,7 +95,9 @@ def load_model(path: str | os.PathLike[str]) -> DadaClassifier:
     """
     stored = modelfile.read(path)
     try:
-        params = {name: _from_json(value, stored.graph) for name, value in stored.settings.items()}
+        settings = dict(stored.settings)
+        used = settings.pop(USED, {})
+        params = {name: _from_json(value, stored.graph) for name, value in settings.items()}
         model = DadaClassifier(**params)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise modelfile.ModelFileError(f"{path}: the settings of the model file make no sense ({error!r})") from error
@@ -107,7 +115,12 @@ def load_model(path: str | os.PathLike[str]) -> DadaClassifier:
     model.ledger_ = stored.ledger
     model.status_ = stored.status
     model.n_iter_ = stored.n_updates
+    model.settings_ = used
     return model
+
+
+def _used(model: DadaClassifier) -> dict[str, Any]:
+    return {name: value for name, value in model.settings_.items() if isinstance(value, str | int | float)}
 
 
 def _to_json(name: str, value: Any) -> Any:

@@ -1,0 +1,176 @@
+"""What ``"auto"`` means: settings from the sizes of the data, and a graph that wins on held-out rows.
+
+The rules were chosen by cross-validation inside the training rows of four real datasets, and on Moons populations other
+than those that results are reported on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dada.core.graph import CollaborationGraph
+from dada.core.plan import Plan
+from dada.core.problem import Problem
+from dada.core.regularizers import LogDegree
+from dada.data import Constant, Linear, Recipe, Stumps, Union
+from dada.engine import run
+from dada.estimators.prediction import decisions_of
+from dada.estimators.rows import Rows
+from dada.estimators.splitter import PerUserKFold
+
+AUTO = "auto"
+# Pull towards neighbours as a multiple of the mean confidence: losses of few rows then meet a pull of their own scale.
+PULL = {"adaboost": 2.0}
+OTHER_PULL = 0.35
+BETA = 30.0
+LEAST_UPDATES, MOST_UPDATES = 200, 600
+GRAPH_EVERY = {"evidence": 10.0, "evidence-symmetric": 10.0}
+OTHER_GRAPH_EVERY = 50.0
+# Cells of the margins beyond which stumps are left out, a quarter of a gigabyte in single precision.
+MOST_CELLS = 1 << 26
+MOST_STUMPS = 2000
+N_FOLDS = 3
+# Up to here everyone can follow everyone.
+FEW_USERS = 300
+SOME_USERS = 50
+LAM_EXPONENTS = (-6.0, 9.0)
+
+
+def default_recipe(rows: Rows) -> Recipe:
+    """Stumps at quantiles (four to ten per feature), clipped linear features, and a weakly coupled constant.
+
+    Stumps are left out where several classes would make the table of margins too large.
+    """
+    D = rows.people.n_features
+    others: tuple[Recipe, ...] = (Linear(), Constant(coupling=0.1))
+    per_feature = min(10, max(4, MOST_STUMPS // D))
+    if rows.n_classes > 2:
+        cells = rows.people.n_rows * (rows.n_classes - 1) * rows.n_classes
+        per_feature = min(per_feature, MOST_CELLS // (cells * D) - 1)
+    if per_feature < 1:
+        return Union(*others)
+    return Union(Stumps(per_feature=per_feature, drop_duplicates=True), *others)
+
+
+def numbers(params: dict[str, Any], rows: Rows, n_weights: int) -> dict[str, Any]:
+    """The settings with a number in place of every ``"auto"`` that sizes decide; graph and lam stay."""
+    used = dict(params)
+    if used["loss"] == AUTO:
+        used["loss"] = "squared" if rows.n_classes == 0 else "logistic" if rows.weights is None else "adaboost"
+    if used["beta"] == AUTO:
+        used["beta"] = BETA
+    if used["mu"] == AUTO:
+        used["mu"] = PULL.get(used["loss"], OTHER_PULL) * float(rows.people.confidence.mean())
+    if used["n_updates"] == AUTO:
+        used["n_updates"] = int(np.clip(n_weights // 2, LEAST_UPDATES, MOST_UPDATES))
+    return used
+
+
+def graph_every(params: dict[str, Any]) -> float:
+    """Model updates per user between two rounds of graph updates."""
+    if params["graph_every"] != AUTO:
+        return float(params["graph_every"])
+    graph = params["graph"]
+    return GRAPH_EVERY.get(graph, OTHER_GRAPH_EVERY) if isinstance(graph, str) else OTHER_GRAPH_EVERY
+
+
+def everyone(n_users: int, rng: np.random.Generator) -> CollaborationGraph:
+    """Everybody joined to everybody alike; beyond 300 users, to about fifty others drawn at random.
+
+    >>> everyone(4, np.random.default_rng(0)).mean_neighbours
+    3.0
+    """
+    if n_users <= FEW_USERS:
+        return CollaborationGraph.complete(n_users)
+    rounds = [rng.permutation(n_users) for _ in range(SOME_USERS // 2)]
+    pairs = np.concatenate([np.column_stack((order, np.roll(order, 1))) for order in rounds])
+    pairs = np.unique(np.sort(pairs, axis=1), axis=0)
+    return CollaborationGraph.from_edges(n_users, pairs[:, 0], pairs[:, 1], np.ones(len(pairs)))
+
+
+def winner(
+    candidates: Sequence[str], rows: Rows, recipe: Recipe, fit: Any, rng: np.random.Generator
+) -> tuple[str, dict[str, float]]:
+    """The graph under which models do best on held-out rows, and every candidate's mean over users.
+
+    All rows count alike in the comparison, or users with three rows would drown the others' say. The first candidate,
+    the simplest, must be beaten by more than the standard error of the difference.
+
+    Parameters
+    ----------
+    candidates : sequence of str
+        Names of graphs.
+    rows : Rows
+        Training rows.
+    recipe : Recipe
+        Base predictors, fitted anew to what each fold leaves.
+    fit : callable
+        Gives models of (rows, predictors, name of a graph).
+    """
+    owners = rows.owners
+    held_out = np.zeros((len(candidates), rows.people.n_users))
+    folds = PerUserKFold(N_FOLDS, shuffle=True, random_state=rng)
+    several = np.bincount(owners) > 1
+    if rows.people.sizes[several].sum() < N_FOLDS:
+        return candidates[0], {}
+    labels = None if rows.n_classes == 0 else rows.people.y
+    for kept, tested in folds.split(owners, labels, users=owners):
+        learned, judged = rows.take(kept), rows.take(tested)
+        predictors = recipe.fit(learned.people.X)
+        for c, name in enumerate(candidates):
+            models = fit(learned, predictors, name)
+            held_out[c] += judged.per_user(judged.right(decisions_of(judged, predictors, models)))
+    best = 0
+    for c in range(1, len(candidates)):
+        gain = held_out[c, several] - held_out[best, several]
+        if gain.sum() > gain.std() * np.sqrt(gain.size):
+            best = c
+    means = (held_out[:, several] / rows.people.sizes[several]).mean(axis=1)
+    return candidates[best], dict(zip(candidates, means.tolist(), strict=True))
+
+
+def lam_for(
+    problem: Problem, plan: Plan, n_neighbours: float, delta: float, rng: np.random.Generator, dtype: Any
+) -> float:
+    """The lam under which a learned graph has about so many neighbours per user.
+
+    The graph between models learned alone is solved for some values of lam. Models that have learned together are
+    nearer to each other than those, so the search is repeated once between the models that the first answer leads to.
+
+    Examples
+    --------
+    >>> from dada.data import moons
+    >>> from dada.task import Task
+    >>> task = Task.of(moons(1, n_users=40).train, Stumps(n=40))
+    >>> plan = Plan(n_updates=2000)
+    >>> lam = lam_for(task.problem(beta=10.0, mu1=1.0), plan, 5.0, 0.01, np.random.default_rng(0), np.float32)
+    >>> bool(lam > 0)
+    True
+    """
+    seed = int(rng.integers(2**31))
+    models = run(replace(problem, mu1=0.0), replace(plan, learn_graph=False), rng, dtype=dtype).models
+    lam = _lam_between(problem, plan, models, n_neighbours, delta, seed)
+    together = replace(problem, regularizer=LogDegree(lam, delta))
+    models = run(together, plan, rng, dtype=dtype).models
+    return _lam_between(problem, plan, models, n_neighbours, delta, seed)
+
+
+def _lam_between(
+    problem: Problem, plan: Plan, models: NDArray[Any], n_neighbours: float, delta: float, seed: int
+) -> float:
+    """The lam under which the graph between given models has about so many neighbours per user, by bisection."""
+    wanted = min(float(n_neighbours), problem.n_users - 1.0)
+    only_graph = replace(plan, n_updates=0, local_updates=0, restart="local", max_neighbours=None)
+    low, high = LAM_EXPONENTS
+    for _ in range(10):
+        middle = 0.5 * (low + high)
+        trial = replace(problem, regularizer=LogDegree(10.0**middle, delta))
+        rng = np.random.default_rng(seed)
+        found = run(trial, only_graph, rng, models=models, dtype=models.dtype.type).graph.mean_neighbours
+        low, high = (middle, high) if found < wanted else (low, middle)
+    return float(10.0 ** (0.5 * (low + high)))

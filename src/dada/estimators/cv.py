@@ -1,0 +1,191 @@
+"""`DadaClassifierCV`: settings chosen on held-out rows, and for every user whether it is better off alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils.validation import check_is_fitted
+
+from dada.estimators.auto import AUTO, LEAST_UPDATES, numbers
+from dada.estimators.chance import generator
+from dada.estimators.classifier import DadaClassifier
+from dada.estimators.learning import carry_out
+from dada.estimators.prediction import decisions_of
+from dada.estimators.rows import Rows
+from dada.estimators.settings import check_settings, recipe_of
+from dada.estimators.splitter import PerUserKFold
+
+ALONE = "none"
+
+
+class Setting(NamedTuple):
+    """One point of the grid; `pull` is mu as a multiple of what "auto" takes."""
+
+    graph: str
+    beta: float
+    pull: float
+
+
+class DadaClassifierCV(ClassifierMixin, BaseEstimator):
+    """A `DadaClassifier` whose graph, beta and mu are chosen by cross-validation inside each user's rows.
+
+    For each graph and beta, the values of mu make a path along which models go on from each other. The best mean
+    accuracy over users on held-out rows wins. Afterwards every user compares what it would have done alone on the same
+    held-out rows, and keeps its local model where that was better beyond chance.
+
+    Parameters
+    ----------
+    estimator : DadaClassifier, optional
+        Holds all other settings.
+    graphs : sequence of str
+        Graphs to try.
+    betas : sequence of float
+        Bounds to try.
+    pulls : sequence of float
+        Values of mu to try, as multiples of the one that "auto" would take.
+    n_splits, n_repeats : int
+        Folds, and how often rows are dealt out anew.
+    doubt : float
+        A user keeps its local model when that was right more often on held-out rows by this many standard errors;
+        infinity never does.
+    random_state : int, numpy.random.Generator, numpy.random.RandomState or None
+        Decides folds and runs.
+
+    Attributes
+    ----------
+    best_estimator_ : DadaClassifier
+        Fitted to all rows with the best setting; models of users who are better off alone are their local ones.
+    best_setting_ : Setting
+        Graph, beta and pull.
+    alone_ : array of bool of shape (n_users,)
+        Who keeps its local model.
+    cv_results_ : list of (Setting, float)
+        Mean accuracy over users on held-out rows, of every setting and of learning alone.
+
+    Examples
+    --------
+    >>> from dada.data import moons
+    >>> train = moons(1, n_users=12).train
+    >>> search = DadaClassifierCV(DadaClassifier(n_updates=30), betas=(10.0,), pulls=(1.0,), random_state=0)
+    >>> search.fit(train.X, train.y, users=train.user_ids.repeat(train.sizes)).best_setting_.beta
+    10.0
+    """
+
+    __metadata_request__fit: ClassVar[dict[str, Any]] = {"users": True}
+    __metadata_request__predict: ClassVar[dict[str, Any]] = {"users": True}
+    __metadata_request__predict_proba: ClassVar[dict[str, Any]] = {"users": True}
+    __metadata_request__decision_function: ClassVar[dict[str, Any]] = {"users": True}
+    __metadata_request__score: ClassVar[dict[str, Any]] = {"users": True}
+
+    def __init__(
+        self,
+        estimator: DadaClassifier | None = None,
+        *,
+        graphs: Any = ("everyone", "evidence"),
+        betas: Any = (10.0, 30.0),
+        pulls: Any = (4.0, 2.0, 1.0, 0.5, 0.25),
+        n_splits: int = 3,
+        n_repeats: int = 2,
+        doubt: float = 1.64,
+        random_state: Any = None,
+    ) -> None:
+        self.estimator = estimator
+        self.graphs = graphs
+        self.betas = betas
+        self.pulls = pulls
+        self.n_splits = n_splits
+        self.n_repeats = n_repeats
+        self.doubt = doubt
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, users: Any = None) -> Self:
+        """Choose settings and learn from all rows; parameters as of `DadaClassifier.fit`."""
+        base = DadaClassifier() if self.estimator is None else clone(self.estimator)
+        params = base.get_params(deep=False)
+        check_settings(params)
+        rows = base._training_rows(X, y, users)
+        rng = generator(self.random_state)
+        right = self._held_out(params, rows, rng.spawn(1)[0])
+        tested = np.maximum(right.pop("tested"), 1)
+        several = rows.people.sizes > 1
+        scores = {setting: float((found / tested)[several].mean()) for setting, found in right.items()}
+        alone = {setting: score for setting, score in scores.items() if setting.graph == ALONE}
+        together = {setting: score for setting, score in scores.items() if setting.graph != ALONE} or alone
+        best, local = max(together, key=together.__getitem__), max(alone, key=alone.__getitem__)
+        seed = int(rng.integers(2**31))
+        self.best_setting_ = best
+        auto = numbers(params | {"mu": AUTO}, rows, 1)["mu"]
+        chosen = {"graph": best.graph, "beta": best.beta, "mu": best.pull * auto, "random_state": seed}
+        self.best_estimator_ = base.set_params(**chosen).fit(X, y, users)
+        self.alone_ = self._better_alone(right[best], right[local])
+        if self.alone_.any():
+            own = clone(base).set_params(graph=ALONE, beta=local.beta, mu=0.0).fit(X, y, users)
+            self.best_estimator_.models_[self.alone_] = own.models_[self.alone_]
+        self.cv_results_ = sorted(scores.items(), key=lambda item: -item[1])
+        self.classes_ = self.best_estimator_.classes_
+        self.n_features_in_ = self.best_estimator_.n_features_in_
+        return self
+
+    def decision_function(self, X: Any, users: Any = None) -> NDArray[np.float64]:
+        """As of `DadaClassifier`, with the best estimator."""
+        check_is_fitted(self)
+        return self.best_estimator_.decision_function(X, users)
+
+    def predict(self, X: Any, users: Any = None) -> NDArray[Any]:
+        """As of `DadaClassifier`, with the best estimator."""
+        check_is_fitted(self)
+        return self.best_estimator_.predict(X, users)
+
+    def predict_proba(self, X: Any, users: Any = None) -> NDArray[np.float64]:
+        """As of `DadaClassifier`, with the best estimator."""
+        check_is_fitted(self)
+        return self.best_estimator_.predict_proba(X, users)
+
+    def score(self, X: Any, y: Any, users: Any = None, sample_weight: Any = None) -> float:
+        """As of `DadaClassifier`, with the best estimator."""
+        check_is_fitted(self)
+        return self.best_estimator_.score(X, y, users, sample_weight)
+
+    def _held_out(self, params: dict[str, Any], rows: Rows, rng: np.random.Generator) -> dict[Any, NDArray[Any]]:
+        """How many held-out rows of every user each setting got right; under "tested", how many there were."""
+        owners, recipe = rows.owners, recipe_of(params["predictors"], rows)
+        right: dict[Any, NDArray[Any]] = {"tested": np.zeros(rows.people.n_users)}
+        for _ in range(self.n_repeats):
+            folds = PerUserKFold(self.n_splits, shuffle=True, random_state=rng)
+            for kept, tested in folds.split(owners, rows.people.y, users=owners):
+                learned, judged = rows.take(kept), rows.take(tested)
+                predictors = recipe.fit(learned.people.X)
+                used = numbers(params, learned, predictors.n * rows.n_blocks)
+                right["tested"] += judged.people.sizes
+                for setting, models in self._paths(used, learned, predictors, int(rng.integers(2**31))):
+                    values = decisions_of(judged, predictors, models)
+                    found = right.setdefault(setting, np.zeros(rows.people.n_users))
+                    found += judged.per_user(judged.right(values))
+        return right
+
+    def _paths(
+        self, used: dict[str, Any], rows: Rows, predictors: Any, seed: int
+    ) -> Iterator[tuple[Setting, NDArray[Any]]]:
+        """Models of every setting; along a path of pulls each run goes on from the one before."""
+        auto = numbers(used | {"mu": AUTO}, rows, 1)["mu"]
+        for beta in self.betas:
+            plain = used | {"beta": beta, "lam": None, "graph": ALONE, "mu": 0.0}
+            yield Setting(ALONE, beta, 0.0), carry_out(plain, rows, predictors, np.random.default_rng(seed)).models
+            for graph in self.graphs if rows.people.n_users > 1 else ():
+                models = None
+                for pull in self.pulls:
+                    here = plain | {"graph": graph, "mu": pull * auto}
+                    if models is not None:
+                        here["n_updates"] = max(LEAST_UPDATES // 2, used["n_updates"] // 2)
+                    run = carry_out(here, rows, predictors, np.random.default_rng(seed), models=models)
+                    models = run.models
+                    yield Setting(graph, beta, pull), models
+
+    def _better_alone(self, together: NDArray[Any], alone: NDArray[Any]) -> NDArray[np.bool_]:
+        """Whose local model was right more often, by `doubt` times the standard error of a count of that size."""
+        gain = (alone - together) / self.n_repeats
+        return np.asarray(gain > self.doubt * np.sqrt(np.maximum(abs(gain), 1.0)))

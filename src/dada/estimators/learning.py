@@ -1,0 +1,139 @@
+"""From rows and settings to models: every ``"auto"`` is decided here, then the engine runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dada.core.status import Status
+from dada.data import BasePredictors, Recipe
+from dada.engine import RunResult, run
+from dada.estimators.auto import AUTO, LEAST_UPDATES, graph_every, lam_for, numbers, winner
+from dada.estimators.rows import Rows
+from dada.estimators.settings import graph_of, plan_of, recipe_of, regularizer_of
+from dada.events import Observer, silent
+
+CANDIDATES = ("everyone", "evidence")
+# Settings that `settings_` tells.
+TOLD = ("loss", "beta", "mu", "lam", "graph", "n_neighbours", "tau", "n_updates", "graph_every")
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """What a fit found: predictors, the settings used, and the run."""
+
+    predictors: BasePredictors
+    settings: dict[str, Any]
+    result: RunResult
+
+
+def learn(
+    params: dict[str, Any],
+    rows: Rows,
+    rng: np.random.Generator,
+    observer: Observer = silent,
+    *,
+    predictors: BasePredictors | None = None,
+    models: NDArray[Any] | None = None,
+) -> Learned:
+    """Decide what is left to decide, and learn models and graph.
+
+    Parameters
+    ----------
+    params : dict
+        Hyper-parameters of an estimator, checked.
+    rows : Rows
+        Training rows.
+    rng : numpy.random.Generator
+        Chance of the fit.
+    predictors : BasePredictors, optional
+        Already fitted ones.
+    models : array, optional
+        Where models start.
+    """
+    recipe = recipe_of(params["predictors"], rows)
+    if predictors is None:
+        predictors = recipe.fit(rows.people.X)
+    used = numbers(params, rows, predictors.n * rows.n_blocks)
+    told: dict[str, Any] = {}
+    if isinstance(used["graph"], str) and used["graph"] == AUTO:
+        used["graph"], told["held_out"] = choose_graph(used, rows, recipe, rng.spawn(1)[0])
+    used["lam"] = _lam(used, rows, predictors, rng.spawn(1)[0]) if used["lam"] == AUTO else used["lam"]
+    result = carry_out(used, rows, predictors, rng, observer, models)
+    told |= {name: used[name] for name in TOLD if name != "graph_every"}
+    told |= {"graph_every": graph_every(used), "n_predictors": predictors.n, "predictors": recipe}
+    if not isinstance(used["graph"], str):
+        told["graph"] = "given"
+    return Learned(predictors, told, result)
+
+
+def choose_graph(
+    used: dict[str, Any], rows: Rows, recipe: Recipe, rng: np.random.Generator
+) -> tuple[str, dict[str, float]]:
+    """The graph for ``"auto"``: everyone alike, or by evidence where that does better on held-out rows."""
+    if rows.people.n_users < 3 or used["mu"] == 0:
+        return ("everyone" if rows.people.n_users > 1 else "none"), {}
+    seed = int(rng.integers(2**31))
+
+    def fit(learned: Rows, predictors: BasePredictors, graph: str) -> NDArray[Any]:
+        quick = used | {"graph": graph, "n_updates": min(used["n_updates"], LEAST_UPDATES // 2), "tol": None}
+        quick |= {"max_bits": None, "max_time_s": None}
+        result = carry_out(quick, learned, predictors, np.random.default_rng(seed))
+        if result.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
+        return result.models
+
+    return winner(CANDIDATES, rows, recipe, fit, rng)
+
+
+def carry_out(
+    used: dict[str, Any],
+    rows: Rows,
+    predictors: BasePredictors,
+    rng: np.random.Generator,
+    observer: Observer = silent,
+    models: NDArray[Any] | None = None,
+) -> RunResult:
+    """Run the engine with settings that are all decided."""
+    n_users = rows.people.n_users
+    problem = _problem(used, rows, predictors)
+    plan = plan_of(used, n_users)
+    if models is not None and plan.learn_graph:
+        plan = replace(plan, local_updates=0, restart="local")
+    shown: Any = dict(train=rows.samples(predictors), observer=observer, dtype=used["dtype"])
+    # A graph is drawn from chance of its own: the run's schedule must not depend on whether there is one.
+    given = graph_of(used["graph"], n_users, np.random.default_rng(n_users)) if used["mu"] > 0 else None
+    is_symmetric = isinstance(used["graph"], str) and used["graph"] == "evidence-symmetric"
+    if not (is_symmetric and plan.learn_graph):
+        return run(problem, plan, rng, graph=given, models=models, **shown)
+    first = run(problem, plan, rng, models=models, **shown)
+    both = first.graph.symmetrised()
+    # Weights that single precision cannot tell from nothing would only be refused.
+    light = both.weights.max(initial=0.0) * 1e-6
+    k, l, w = both.edges()
+    both = type(both).from_edges(n_users, k[w > light], l[w > light], w[w > light])
+    return run(problem, replace(plan, learn_graph=False), rng, graph=both, models=first.models, **shown)
+
+
+def _problem(used: dict[str, Any], rows: Rows, predictors: BasePredictors) -> Any:
+    return rows.problem(
+        predictors,
+        used["loss"],
+        beta=used["beta"],
+        mu1=used["mu"],
+        regularizer=regularizer_of(used),
+        graph_loss=used["graph_loss"],
+    )
+
+
+def _lam(used: dict[str, Any], rows: Rows, predictors: BasePredictors, rng: np.random.Generator) -> float | None:
+    """lam for the wanted number of neighbours, where a graph is learned from distances; None where lam is not used."""
+    plan = plan_of(used, rows.people.n_users)
+    if not plan.learn_graph or plan.graph_rule != "distance" or used["regularizer"] is not None:
+        return None
+    quick = replace(plan, n_updates=min(plan.n_updates, LEAST_UPDATES * rows.people.n_users))
+    quick = replace(quick, max_bits=None, max_time_s=None, gap_tolerance=None)
+    return lam_for(_problem(used, rows, predictors), quick, used["n_neighbours"], used["delta"], rng, used["dtype"])

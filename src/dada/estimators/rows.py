@@ -1,0 +1,137 @@
+"""Rows of many users with their targets, and the margins that make one problem of each kind of target.
+
+All kinds run on the same kernels, which know rows of margins and a loss of each margin:
+
+- two classes: a row's margins are y h_j(x);
+- C classes: a row of class y gives C - 1 rows, one for each wrong class c, whose margin is F_y - F_c. The weights of a
+  model are C blocks of n, one block for the scores F_c of each class;
+- numbers: margins are residuals F - y, with the targets as an offset.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dada.core.problem import Problem
+from dada.data import BasePredictors, Population
+from dada.engine import Samples
+
+Floats = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Training rows grouped by user.
+
+    Attributes
+    ----------
+    people : Population
+        Its `y` holds -1 and +1, class numbers, or standardised targets.
+    n_classes : int
+        2 or more; 0 where targets are numbers.
+    weights : array of shape (rows,), optional
+        Weights of the rows, above 0.
+    """
+
+    people: Population
+    n_classes: int
+    weights: NDArray[np.float64] | None = None
+
+    @property
+    def n_blocks(self) -> int:
+        """Blocks of n weights in a model."""
+        return self.n_classes if self.n_classes > 2 else 1
+
+    @property
+    def owners(self) -> NDArray[np.intp]:
+        """The position of each row's user."""
+        return np.repeat(np.arange(self.people.n_users), self.people.sizes)
+
+    def take(self, chosen: NDArray[np.intp]) -> Rows:
+        """Some of the rows, with all users, of whom some may then have none."""
+        mask = np.zeros(self.people.n_rows, bool)
+        mask[chosen] = True
+        before = np.concatenate(([0], np.cumsum(mask)))
+        people = replace(
+            self.people, X=self.people.X[mask], y=self.people.y[mask], row_start=before[self.people.row_start]
+        )
+        return replace(self, people=people, weights=None if self.weights is None else self.weights[mask])
+
+    def problem(self, predictors: BasePredictors, loss: Any, **settings: Any) -> Problem:
+        """The joint problem of these rows seen through base predictors."""
+        predictions, y = predictors.predict(self.people.X), self.people.y
+        row_start, offset = self.people.row_start, None
+        weights = self.weights
+        if self.n_classes > 2:
+            A = class_margins(predictions, y, self.n_classes)
+            row_start = row_start * (self.n_classes - 1)
+            weights = None if weights is None else np.repeat(weights, self.n_classes - 1)
+        elif self.n_classes == 2:
+            A = predictions * y[:, None].astype(predictions.dtype)
+        else:
+            A, offset = predictions.astype(np.float32), -y
+        if weights is not None:
+            A, offset = weighted(A, offset, weights, loss)
+        coupling = np.tile(np.asarray(predictors.coupling, np.float64), self.n_blocks)
+        return Problem(A, row_start, loss=loss, coupling=coupling, offset=offset, **settings)
+
+    def samples(self, predictors: BasePredictors) -> Samples | None:
+        """The rows as a trace judges them; only two classes have an accuracy of signs."""
+        if self.n_classes != 2:
+            return None
+        return Samples(predictors.predict(self.people.X), self.people.y, self.people.row_start)
+
+    def right(self, values: Floats) -> Floats:
+        """How good decision values are, row by row: 1 or 0 for a class, minus the squared error for a number."""
+        y = self.people.y
+        if self.n_classes > 2:
+            return np.asarray(values.argmax(axis=1) == y, np.float64)
+        if self.n_classes == 2:
+            return np.asarray((values > 0) == (y > 0), np.float64)
+        return np.asarray(-((values - y) ** 2), np.float64)
+
+    def per_user(self, quality: Floats) -> Floats:
+        """Sum of a quality over each user's rows."""
+        sums = np.bincount(self.owners, weights=quality, minlength=self.people.n_users)
+        return sums.astype(np.float64)
+
+
+def class_margins(predictions: NDArray[Any], y: NDArray[Any], n_classes: int) -> NDArray[np.float32]:
+    """A[(i, c), (c', j)] = h_j(x_i) (1[c' = y_i] - 1[c' = c]) for every wrong class c of every row i.
+
+    >>> class_margins(np.array([[2.0]]), np.array([1]), 3)
+    array([[-2.,  2.,  0.],
+           [ 0.,  2., -2.]], dtype=float32)
+    """
+    m, n = predictions.shape
+    A = np.zeros((m, n_classes - 1, n_classes, n), np.float32)
+    every = np.arange(n_classes)
+    for c in every:
+        rows = np.flatnonzero(y == c)
+        for place, wrong in enumerate(every[every != c]):
+            A[rows, place, c] = predictions[rows]
+            A[rows, place, wrong] = -predictions[rows]
+    return A.reshape(m * (n_classes - 1), n_classes * n)
+
+
+def weighted(
+    A: NDArray[Any], offset: NDArray[Any] | None, weights: NDArray[np.float64], loss: Any
+) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """Margins and offset under which a loss counts rows by weight: shifted for AdaBoost, scaled for squares.
+
+    >>> weighted(np.ones((2, 1)), None, np.array([1.0, np.e]), "adaboost")[1]
+    array([ 0., -1.])
+    """
+    if loss == "adaboost":
+        return A, -np.log(weights) + (0.0 if offset is None else offset)
+    if loss == "squared" and offset is not None:
+        root = np.sqrt(weights)
+        return A * root[:, None].astype(A.dtype), offset * root
+    raise ValueError(
+        f"weights of rows and classes need the loss 'adaboost', or 'squared' in regression, got {loss!r}: "
+        "set loss='auto', or leave the weights out"
+    )

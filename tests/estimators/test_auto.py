@@ -1,0 +1,69 @@
+"""What "auto" decides, and that the estimator tells."""
+
+import numpy as np
+import pytest
+
+from dada import DadaClassifier, LogDegree
+from dada.core.plan import Plan
+from dada.data import Stumps, moons
+from dada.engine import run
+from dada.estimators.auto import everyone, lam_for
+from dada.task import Task
+from tests.helpers.people import moons_rows, opposites
+
+
+def fitted(rows, **settings):
+    return DadaClassifier(**{"random_state": 0, **settings}).fit(rows.X, rows.y, users=rows.users)
+
+
+def test_users_of_different_kinds_get_a_graph_by_evidence():
+    train, test = moons_rows(7)
+    model = fitted(train)
+    assert model.settings_["graph"] == "evidence"
+    assert model.settings_["held_out"]["evidence"] > model.settings_["held_out"]["everyone"]
+    assert model.graph_.neighbour_counts.max() <= 10
+    assert model.score(test.X, test.y, users=test.users) > 0.9
+
+
+def test_users_who_are_alike_learn_from_everyone():
+    rng = np.random.default_rng(0)
+    X, users = rng.normal(size=(240, 4)), np.repeat(np.arange(30), 8)
+    y = X @ [1.0, -1.0, 0.5, 0.0] + rng.normal(size=240) > 0
+    model = DadaClassifier(random_state=0, n_updates=100).fit(X, y, users=users)
+    assert model.settings_["graph"] == "everyone"
+    assert model.graph_.mean_neighbours == 29
+
+
+def test_settings_tell_what_was_used():
+    rows = opposites()
+    used = fitted(rows).settings_
+    assert (used["loss"], used["beta"], used["n_updates"]) == ("logistic", 30.0, 200)
+    assert used["mu"] == pytest.approx(0.35)
+    assert used["n_predictors"] == fitted(rows).predictors_.n
+    given = fitted(rows, loss="adaboost", beta=3.0, mu=0.2, graph="none", n_updates=7).settings_
+    assert [given[name] for name in ("loss", "beta", "mu", "graph", "n_updates")] == ["adaboost", 3.0, 0.2, "none", 7]
+
+
+def test_lam_from_a_wanted_number_of_neighbours():
+    users = moons(5, n_users=50)
+    task = Task.of(users.train, Stumps(n=60))
+    problem = task.problem(beta=10.0, mu1=1.0)
+    for wanted in (4.0, 15.0):
+        lam = lam_for(problem, Plan(50 * 60), wanted, 0.01, np.random.default_rng(0), np.float32)
+        settled = task.problem(beta=10.0, mu1=1.0, regularizer=LogDegree(lam, 0.01))
+        graph = run(settled, Plan(50 * 60), np.random.default_rng(1)).graph
+        assert wanted / 2 < graph.mean_neighbours < 2 * wanted
+
+
+def test_evidence_can_be_made_symmetric():
+    train, _ = moons_rows(1, n_users=30)
+    model = fitted(train, graph="evidence-symmetric", n_neighbours=4, n_updates=50)
+    assert not model.graph_.directed
+    weights = model.graph_.to_scipy()
+    assert abs(weights - weights.T).max() == 0
+    assert model.graph_.n_edges > 0
+
+
+def test_many_users_follow_some_others():
+    graph = everyone(1000, np.random.default_rng(0))
+    assert 45 < graph.mean_neighbours <= 50

@@ -1,0 +1,34 @@
+"""Settings chosen on held-out rows, and who keeps its local model."""
+
+import numpy as np
+
+from dada import DadaClassifier, DadaClassifierCV
+from dada.data import moons
+
+
+def people(part):
+    return part.X, part.y, part.user_ids.repeat(part.sizes)
+
+
+def test_cross_validation_chooses_and_tells():
+    users = moons(4, n_users=30)
+    X, y, owner = people(users.train)
+    search = DadaClassifierCV(DadaClassifier(n_updates=60), betas=(10.0,), pulls=(2.0, 0.5), random_state=0)
+    search.fit(X, y, users=owner)
+    scores = dict(search.cv_results_)
+    assert len(scores) == 1 + 2 * 2
+    assert scores[search.best_setting_] == max(s for setting, s in scores.items() if setting.graph != "none")
+    assert search.best_estimator_.settings_["graph"] == search.best_setting_.graph
+    Xt, yt, ownert = people(users.test)
+    assert search.score(Xt, yt, users=ownert) == search.best_estimator_.score(Xt, yt, users=ownert)
+
+
+def test_a_user_whom_nobody_resembles_keeps_its_local_model():
+    rng = np.random.default_rng(0)
+    X, owner = rng.normal(size=(12 * 40, 1)), np.repeat(np.arange(12), 40)
+    y = (X[:, 0] > 0) != (owner == 5)
+    search = DadaClassifierCV(
+        DadaClassifier(n_updates=60), graphs=("everyone",), betas=(10.0,), pulls=(50.0,), random_state=0
+    ).fit(X, y, users=owner)
+    assert search.alone_.tolist() == [k == 5 for k in range(12)]
+    assert search.score(X[owner == 5], y[owner == 5], users=5) > 0.9
