@@ -52,12 +52,22 @@ def force_layout(graph: CollaborationGraph, radius: Array | float = 0.01, seed: 
     return _without_overlap(_in_unit_square(places), np.broadcast_to(radius, graph.n_users))
 
 
+def _squares(places: Array) -> Array:
+    """Squared distances of all pairs."""
+    x, y = places.T
+    squares: Array = (x[:, None] - x) ** 2 + (y[:, None] - y) ** 2
+    return squares
+
+
+def _away(places: Array, strength: Array) -> Array:
+    """The sum over all others of strength times the way from them."""
+    moved: Array = places * strength.sum(axis=1, keepdims=True) - strength @ places
+    return moved
+
+
 def _force(places: Array, pull: Array) -> Array:
-    away = places[:, None, :] - places[None, :, :]
-    square = np.maximum((away**2).sum(axis=2), 1e-4)
-    strength = 1.0 / (places.shape[0] * SPRING * square) - pull
-    force: Array = (away * strength[:, :, None]).sum(axis=1) - GRAVITY * places
-    return force
+    strength = 1.0 / (places.shape[0] * SPRING * np.maximum(_squares(places), 1e-4)) - pull
+    return _away(places, strength) - GRAVITY * places
 
 
 def _in_unit_square(places: Array) -> Array:
@@ -72,10 +82,9 @@ def _without_overlap(places: Array, radius: Array) -> Array:
     apart = 1.12 * (radius[:, None] + radius[None, :])
     np.fill_diagonal(apart, 0.0)
     for _ in range(200):
-        away = places[:, None, :] - places[None, :, :]
-        distance = np.maximum(np.sqrt((away**2).sum(axis=2)), 1e-9)
+        distance = np.maximum(np.sqrt(_squares(places)), 1e-9)
         overlap = np.maximum(apart - distance, 0.0)
         if not overlap.any():
             break
-        places = places + 0.35 * (away * (overlap / distance)[:, :, None]).sum(axis=1)
+        places = places + 0.35 * _away(places, overlap / distance)
     return _in_unit_square(places)

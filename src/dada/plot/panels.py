@@ -25,6 +25,8 @@ LOSS_COLOURS = LinearSegmentedColormap.from_list(
 )
 MOST_LABELS = 150
 NODE_RADIUS = 0.03
+# Up to so many users, nodes have their full size.
+ROOMY = 100
 SIDE_POINTS = 460.0
 
 
@@ -59,8 +61,9 @@ class GraphPanel:
 
 
 def node_radius(confidence: Array) -> Array:
-    """Radius of the nodes in a picture whose side is 1; the area grows with confidence."""
-    return NODE_RADIUS * np.sqrt(0.2 + 0.8 * confidence)
+    """Radius of the nodes in a picture whose side is 1; the area grows with confidence, and shrinks in a crowd."""
+    crowd = np.sqrt(min(1.0, ROOMY / np.size(confidence)))
+    return NODE_RADIUS * crowd * np.sqrt(0.2 + 0.8 * confidence)
 
 
 def graph_picture(panels: Sequence[GraphPanel], theme: Theme = LIGHT) -> Figure:
@@ -94,7 +97,7 @@ def draw_graph(ax: Axes, theme: Theme, panel: GraphPanel, side_points: float = S
     if w.size:
         darkness = np.sqrt(np.minimum(w / np.percentile(w, 97), 1.0))
         # Many edges lie over each other: the more there are, the fainter each is drawn.
-        darkest = np.clip(12.0 / np.sqrt(w.size), 0.15, 0.8)
+        darkest = np.clip(12.0 / np.sqrt(w.size), 0.05, 0.8)
         ink = np.array(to_rgb(theme.ink))
         colours = np.column_stack([np.tile(ink, (w.size, 1)), 0.03 + darkest * darkness**1.5])
         segments = np.stack([panel.positions[k], panel.positions[l]], axis=1)

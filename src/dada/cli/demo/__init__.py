@@ -25,7 +25,7 @@ HEADER = ("method", "test\naccuracy", "10th\npercentile", "worst\nuser", "pooled
 def demo(
     seed: Seed = 1,
     out: Annotated[Path, typer.Option(help="Folder for the pictures and the report.")] = Path("dada-demo"),
-    users: Annotated[int, typer.Option(min=10, max=2000, help="Number of users.")] = 100,
+    users: Annotated[int, typer.Option(min=10, max=1000, help="Number of users.")] = 100,
     rule: Annotated[
         Literal["run", "printed"],
         typer.Option(help="How the data are drawn: as the paper's authors ran it, or as its text says (far harder)."),
