@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from dada.data import Population
-from dada.experiments.data import N_FOLDS, SPECS, fold_task, people, rows_of
+from dada.experiments.data import N_FOLDS, SPECS, People, people, rows_of, validation_draw, validation_task
 from dada.experiments.jobs import ALL_DATA, Job, execute
 from dada.experiments.lab import Lab
 from dada.experiments.methods import METHODS, effort, fit
@@ -24,19 +24,37 @@ def test_every_grid_holds_the_published_values():
     assert len(METHODS["perso-lin-learned"].points(quick=False)) == 7 * 7
 
 
-def test_folds_of_a_repeat_share_out_all_rows_and_differ_between_repeats():
-    spec = SPECS["moons"]
-    train = people("moons", 0, 0).train
+@pytest.fixture
+def real_users(monkeypatch):
+    """Users of a real dataset, some with fewer rows than there are folds."""
+    sizes = np.array([1, 2, 3, 7, 12])
+    owner = np.repeat(np.arange(5), sizes)
+    rng = np.random.default_rng(0)
+    train = Population.from_arrays(rng.normal(size=(owner.size, 3)), rng.choice([-1, 1], owner.size), owner)
+    monkeypatch.setattr("dada.experiments.data.people", lambda *_: People(train, train))
+    validation_task.cache_clear()
+    yield train
+    validation_task.cache_clear()
+
+
+def test_folds_share_out_all_rows_but_a_users_only_one(real_users):
     held_out = {}
     for repeat in range(2):
-        parts = [fold_task("moons", 0, repeat, fold, spec.stumps, spec.rule) for fold in range(N_FOLDS)]
-        assert sum(part.n_rows for _, part in parts) == train.n_rows
-        assert all(task.train.n_rows + part.n_rows == train.n_rows for task, part in parts)
+        parts = [validation_task("school", 0, repeat, fold, 6, "quantile") for fold in range(N_FOLDS)]
+        assert sum(part.n_rows for _, part in parts) == real_users.n_rows - 1
+        assert all(task.train.n_rows + part.n_rows == real_users.n_rows for task, part in parts)
         assert all(task.train.sizes.min() >= 1 for task, _ in parts)
-        held_out[repeat] = {tuple(row) for row in parts[0][1].X}
-        others = [{tuple(row) for row in part.X} for _, part in parts[1:]]
-        assert not any(held_out[repeat] & other for other in others)
-    assert held_out[0] != held_out[1]
+        held_out[repeat] = [{tuple(row) for row in part.X} for _, part in parts]
+        assert not held_out[repeat][0] & held_out[repeat][1]
+    assert held_out[0][0] != held_out[1][0]
+
+
+def test_synthetic_users_are_validated_on_draws_no_run_is_on():
+    task, scored = validation_task("moons", 0, 0, 0, 40, "feature-range")
+    runs = [people("moons", 0, draw) for draw in range(3)]
+    assert all(task.train.n_rows != users.train.n_rows or (task.train.X != users.train.X).any() for users in runs)
+    assert scored.n_rows == 100 * 100
+    assert len({validation_draw(repeat, fold) for repeat in range(3) for fold in range(N_FOLDS)}) == 9
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.data())
@@ -50,9 +68,10 @@ def test_chosen_rows_stay_with_their_users(sizes, data):
     assert_array_equal(part.sizes, np.bincount(owner[rows], minlength=len(sizes)))
 
 
-def test_a_score_weighs_users_alike_and_skips_those_never_tested():
+def test_a_score_is_half_way_between_users_and_rows_and_skips_users_never_tested():
     rows = [{"right": [1, 0, 0], "rows": [1, 2, 0]}, {"right": [1, 2, 0], "rows": [1, 2, 0]}]
-    assert _score(rows) == pytest.approx(100 * (1.0 + 0.5) / 2)
+    over_users, over_rows = (1.0 + 0.5) / 2, 4 / 6
+    assert _score(rows) == pytest.approx(100 * (over_users + over_rows) / 2)
 
 
 def test_the_first_of_equals_wins_unless_bits_count():
@@ -113,7 +132,7 @@ def test_cross_validation_never_sees_test_data(tmp_path, monkeypatch):
 
 def test_a_graph_can_only_be_given_to_synthetic_users():
     users = people("moons", 0, 0)
-    task, _ = fold_task("moons", 0, 0, 0, 40, "feature-range")
+    task, _ = validation_task("moons", 0, 0, 0, 40, "feature-range")
     with pytest.raises(ValueError, match="only synthetic users have one"):
         fit("dada-oracle", task, users.test, {"beta": 1.0, "updates": 1}, np.random.default_rng(0))
 

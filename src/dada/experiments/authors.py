@@ -55,6 +55,12 @@ AUTHORS = (
         {"beta": 1.0, "mu": 10.0, "lam": 12.5, "updates": 53, "graph_every": 1000, **_THEIRS},
         note="their mu 10 and la 10; 10,000 updates in all",
     ),
+    AuthorsRun(
+        "computer",
+        "dada-learned",
+        {"beta": 1.0, "mu": 10.0, "lam": 12.5, "updates": 53, "graph_every": 1000, **_THEIRS, "step": "pairwise"},
+        note="the same with our step in place of theirs",
+    ),
     AuthorsRun("school", "global-boost", {"beta": 1.0, "step": "paper", "updates": 5000}),
     AuthorsRun("school", "local-boost", {"beta": 1.0, "updates": 100}, note="at the optimum; their step stops near it"),
     AuthorsRun(

@@ -62,7 +62,7 @@ def table2(lab: Lab, datasets: Sequence[str]) -> Page:
     """Make the page of Table 2: accuracy under budgets, by every reading of them."""
     chosen, curves = compute(lab, datasets)
     page = Page("table2", "Table 2: test accuracy under communication budgets", TABLE2_LEAD)
-    page.blocks += [_reading_table(lab, datasets), Text(WHICH_READING)]
+    page.blocks += [_reading_table(lab, datasets), Text(WHICH_READING), _cost_table(datasets, chosen, curves)]
     page.data = {"budgets": {}, "chosen": {_name(pair): choice.tuned for pair, choice in chosen.items()}}
     for reading in READINGS:
         values = {
@@ -70,7 +70,7 @@ def table2(lab: Lab, datasets: Sequence[str]) -> Page:
             for factor in BUDGET_FACTORS
             for pair in curves
         }
-        page.blocks += [Heading(f"Budget of {reading}"), _budget_table(datasets, values, reading)]
+        page.blocks += [Heading(f"Budget for {reading}"), _budget_table(datasets, values, reading)]
         page.data["budgets"][reading] = {
             f"DZ x {factor}": {
                 dataset: {method: values[factor, dataset, method] for method in COMPARED} for dataset in datasets
@@ -200,6 +200,26 @@ def _reading_table(lab: Lab, datasets: Sequence[str]) -> Table:
     return Table("Model updates that a budget pays for, at 20 neighbours and Z + ln n bits per message", columns, rows)
 
 
+def _cost_table(datasets: Sequence[str], chosen: Mapping[Pair, Choice], curves: Curves) -> Table:
+    """What was chosen for budgets, and what an update costs with it."""
+    rows = []
+    for dataset in datasets:
+        for method in COMPARED:
+            some = curves[dataset, method]
+            per_update = [curve.model_bits[-1] / curve.updates[-1] for curve in some]
+            first_graph = [curve.bits[1] - curve.model_bits[1] for curve in some]
+            rows.append(
+                [
+                    f"{SPECS[dataset].title}, {METHODS[method].title}",
+                    wording.bits(float(np.mean(per_update))),
+                    wording.bits(float(np.mean(first_graph))),
+                    wording.settings(chosen[dataset, method].tuned),
+                ]
+            )
+    columns = ["", "bits of a model update, to all neighbours", "bits of the first graph", "chosen"]
+    return Table("What messages cost in our runs", columns, rows)
+
+
 def _reach_table(datasets: Sequence[str], curves: Curves) -> Table:
     """Bits until a run is within one point of where it ends."""
     rows = []
@@ -298,10 +318,11 @@ WHICH_READING = (
 )
 
 WHY = (
-    "The exact count is dearer than the published one: our graphs have more than 20 neighbours where accuracy asks "
-    "for them, and the default step sends two indices instead of one.",
-    "With all messages counted, a budget for all users together does not pay for learning the first graph; a "
-    "budget for each user does on data with many features.",
-    "Perso-lin-Learned: the published 68.95 on COMPUTER at D Z x 1000 would be reached by 50 updates among 190 "
-    "users, which no asynchronous run can do. We take it for a count in which all users update at once.",
+    "At the small budgets of COMPUTER and SCHOOL ours is above the published numbers: the settings chosen for "
+    "budgets have an update cost less than the 710 bits of the published count, and our step gains more per "
+    "update.",
+    "With all messages counted, learning the first graph alone exceeds a budget for all users together wherever "
+    "the table has a dash.",
+    "Perso-lin-Learned: by the published count the 68.95 on COMPUTER at D Z x 1000 was reached after 50 updates "
+    "among 190 users, of whom most still had a zero model. We cannot explain it.",
 )

@@ -26,9 +26,9 @@ Runs = dict[Pair, list[dict[str, Any]]]
 
 
 def compute(lab: Lab, dataset: str) -> tuple[dict[Pair, Choice], Runs]:
-    """Choose settings on the first draw of the population, then run every method on three draws."""
+    """Choose settings on other draws of the population, then run every method on three."""
     pairs = [(dataset, method) for method in (*TRACED, *LEVELS, *EXTRA)]
-    chosen = choose(lab, pairs, f"cross-validation, {SPECS[dataset].title}")
+    chosen = choose(lab, pairs, f"validation, {SPECS[dataset].title}")
     return chosen, run_all(lab, {pair: choice.settings for pair, choice in chosen.items()})
 
 

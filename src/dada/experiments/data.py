@@ -116,13 +116,26 @@ def whole_task(dataset: str, seed: int, draw: int, stumps: int, rule: str) -> Ta
 
 
 @lru_cache(maxsize=4)
-def fold_task(dataset: str, seed: int, repeat: int, fold: int, stumps: int, rule: str) -> tuple[Task, Population]:
-    """Training data without one fold, and that fold; every repeat deals the rows out anew."""
+def validation_task(dataset: str, seed: int, repeat: int, fold: int, stumps: int, rule: str) -> tuple[Task, Population]:
+    """What a setting is tried on: data to learn from and data to score it with, never the test data.
+
+    Real users: their training rows without one fold, and that fold; every repeat deals the rows out anew. Synthetic
+    users: another draw of the population, and fresh rows of it. Their own few rows would mislead: classes are balanced,
+    so a row held out leaves more rows of the other class, and learning alone scores below chance.
+    """
+    if SPECS[dataset].synthetic:
+        users = people(dataset, seed, validation_draw(repeat, fold))
+        return Task.of(users.train, predictors(stumps, rule)), users.test
     train = people(dataset, seed, 0).train
     owner = np.repeat(np.arange(train.n_users), train.sizes)
     folds = PerUserKFold(N_FOLDS, shuffle=True, random_state=np.random.default_rng([seed, repeat, 3]))
     kept, held_out = list(folds.split(owner, users=owner))[fold]
     return Task.of(rows_of(train, kept), predictors(stumps, rule)), rows_of(train, held_out)
+
+
+def validation_draw(repeat: int, fold: int) -> int:
+    """The number of the draw of synthetic users that serves as a fold; no run is on such a draw."""
+    return 1000 + N_FOLDS * repeat + fold
 
 
 def rows_of(population: Population, rows: Array) -> Population:

@@ -14,7 +14,7 @@ import numpy as np
 from dada.baselines.outcome import Outcome
 from dada.core.compiled import Array
 from dada.data.datasets import load
-from dada.experiments.data import SPECS, fold_task, people, whole_task
+from dada.experiments.data import SPECS, people, validation_draw, validation_task, whole_task
 from dada.experiments.graph_study import GRAPH_STUDY, graph_study
 from dada.experiments.methods import Settings, fit
 from dada.task import Task
@@ -96,11 +96,11 @@ def execute(job: Job) -> dict[str, Any]:
         accuracies and what else tables and figures show; numbers that JSON can hold.
     """
     settings: Settings = json.loads(job.settings)
-    draw = job.run if SPECS[job.dataset].synthetic and job.fold == ALL_DATA else 0
+    draw = _draw(job)
     oracle = people(job.dataset, job.seed, draw).oracle
     rng = np.random.default_rng([job.seed, job.run, zlib.crc32(job.method.encode())])
     if job.fold != ALL_DATA:
-        task, held_out = fold_task(job.dataset, job.seed, job.run, job.fold, job.stumps, job.rule)
+        task, held_out = validation_task(job.dataset, job.seed, job.run, job.fold, job.stumps, job.rule)
         outcome = fit(job.method, task, held_out, settings, rng, oracle)
         right = np.rint(np.nan_to_num(outcome.test_accuracy) * held_out.sizes).astype(int)
         return {"right": right.tolist(), "rows": held_out.sizes.tolist(), "bits": outcome.bits}
@@ -113,6 +113,13 @@ def execute(job: Job) -> dict[str, Any]:
         | (_trace(outcome) if job.detail else {})
         | (_graph(outcome, task, settings) if job.detail == "graph" else {})
     )
+
+
+def _draw(job: Job) -> int:
+    """Which draw of synthetic users a job is on; real users are always the same."""
+    if not SPECS[job.dataset].synthetic:
+        return 0
+    return job.run if job.fold == ALL_DATA else validation_draw(job.run, job.fold)
 
 
 def _accuracies(outcome: Outcome) -> dict[str, Any]:

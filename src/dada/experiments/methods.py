@@ -122,7 +122,7 @@ METHODS = {
         Method(
             "dada-mixed",
             "Dada-Learned, mixed predictors (ours)",
-            _BETA | _MU,
+            {"beta": (1.0, 3.0, 10.0, 30.0, 100.0), "mu": (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)},
             _QUICK_BETA | _QUICK_MU,
             "local-boost",
             published=False,

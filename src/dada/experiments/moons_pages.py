@@ -33,13 +33,16 @@ from dada.plot.theme import Picture, Theme, new_figure
 
 GROUP_NAMES = ("45°", "135°", "225°", "315°")
 MOONS_LEAD = (
-    "100 users in four groups, each with 3 to 15 training rows of two rotated moons. Settings are chosen by "
-    "cross-validation on the first draw of the population; curves and numbers are means over three draws. The data "
-    "follow what the authors ran: no noise on further axes, and 5 % of the test labels flipped, so that nobody can "
-    "exceed 95 %."
+    "100 users in four groups, each with 3 to 15 training rows of two rotated moons. Settings are chosen on other "
+    "draws of the population; curves and numbers are means over three draws. The data follow what the authors ran: "
+    "no noise on further axes, and 5 % of the test labels flipped, so that nobody can exceed 95 %."
 )
 GRAPH_LEAD = "The graph given to Dada-Oracle and the one learned by Dada-Learned, on the first draw of Moons."
 SIZE_LEAD = "Mean test accuracy of the users whose training set has a given size, over three runs."
+SIZE_NOTE = (
+    "The paper finds that the oracle graph closes the gap between users with little and with much data on Moons, "
+    "and more variation on HARWS, where few users share a size."
+)
 SIZE_METHODS = ("local-boost", "dada-learned", "dada-oracle")
 
 
@@ -75,7 +78,7 @@ def moons_page(lab: Lab, datasets: Sequence[str]) -> Page:
 
 def graph_page(lab: Lab, datasets: Sequence[str]) -> Page:
     """Make the page of oracle and learned graph."""
-    chosen = choose(lab, [("moons", "dada-learned"), ("moons", "dada-oracle")], "cross-validation, MOONS")
+    chosen = choose(lab, [("moons", "dada-learned"), ("moons", "dada-oracle")], "validation, MOONS")
     runs = run_all(lab, {pair: choice.settings for pair, choice in chosen.items()})
     users = people("moons", lab.seed, 0)
     assert users.groups is not None
@@ -118,7 +121,7 @@ def size_page(lab: Lab, datasets: Sequence[str]) -> Page:
     page = Page("size", "Accuracy against the size of a user's data", SIZE_LEAD)
     for dataset in ("moons", *(name for name in datasets if name == "harws")):
         methods = [method for method in SIZE_METHODS if SPECS[dataset].synthetic or method != "dada-oracle"]
-        chosen = choose(lab, [(dataset, method) for method in methods], f"cross-validation, {SPECS[dataset].title}")
+        chosen = choose(lab, [(dataset, method) for method in methods], f"validation, {SPECS[dataset].title}")
         settings = {pair: choice.settings for pair, choice in chosen.items()}
         runs = run_all(lab, settings) if SPECS[dataset].synthetic else finals(lab, settings, "final runs")
         edges = [3, 5, 7, 9, 11, 13, 15] if dataset == "moons" else [46, 55, 65, 75, 85, 95]
@@ -138,9 +141,10 @@ def size_page(lab: Lab, datasets: Sequence[str]) -> Page:
                     for row in rows
                 ],
             ),
-            Items([_size_verdict(dataset, rows)]),
         ]
         page.data[dataset] = rows
+    verdicts = [_size_verdict(dataset, rows) for dataset, rows in page.data.items()]
+    page.blocks += [Heading("What agrees with the paper, and what does not"), Items([*verdicts, SIZE_NOTE])]
     return page
 
 
@@ -175,6 +179,9 @@ def _moons_verdicts(runs: Runs, most_neighbours: float, oracle_neighbours: float
         f"The learned graph has at most {most_neighbours:.1f} neighbours per user on average while learning, the "
         f"oracle graph {oracle_neighbours:.1f}: "
         f"{'always sparser, as in the paper' if sparser else 'denser at times, unlike the paper'}.",
+        "Settings are not chosen by cross-validation inside users here, though the paper says so: users have as "
+        "many rows of either class, so a row held out leaves more of the other, and learning alone scores 46 % in "
+        "cross-validation and 83 % on test data. Other draws of the population serve instead.",
         f"Beyond the paper: weights by how well others' models do on one's own data (evidence graph) give "
         f"{mean['dada-evidence']:.1f}; the complete graph gives {mean['dada-uniform']:.1f}.",
     ]
@@ -199,8 +206,8 @@ def _graph_verdicts(learned: Mapping[str, float]) -> list[str]:
     careful = learned["degree of users with much data and high loss, over the mean"]
     others = learned["degree of all others, over the mean"]
     return [
-        f"The learned graph recovers the groups approximately, as in the paper: {100 * share:.0f} % of its weight "
-        "is inside groups, where 29 % would be by chance.",
+        f"{100 * share:.0f} % of the learned graph's weight is inside groups, where 29 % would be by chance: "
+        f"{'the groups are recovered approximately, as in the paper' if share > 0.6 else 'unlike the paper'}.",
         f"Users with much data and a high loss have {careful:.2f} times the mean degree, all others {others:.2f}: "
         f"{'agrees with' if careful < others else 'unlike'} the paper, where such users have small degrees.",
     ]
@@ -243,12 +250,8 @@ def _size_verdict(dataset: str, rows: Sequence[Mapping[str, Any]]) -> str:
     known = [row for row in rows if row["users"]]
     few, many = (row["dada-learned"] - row["local-boost"] for row in (known[0], known[-1]))
     gained = sum(row["dada-learned"] > row["local-boost"] for row in known)
+    finding = "as in the paper, those with little data gain most" if few > max(many, 0) else "no trend with size"
     return (
-        f"Dada-Learned is above Local-boost in {gained} of {len(known)} size classes, by {few:.1f} points for the "
-        f"users with the least data and {many:.1f} for those with the most"
-        + (
-            ": as in the paper, collaboration helps most where data are few."
-            if few > many
-            else ". The paper too finds variation between classes."
-        )
+        f"{SPECS[dataset].title}: Dada-Learned is above Local-boost in {gained} of {len(known)} size classes, by "
+        f"{few:.1f} points for the users with the least data and {many:.1f} for those with the most: {finding}."
     )

@@ -16,9 +16,10 @@ from dada.plot.page import Section, paragraph
 from dada.plot.page import figure as html_figure
 from dada.plot.page import page as html_page
 from dada.plot.page import table as html_table
-from dada.plot.theme import DARK, LIGHT, Picture, drawn
+from dada.plot.theme import DARK, LIGHT, Picture, Theme, drawn
 
-SCREEN_DPI = 110
+# Widths of pictures: enough to read on a screen and in print, little enough to keep pages light.
+SCREEN_PIXELS, PRINT_PIXELS = 1000, 1500
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Page:
         (folder / f"{self.name}.md").write_text(self.markdown(made_with), encoding="utf-8")
         for block in self.blocks:
             if isinstance(block, Figure):
-                (folder / f"{self.file_of(block)}.png").write_bytes(drawn(block.picture))
+                (folder / f"{self.file_of(block)}.png").write_bytes(drawn_png(block.picture, LIGHT, PRINT_PIXELS))
                 (folder / f"{self.file_of(block)}.svg").write_bytes(drawn_svg(block.picture))
         page = folder / f"{self.name}.html"
         page.write_text(self.html(made_with), encoding="utf-8")
@@ -147,9 +148,16 @@ def _html_of(block: Block) -> str:
         case Table(caption, columns, rows):
             return paragraph(caption) + html_table(columns, rows)
         case Figure(_, caption, picture):
-            return html_figure(drawn(picture, dpi=SCREEN_DPI), drawn(picture, DARK, dpi=SCREEN_DPI), caption)
+            light, dark = (drawn_png(picture, theme, SCREEN_PIXELS) for theme in (LIGHT, DARK))
+            return html_figure(light, dark, caption)
         case Heading(text):
             return f"<h2>{escape(text)}</h2>"
+
+
+def drawn_png(picture: Picture, theme: Theme, pixels: int) -> bytes:
+    """A picture of about this width as the bytes of a PNG file."""
+    width_inches = picture(theme=theme).get_figwidth()
+    return drawn(picture, theme, dpi=min(150, round(pixels / width_inches)))
 
 
 def drawn_svg(picture: Picture) -> bytes:
