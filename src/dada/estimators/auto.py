@@ -1,6 +1,6 @@
 """What ``"auto"`` means: settings from the sizes of the data, and a graph that wins on held-out rows.
 
-The rules follow cross-validation inside the training rows of four real datasets, and Moons populations of seeds from 101.
+The rules follow cross-validation inside the training rows of four real datasets, and Moons populations from seed 101.
 docs/beyond.md says how far test rows had been seen before they were settled.
 """
 
