@@ -3,6 +3,7 @@
 #   make test    the whole test suite            make docs    build the documentation into build/docs
 #   make bench   measure speed                   make web     build the page of the dashboard (needs npm)
 #   make fuzz    try to break the wire format    make clean   remove the environment and every cache
+#   make soak    a million events of simulated networks with every fault
 # ARGS reaches the command: make demo ARGS=--json, make test ARGS="tests/core -k graph".
 
 PYTHON ?= python3
@@ -13,7 +14,7 @@ bin := .venv/bin
 pip := $(bin)/python -m pip --disable-pip-version-check --quiet
 kernels := $(wildcard src/dada/core/*.py src/dada/engine/*.py)
 
-.PHONY: help demo bench test lint format docs fuzz web constraints clean
+.PHONY: help demo soak bench test lint format docs fuzz web constraints clean
 .NOTPARALLEL:
 
 help:
@@ -21,6 +22,9 @@ help:
 
 demo: .venv/.base .venv/.kernels
 	@$(bin)/dada demo $(ARGS)
+
+soak: .venv/.base .venv/.kernels
+	@$(bin)/python benchmarks/soak.py --jobs $(WORKERS) $(ARGS)
 
 bench: .venv/.base .venv/.kernels
 	@$(bin)/dada bench $(ARGS)

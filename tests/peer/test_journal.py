@@ -129,6 +129,7 @@ def test_a_journal_that_was_cut_off_is_replayed_as_far_as_it_goes():
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
+        (b"", "it is empty"),
         (LENGTH.pack(5) + b"xxxxx", "this is not a journal"),
         (LENGTH.pack(2**31) + b"xxxxx", "a frame of 2147483648 bytes"),
         (LENGTH.pack(10) + b"\x92\x02\xcb" + bytes(8), "this is not a journal"),

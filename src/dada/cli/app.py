@@ -20,6 +20,7 @@ from dada.cli.peer import app as peer
 from dada.cli.predict import predict
 from dada.cli.report import report
 from dada.cli.reproduce import reproduce
+from dada.cli.sim import replay, sim
 from dada.cli.swarm import swarm
 
 
@@ -74,6 +75,8 @@ app.command()(inspect)
 app.command()(reproduce)
 app.command()(dashboard)
 app.command()(report)
+app.command()(sim)
+app.command()(replay)
 app.command()(swarm)
 app.add_typer(datasets, name="datasets")
 app.add_typer(peer, name="peer")

@@ -202,6 +202,8 @@ def replay(file: BinaryIO) -> Replay:
         else:
             tell(peer, record)
             facts += 1
+    if record is None:
+        raise JournalError("this is not a journal: it is empty")
     return Replay(births, facts, digests, isinstance(record, Digest))
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import BinaryIO
 
 import numpy as np
 
 from dada.core.compiled import Array
 from dada.core.problem import Problem
 from dada.peer.config import PeerConfig
+from dada.peer.journal import Journal
 from dada.peer.member import Member
 from dada.peer.peer import Peer
 from dada.peer.planner import Planner, Rhythm
@@ -24,7 +26,8 @@ from dada.sim.world import Host, Inhabitant, World
 MEDIAN_LATENCY_S = 0.05
 LONGEST_HOLD_S = 3.0
 WAKEUPS_PER_EXCHANGE = 5.0
-MEAN_UPTIME_S, MEAN_DOWNTIME_S = 30.0, 15.0
+# A churning peer's mean time between two crashes, and until it is back, as parts of the run.
+UPTIME, DOWNTIME = 1 / 5, 1 / 15
 # Time for the last messages and repeats after the run.
 SETTLING_S = 300.0
 
@@ -56,7 +59,7 @@ class Outcome:
     edges : int
         Edges between honest members that are up.
     counts : dict
-        Messages and bytes delivered, messages sent, lost and refused, starts and ends of members.
+        Messages and bytes delivered; messages sent, lost and refused; restarts of members.
     events, checks : int
         Events that happened, invariants that were checked.
     """
@@ -95,6 +98,8 @@ class Network:
         Source of all chance.
     replay : str
         The command that repeats the run, shown where an invariant is violated.
+    journal : binary file, optional
+        Where the facts of the first peer are recorded.
 
     Examples
     --------
@@ -116,12 +121,15 @@ class Network:
         steps: int,
         seed: int,
         replay: str = "",
+        journal: BinaryIO | None = None,
     ) -> None:
         if steps < 1:
             raise ValueError(f"steps must be at least 1, got {steps}")
         self.problem, self.config, self.rhythm, self.faults = problem, config, rhythm, faults
         self.duration_s = steps / rhythm.wakeups_per_s
         self.seed = seed
+        self._journal_file = journal
+        self._journal: Journal | None = None
         self.invariants = Invariants(replay)
         rng = self._chance(0)
         self._roles = _Roles.draw(rng, problem.n_users, faults)
@@ -139,6 +147,8 @@ class Network:
         self.world.run(self.duration_s)
         outcome = self._outcome()
         self._settle()
+        if self._journal is not None:
+            self._journal.close()
         return outcome
 
     # -- making ----------------------------------------------------------------------------------------------------
@@ -153,8 +163,15 @@ class Network:
         def make(life: int) -> Inhabitant:
             rng = self._chance(2, k, life)
             peer = Peer(peer_id(k), rows, self.config)
-            planner = Planner(self.rhythm, rng)
-            member = Member(peer, PeerSampling(peer.me, rng), planner, WAKEUPS_PER_EXCHANGE / self.rhythm.wakeups_per_s)
+            if k == 0 and self._journal_file is not None:
+                self._journal = Journal(self._journal_file, peer)
+            member = Member(
+                peer,
+                PeerSampling(peer.me, rng),
+                Planner(self.rhythm, rng),
+                WAKEUPS_PER_EXCHANGE / self.rhythm.wakeups_per_s,
+                journal=self._journal if k == 0 else None,
+            )
             return member if kind is None else kind(member, rng)
 
         return make
@@ -182,12 +199,12 @@ class Network:
                 end = float(rng.uniform(0.3, 0.9)) * self.duration_s
                 world.at(end, world.leave, k, bool(rng.integers(2)))
             if k in roles.churning:
-                now = begin + float(rng.exponential(MEAN_UPTIME_S))
+                now = begin + float(rng.exponential(UPTIME)) * self.duration_s
                 while now < self.duration_s:
                     world.at(now, world.crash, k)
-                    now += float(rng.exponential(MEAN_DOWNTIME_S))
+                    now += float(rng.exponential(DOWNTIME)) * self.duration_s
                     world.at(now, world.start, k)
-                    now += float(rng.exponential(MEAN_UPTIME_S))
+                    now += float(rng.exponential(UPTIME)) * self.duration_s
 
     # -- ending ----------------------------------------------------------------------------------------------------
 

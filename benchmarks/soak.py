@@ -1,0 +1,75 @@
+"""Many simulated networks with every fault, one seed after the other, until a million events have been delivered.
+
+    python benchmarks/soak.py --seeds 200 --jobs 2
+
+A violated invariant ends it with the command that repeats the run.
+"""
+
+import argparse
+import json
+import multiprocessing
+import sys
+import time
+
+from dada.cli.sim import make_case
+from dada.sim.invariants import InvariantError
+
+
+def soak(seed, users=50, steps=20, faults="all"):
+    """Run one network; returns events, messages, checks and what was violated."""
+    try:
+        outcome = make_case("moons", users, steps, seed, faults).network.run()
+    except InvariantError as error:
+        return 0, 0, 0, str(error)
+    return outcome.events, outcome.counts["messages"], outcome.checks, None
+
+
+def soak_all(seeds, jobs=1, tell=lambda text: None):
+    """Run networks in several processes; returns what happened in all of them."""
+    started, done = time.monotonic(), [0, 0, 0]
+    violations = []
+    # A forked process would share the compiler's locks.
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        for n, (*counts, violation) in enumerate(pool.imap_unordered(soak, seeds), 1):
+            done = [total + count for total, count in zip(done, counts, strict=True)]
+            if violation is not None:
+                violations.append(violation)
+                tell(violation)
+            tell(f"{n} seeds, {done[0]:,} events, {len(violations)} violations")
+    events, messages, checks = done
+    return {
+        "seeds": len(seeds),
+        "events": events,
+        "messages": messages,
+        "checks": checks,
+        "violations": violations,
+        "seconds": round(time.monotonic() - started, 1),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=200, help="number of networks")
+    parser.add_argument("--first", type=int, default=0, help="first seed")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--json", action="store_true", help="print nothing but JSON on stdout")
+    options = parser.parse_args()
+
+    def tell(text):
+        if sys.stderr.isatty() or "\n" in text:
+            print(text, file=sys.stderr)
+
+    result = soak_all(range(options.first, options.first + options.seeds), options.jobs, tell)
+    if options.json:
+        print(json.dumps(result, indent=2))
+    else:
+        print(
+            f"{result['seeds']} networks of 50 peers with every fault: {result['events']:,} events "
+            f"({result['messages']:,} messages), {result['checks']:,} checks, "
+            f"{len(result['violations'])} violations, {result['seconds']} s"
+        )
+    sys.exit(bool(result["violations"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""`dada sim` and `dada replay`: a network in one process with all that can go wrong, and one peer's life once more."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+
+from dada.cli.console import AsJson, Seed, percent, print_error, print_json, print_table, stdout, working
+
+if TYPE_CHECKING:
+    from dada.engine import Samples
+    from dada.sim.network import Network, NetworkPoint, Outcome
+
+BETA, MU = 10.0, 1.0
+# Updates per user of the compiled engine to compare with: enough that models change no more.
+ENGINE_UPDATES = 200
+
+Users = Annotated[int, typer.Option(min=2, max=10_000, help="Number of peers.")]
+Steps = Annotated[int, typer.Option(min=1, help="Wake-ups per peer.")]
+FaultNames = Annotated[
+    str, typer.Option(help="What goes wrong: none, loss, churn, byzantine, all, or several with commas.")
+]
+Data = Annotated[str, typer.Option(help="What the peers learn: moons or moons100.")]
+JournalPath = Annotated[
+    Path | None, typer.Option("--journal", help="Record all that the first peer is told in this file.")
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A simulated network of synthetic users, and the samples that their accuracy is judged on."""
+
+    network: Network
+    test: Samples
+
+    def accuracies(self, outcome: Outcome) -> dict[str, float]:
+        """Mean test accuracy of the honest users: as they predict, with others, and alone."""
+        from dada.engine import accuracy_per_user
+
+        models = {"test": outcome.models, "together": outcome.together, "local": outcome.alone}
+        return {
+            f"{name}_accuracy": float(accuracy_per_user(self.test, rows)[outcome.honest].mean())
+            for name, rows in models.items()
+        }
+
+    def engine_accuracy(self, honest: Any) -> float:
+        """The same users' accuracy with the compiled engine, which sees everything at once."""
+        import numpy as np
+
+        from dada.engine import Plan, accuracy_per_user, run
+
+        problem = self.network.problem
+        plan = Plan(n_updates=ENGINE_UPDATES * problem.n_users, kappa=min(5, problem.n_users - 1))
+        result = run(problem, plan, np.random.default_rng(0))
+        return float(accuracy_per_user(self.test, result.models)[honest].mean())
+
+
+def make_case(data: str, users: int, steps: int, seed: int, faults: str, journal: BinaryIO | None = None) -> Case:
+    """Draw users and build their network."""
+    import numpy as np
+
+    from dada.core.regularizers import LogDegree
+    from dada.data import Stumps, moons, moons100
+    from dada.peer.config import PeerConfig
+    from dada.peer.planner import Rhythm
+    from dada.sim.faults import Faults
+    from dada.sim.network import Network
+    from dada.task import Task
+
+    draws = {"moons": moons, "moons100": moons100}
+    if data not in draws:
+        raise ValueError(f"data must be one of {', '.join(draws)}, got {data!r}")
+    people = draws[data](np.random.default_rng(seed), n_users=users)
+    task = Task.of(people.train, Stumps(n=200, rule="feature-range"))
+    problem = task.problem(beta=BETA, mu1=MU, regularizer=LogDegree(lam=0.3, delta=0.1))
+    config = PeerConfig(
+        problem.n_predictors, BETA, MU, regularizer=problem.regularizer, coupling=problem.coupling,
+        max_neighbours=64, damping=0.5, vet=True, trust_largest=0.2,
+    )  # fmt: skip
+    network = Network(
+        problem,
+        config,
+        Rhythm(local_steps=100, first_graph_steps=min(20, max(1, steps // 5)), graph_every=4),
+        Faults.named(faults),
+        steps=steps,
+        seed=seed,
+        replay=f"dada sim --users {users} --steps {steps} --seed {seed} --faults {faults} --data {data}",
+        journal=journal,
+    )
+    return Case(network, task.samples_of(people.test))
+
+
+def sim(
+    users: Users = 50,
+    steps: Steps = 150,
+    seed: Seed = 0,
+    faults: FaultNames = "all",
+    data: Data = "moons",
+    journal: JournalPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate a network of peers, with losses, crashes and liars, and check what must hold after every event.
+
+    The peers are the real ones; only time and network are virtual, so a seed repeats a run exactly. Faults: *loss*
+    (a fifth of the messages, some repeated or held up), *churn* (peers crash and return, join late, leave), *byzantine*
+    (a tenth of the peers lies, each in its way), *all* (and a partition).
+
+    **Examples**
+
+    - `dada sim`
+    - `dada sim --faults loss,churn --users 100 --seed 7`
+    - `dada sim --faults byzantine --json`
+    """
+    from dada.sim.invariants import InvariantError
+
+    with ExitStack() as stack:
+        tell = stack.enter_context(working("Making users"))
+
+        def show(point: NetworkPoint) -> None:
+            tell(f"Wake-up {point.time_s:.0f} of {steps}: {point.up} peers up, {point.edges} edges")
+
+        file = None if journal is None else stack.enter_context(journal.open("wb"))
+        case = make_case(data, users, steps, seed, faults, file)
+        try:
+            outcome = case.network.run(show)
+        except InvariantError as error:
+            print_error(str(error))
+            raise typer.Exit(1) from error
+        tell("Learning in one place, to compare")
+        engine = case.engine_accuracy(outcome.honest)
+    result = _result(case, outcome, engine)
+    if as_json:
+        print_json({"users": users, "steps": steps, "seed": seed, "faults": faults, "data": data, **result})
+    else:
+        _show(result, users)
+
+
+def replay(journal: Annotated[Path, typer.Argument(help="A file that --journal has written.")]) -> None:
+    """Tell a fresh peer all that a recorded one was told, and check that it ends in the same state."""
+    from dada.peer.journal import replay as replay_journal
+
+    with journal.open("rb") as file:
+        result = replay_journal(file)
+    ending = "" if result.is_whole else " The journal was cut off before its end."
+    stdout().print(
+        f"The same state, bit for bit, at {result.digests} checkpoints of {result.facts} facts "
+        f"in {result.births} {'life' if result.births == 1 else 'lives'}.{ending}"
+    )
+
+
+def _result(case: Case, outcome: Outcome, engine: float) -> dict[str, Any]:
+    counts = outcome.counts
+    return {
+        **case.accuracies(outcome),
+        "engine_accuracy": engine,
+        "honest": int(outcome.honest.sum()),
+        "trusting": int(outcome.trusts.sum()),
+        "edges": outcome.edges,
+        "messages": counts["messages"],
+        "bytes": counts["bytes"],
+        "lost": counts["lost"],
+        "refused": counts["refused"],
+        "restarts": counts["restarts"],
+        "events": outcome.events,
+        "invariants_checked": outcome.checks,
+        "violations": 0,
+    }
+
+
+def _show(result: dict[str, Any], users: int) -> None:
+    rows = [
+        ["alone", percent(result["local_accuracy"])],
+        ["together", percent(result["together_accuracy"])],
+        ["the better of both, by each peer's own samples", percent(result["test_accuracy"])],
+        ["compiled engine, learned graph", percent(result["engine_accuracy"])],
+    ]
+    print_table((f"learning ({result['honest']} honest users of {users})", "test\naccuracy"), rows, best=2)
+    stdout().print(
+        f"{result['edges']} edges, {result['messages']:,} messages, {result['bytes'] / 1e6:.1f} MB; "
+        f"{result['lost']:,} messages lost, {result['refused']:,} refused, {result['restarts']} restarts\n"
+        f"{result['events']:,} events, {result['invariants_checked']:,} checks, none violated",
+        highlight=False,
+    )

@@ -1,0 +1,100 @@
+"""Simulated networks repeat exactly, come to agree, and learn through losses, crashes and liars."""
+
+import io
+
+import numpy as np
+import pytest
+
+from dada.cli.sim import make_case
+from dada.core.problem import Problem
+from dada.peer.config import PeerConfig
+from dada.peer.journal import replay
+from dada.peer.planner import Rhythm
+from dada.sim.faults import Faults
+from dada.sim.network import Network
+
+CONFIG = PeerConfig(n_predictors=30, beta=5.0, mu1=1.0, max_neighbours=8, damping=0.5, vet=True, trust_largest=0.2)
+
+
+def users(K, seed=0, n=30):
+    """Users of two kinds, whose labels follow one predictor each, seldom wrongly."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(2, 8, K)
+    A = rng.choice(np.array([-1, 1], np.int8), size=(sizes.sum(), n))
+    kind = np.repeat(np.arange(K) % 2, sizes)
+    A[np.arange(len(A)), kind] = np.where(rng.random(len(A)) < 0.9, 1, -1)
+    return Problem(A, np.concatenate([[0], np.cumsum(sizes)]), beta=5.0, mu1=1.0)
+
+
+def network(K=12, steps=20, seed=0, faults="all", **others):
+    rhythm = Rhythm(local_steps=5, first_graph_steps=3, graph_every=2)
+    return Network(users(K), CONFIG, rhythm, Faults.named(faults), steps=steps, seed=seed, **others)
+
+
+def test_a_seed_repeats_a_run_exactly():
+    first, second, other = (network(seed=seed).run() for seed in (3, 3, 4))
+    np.testing.assert_array_equal(first.together, second.together)
+    assert (first.counts, first.events, first.checks) == (second.counts, second.events, second.checks)
+    assert first.counts != other.counts
+
+
+def test_watching_changes_nothing():
+    points = []
+    seen, unseen = network(seed=5).run(points.append, n_points=7), network(seed=5).run()
+    np.testing.assert_array_equal(seen.together, unseen.together)
+    assert seen.counts == unseen.counts
+    assert len(points) == 7
+    assert points[-1].messages == seen.counts["messages"]
+
+
+@pytest.mark.parametrize("faults", ["none", "loss", "churn", "byzantine", "all"])
+def test_all_ends_agree_in_the_end_whatever_went_wrong(faults):
+    for seed in range(3):
+        outcome = network(seed=seed, faults=faults).run()
+        assert outcome.edges > 0
+        assert outcome.checks > 5000
+
+
+def test_each_fault_does_happen():
+    for name, counted in (("loss", "lost"), ("churn", "restarts"), ("byzantine", "refused")):
+        assert sum(network(K=20, seed=seed, faults=name).run().counts[counted] for seed in range(3)) > 0
+        assert network(K=20, seed=0, faults="none").run().counts[counted] == 0
+
+
+def test_liars_have_no_part_in_the_outcome():
+    outcome = network(K=20, faults="byzantine").run()
+    assert outcome.honest.sum() == 18
+    assert not outcome.models[~outcome.honest].any()
+    assert outcome.models[outcome.honest].any(axis=1).all()
+
+
+def test_the_first_peers_journal_replays():
+    file = io.BytesIO()
+    network(seed=1, journal=file).run()
+    result = replay(io.BytesIO(file.getvalue()))
+    assert result.facts > 100
+    assert result.is_whole
+
+
+def test_faults_must_be_shares_and_known():
+    with pytest.raises(ValueError, match=r"lost must be in 0\.\.1 \(a share\), got 2"):
+        Faults(lost=2)
+    with pytest.raises(ValueError, match="faults must be among none, loss, churn, byzantine, all"):
+        Faults.named("rain")
+    with pytest.raises(ValueError, match="steps must be at least 1, got 0"):
+        network(steps=0)
+
+
+def test_a_network_learns_through_losses_and_crashes_and_in_spite_of_liars():
+    """Moons, two draws of 40 users: far fewer than the benchmark measures, so with wider margins."""
+    found = {}
+    for faults in ("none", "loss,churn", "byzantine"):
+        rows = []
+        for seed in (1, 2):
+            case = make_case("moons", 40, 50, seed, faults)
+            rows.append(list(case.accuracies(case.network.run()).values()))
+        found[faults] = np.mean(rows, axis=0)
+    test, _, local = range(3)
+    assert found["none"][test] > found["none"][local] + 0.01
+    assert found["loss,churn"][test] > found["none"][test] - 0.03
+    assert found["byzantine"][test] > found["byzantine"][local] - 0.01
