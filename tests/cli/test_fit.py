@@ -108,3 +108,21 @@ def test_users_the_model_does_not_know_are_named_or_averaged(folder, fitted, tmp
     assert "eve" in refused.stderr
     average = dada("predict", folder / "m.dada", stranger, "--user", "person", "--unknown-user", "average")
     assert average.exit_code == 0
+
+
+def test_a_fit_goes_on_from_its_checkpoint_to_the_same_model(folder, tmp_path):
+    fit = ["fit", folder / "train.csv", "--user", "person", "--label", "came", "--updates", 40, "--holdout", 0]
+    fit += ["--checkpoint", tmp_path / "half-way"]
+    assert dada(*fit, "-o", tmp_path / "first.dada").exit_code == 0
+    assert (tmp_path / "half-way").exists()
+    assert dada(*fit, "-o", tmp_path / "second.dada").exit_code == 0
+    assert (tmp_path / "first.dada").read_bytes() == (tmp_path / "second.dada").read_bytes()
+
+
+def test_the_checkpoint_of_another_fit_is_refused(folder, tmp_path):
+    fit = ["fit", folder / "train.csv", "--user", "person", "--label", "came", "--holdout", 0]
+    fit += ["--checkpoint", tmp_path / "half-way", "-o", tmp_path / "m.dada", "--updates"]
+    assert dada(*fit, 10).exit_code == 0
+    other = dada(*fit, 20)
+    assert other.exit_code == 2
+    assert "belongs to another run" in other.stderr

@@ -5,6 +5,7 @@ import threading
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from dada import DadaClassifier
@@ -90,3 +91,29 @@ def test_watching_changes_nothing(capsys):
     assert printed.out == ""
     assert len(printed.err.splitlines()) == len(watched.trace_)
     assert "training accuracy" in printed.err
+
+
+def test_an_interrupted_fit_goes_on_from_its_checkpoint_bit_for_bit(tmp_path):
+    def stop_half_way(event):
+        if isinstance(event, TracePoint) and event.updates >= 400:
+            signal.raise_signal(signal.SIGINT)
+
+    rows = opposites()
+    model = DadaClassifier(n_updates=1000, loss="adaboost", beta=10.0, graph="learned", lam=0.1, random_state=3)
+    whole = clone(model).fit(rows.X, rows.y, users=rows.users)
+    path = tmp_path / "half-way"
+    with pytest.warns(ConvergenceWarning):
+        half = clone(model).fit(rows.X, rows.y, users=rows.users, observer=stop_half_way, checkpoint=path)
+    again = clone(model).fit(rows.X, rows.y, users=rows.users, checkpoint=path)
+    assert half.n_iter_ < whole.n_iter_ == again.n_iter_
+    np.testing.assert_array_equal(again.models_, whole.models_)
+    np.testing.assert_array_equal(again.graph_.weights, whole.graph_.weights)
+
+
+def test_a_fit_of_two_runs_keeps_both(tmp_path):
+    rows, _ = moons_rows(1, n_users=12)
+    model = DadaClassifier(graph="evidence-symmetric", n_updates=40, random_state=0)
+    first = clone(model).fit(rows.X, rows.y, users=rows.users, checkpoint=tmp_path / "state")
+    again = clone(model).fit(rows.X, rows.y, users=rows.users, checkpoint=tmp_path / "state")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["state", "state.symmetric"]
+    np.testing.assert_array_equal(first.models_, again.models_)

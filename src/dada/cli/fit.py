@@ -37,6 +37,9 @@ def fit(
         float,
         typer.Option(min=0.0, max=0.9, help="Part of every user's rows on which the fit is first tried; 0 to skip."),
     ] = 0.2,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="File that keeps the state of the fit; where there is one, go on from it.")
+    ] = None,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -50,6 +53,7 @@ def fit(
     - `dada fit visits.parquet --user person --label came -o visits.dada`
     - `dada fit visits.csv --user person --label came --drop date --drop note --graph evidence`
     - `dada fit visits.csv --user person --label came --holdout 0 --json`
+    - `dada fit visits.csv --user person --label came --checkpoint half-way`
     """
     from dada import modelfile, save_model
     from dada.data import population_from_table
@@ -59,7 +63,7 @@ def fit(
     settings = {name: value for name, value in given.items() if value is not None} | {"graph": graph}
     with progress() as watch:
         held_out = _try_out(people, settings, holdout, seed, watch) if holdout > 0 else None
-        model = _fitted(people, settings, seed, watch("all rows"))
+        model = _fitted(people, settings, seed, watch("all rows"), checkpoint)
     save_model(model, output)
     modelfile.annotate(output, user_column=user, label_column=label)
     result = {
@@ -76,12 +80,15 @@ def fit(
     print_json(result) if as_json else _show(result)
 
 
-def _fitted(people: Population, settings: dict[str, Any], seed: int, observer: Any) -> DadaClassifier:
+def _fitted(
+    people: Population, settings: dict[str, Any], seed: int, observer: Any, checkpoint: Path | None = None
+) -> DadaClassifier:
     from dada import DadaClassifier
 
     labels = people.classes[(people.y > 0).astype(np.intp)]
     model = DadaClassifier(**settings, random_state=seed)
-    return model.fit(_frame(people), labels, users=people.user_ids.repeat(people.sizes), observer=observer)
+    users = people.user_ids.repeat(people.sizes)
+    return model.fit(_frame(people), labels, users=users, observer=observer, checkpoint=checkpoint)
 
 
 def _frame(people: Population) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, Self
@@ -20,7 +21,7 @@ from dada.core.status import Status
 from dada.data import Population, Recipe
 from dada.data._inputs import as_features, as_values, collected, shorten
 from dada.estimators.chance import generator
-from dada.estimators.learning import Learned, learn
+from dada.estimators.learning import Learned, Watched, learn
 from dada.estimators.prediction import average_model, blockwise_decisions, positions_of
 from dada.estimators.progress import also, write_line
 from dada.estimators.rows import Rows
@@ -40,7 +41,11 @@ class PersonalEstimator(BaseEstimator):
     """Models of many users over a graph; subclasses say what the targets are."""
 
     # Users are asked for wherever scikit-learn routes metadata; who watches a fit is none of its business.
-    __metadata_request__fit: ClassVar[dict[str, Any]] = {"users": True, "observer": UNUSED}
+    __metadata_request__fit: ClassVar[dict[str, Any]] = {
+        "users": True,
+        "observer": UNUSED,
+        "checkpoint": UNUSED,
+    }
     __metadata_request__predict: ClassVar[dict[str, Any]] = {"users": True}
     __metadata_request__score: ClassVar[dict[str, Any]] = {"users": True}
 
@@ -99,7 +104,16 @@ class PersonalEstimator(BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, users: Any = None, sample_weight: Any = None, *, observer: Observer = silent) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        users: Any = None,
+        sample_weight: Any = None,
+        *,
+        observer: Observer = silent,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> Self:
         """Learn a model for every user, and the graph between users.
 
         Parameters
@@ -114,13 +128,16 @@ class PersonalEstimator(BaseEstimator):
             How much each row counts within its user's loss. Rows of weight 0 are left out.
         observer : callable
             Gets every event of `dada.events` during the fit.
+        checkpoint : path, optional
+            File that keeps the state of the fit. Where there is one, of the same data, settings and seed, the fit goes
+            on from there, and ends as if it had never been interrupted, bit for bit.
 
         Returns
         -------
         The estimator itself. After Ctrl-C it is fitted with the state so far, and a `ConvergenceWarning` says so.
         """
         check_settings(self.get_params(deep=False))
-        self._learn(self._training_rows(X, y, users, sample_weight), observer)
+        self._learn(self._training_rows(X, y, users, sample_weight), observer, checkpoint)
         return self
 
     def neighbours_of(self, user: Any) -> list[Neighbour]:
@@ -145,11 +162,11 @@ class PersonalEstimator(BaseEstimator):
             for other, weight in zip(self.users_[others].tolist(), weights.tolist(), strict=True)
         ]
 
-    def _learn(self, rows: Rows, observer: Observer = silent) -> None:
+    def _learn(self, rows: Rows, observer: Observer = silent, checkpoint: str | os.PathLike[str] | None = None) -> None:
         params = self.get_params(deep=False)
         check_settings(params)
         told = also(observer, write_line) if self.verbose else observer
-        self._keep(rows, learn(params, rows, generator(self.random_state), told))
+        self._keep(rows, learn(params, rows, generator(self.random_state), Watched(told, checkpoint)))
         if self.status_ is Status.INTERRUPTED:
             warnings.warn(self.status_.value, ConvergenceWarning, stacklevel=3)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,11 +31,27 @@ class Learned:
     result: RunResult
 
 
+@dataclass(frozen=True)
+class Watched:
+    """Who hears of a fit, and the file that keeps its state, from which it goes on where there is one."""
+
+    observer: Observer = silent
+    checkpoint: str | os.PathLike[str] | None = None
+
+    def options(self, part: str = "") -> dict[str, Any]:
+        """What the engine takes; a fit of two runs keeps them in files of their own."""
+        path = None if self.checkpoint is None else os.fspath(self.checkpoint) + part
+        return {"observer": self.observer, "checkpoint": path, "resume": path is not None}
+
+
+UNWATCHED = Watched()
+
+
 def learn(
     params: dict[str, Any],
     rows: Rows,
     rng: np.random.Generator,
-    observer: Observer = silent,
+    watched: Watched = UNWATCHED,
     *,
     predictors: BasePredictors | None = None,
     models: NDArray[Any] | None = None,
@@ -49,6 +66,8 @@ def learn(
         Training rows.
     rng : numpy.random.Generator
         Chance of the fit.
+    watched : Watched
+        Observer and checkpoint of the fit itself, not of the trials before it.
     predictors : BasePredictors, optional
         Already fitted ones.
     models : array, optional
@@ -62,7 +81,7 @@ def learn(
     if isinstance(used["graph"], str) and used["graph"] == AUTO:
         used["graph"], told["held_out"] = choose_graph(used, rows, recipe, rng.spawn(1)[0])
     used["lam"] = _lam(used, rows, predictors, rng.spawn(1)[0]) if used["lam"] == AUTO else used["lam"]
-    result = carry_out(used, rows, predictors, rng, observer, models)
+    result = carry_out(used, rows, predictors, rng, watched, models)
     told |= {name: used[name] for name in TOLD if name != "graph_every"}
     told |= {"graph_every": graph_every(used), "n_predictors": predictors.n, "predictors": recipe}
     if not isinstance(used["graph"], str):
@@ -94,7 +113,7 @@ def carry_out(
     rows: Rows,
     predictors: BasePredictors,
     rng: np.random.Generator,
-    observer: Observer = silent,
+    watched: Watched = UNWATCHED,
     models: NDArray[Any] | None = None,
 ) -> RunResult:
     """Run the engine with settings that are all decided."""
@@ -103,19 +122,20 @@ def carry_out(
     plan = plan_of(used, n_users)
     if models is not None and plan.learn_graph:
         plan = replace(plan, local_updates=0, restart="local")
-    shown: Any = dict(train=rows.samples(predictors), observer=observer, dtype=used["dtype"])
+    shown: Any = dict(train=rows.samples(predictors), dtype=used["dtype"])
     # A graph is drawn from chance of its own: the run's schedule must not depend on whether there is one.
     given = graph_of(used["graph"], n_users, np.random.default_rng(n_users)) if used["mu"] > 0 else None
     is_symmetric = isinstance(used["graph"], str) and used["graph"] == "evidence-symmetric"
     if not (is_symmetric and plan.learn_graph):
-        return run(problem, plan, rng, graph=given, models=models, **shown)
-    first = run(problem, plan, rng, models=models, **shown)
+        return run(problem, plan, rng, graph=given, models=models, **shown, **watched.options())
+    first = run(problem, plan, rng, models=models, **shown, **watched.options())
     both = first.graph.symmetrised()
     # Weights that single precision cannot tell from nothing would only be refused.
     light = both.weights.max(initial=0.0) * 1e-6
     k, l, w = both.edges()
     both = type(both).from_edges(n_users, k[w > light], l[w > light], w[w > light])
-    return run(problem, replace(plan, learn_graph=False), rng, graph=both, models=first.models, **shown)
+    fixed = replace(plan, learn_graph=False)
+    return run(problem, fixed, rng, graph=both, models=first.models, **shown, **watched.options(".symmetric"))
 
 
 def _problem(used: dict[str, Any], rows: Rows, predictors: BasePredictors) -> Any:
