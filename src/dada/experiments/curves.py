@@ -107,11 +107,11 @@ def accuracy_curves(dataset: str, runs: Runs) -> Picture:
             for ax, part, title in zip(axes, ("train", "test"), ("Training", "Test"), strict=True):
                 for position, method in enumerate(TRACED):
                     updates, values = mean_trace(runs[dataset, method], part)
-                    share = updates / updates[-1]
+                    per_user = updates / len(runs[dataset, method][0]["test"])
                     colour = theme.colour_of(method, position)
-                    ax.plot(share[1:], 100 * values[1:], color=colour, linewidth=1.8, label=METHODS[method].title)
+                    ax.plot(per_user[1:], 100 * values[1:], color=colour, linewidth=1.8, label=METHODS[method].title)
                 _levels(ax, theme, dataset, runs, part)
-                ax.set(title=f"{title} accuracy", xlabel="part of the run", ylabel="accuracy, %")
+                ax.set(title=f"{title} accuracy", xlabel="model updates per user", ylabel="accuracy, %")
                 ax.grid(visible=True)
             axes[1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=9)
         return figure
