@@ -10,7 +10,8 @@ FLAGS = ["--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--disable-gp
 PATIENCE_S = 60
 
 
-@pytest.fixture(scope="session")
+# For each module its own: as long as Playwright is there, an event loop runs, in which others could not start theirs.
+@pytest.fixture(scope="module")
 def browser():
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:

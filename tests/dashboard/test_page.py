@@ -42,7 +42,7 @@ def test_without_a_graphics_card_the_page_draws_on_a_canvas(url, new_page):
     page = new_page().open(f"{url}?renderer=canvas").until_drawn()
     assert page.value("dada.scene.renderer.kind") == "canvas"
     painted = "dada.scene.canvas.getContext('2d').getImageData(0, 0, 900, 600).data.some((value) => value > 0)"
-    assert page.value(painted)
+    assert page.until(painted)
     assert page.problems == []
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
+from sklearn.utils.validation import column_or_1d
 
 from dada.data._inputs import as_values
 from dada.estimators.base import PersonalEstimator
@@ -61,10 +62,12 @@ class DadaRegressor(RegressorMixin, PersonalEstimator):
         return tags
 
     def _targets(self, y: Any, fresh: bool) -> tuple[NDArray[Any], int]:
-        values = as_values(y, "y")
+        values = as_values(column_or_1d(y, warn=True) if getattr(y, "ndim", 1) > 1 else y, "y")
         if values.dtype.kind not in "biuf":
             raise ValueError(f"y must hold numbers, got an array of type {values.dtype}")
         values = values.astype(np.float64)
+        if fresh and values.size == 1:
+            raise ValueError("y must hold two numbers or more to learn from, got n_samples = 1")
         if fresh:
             self.target_mean_, spread = float(values.mean()), float(values.std())
             self.target_scale_ = spread if spread > 0 else 1.0
