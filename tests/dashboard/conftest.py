@@ -75,7 +75,7 @@ class Page:
 
     def place_of(self, k):
         """Where a user is on the screen, once the camera stands still."""
-        self.until("!dada.scene.pending")
+        self.until("!dada.scene.loop.isBusy")
         box = self.tab.locator("#stage").bounding_box()
         x, y = self.value(f"dada.scene.screenPlace({k})")
         return box["x"] + x, box["y"] + y

@@ -48,7 +48,7 @@ def test_a_picture_of_the_demo(name, url, folder, new_page):
     page = new_page(**view).open(url + link).until_settled()
     if user is not None:
         page.click_user(user)
-    page.until("dada.scene.mixing === 1 && !dada.scene.pending")
+    page.until("dada.scene.isAtRest")
     path = folder / f"{name}.png"
     page.tab.screenshot(path=path)
     assert page.problems == []

@@ -7,12 +7,19 @@ export class Layout {
     this.worker = new Worker(address);
     this.settled = false;
     this.held = false;
+    this.waiting = false;
     this.worker.onmessage = ({ data }) => {
       this.settled = data.settled;
+      this.waiting = true;
       onPlaces(data.places);
-      // The next positions are computed only once these have been shown.
-      requestAnimationFrame(() => this.worker.postMessage({ type: "ready" }));
     };
+  }
+
+  // The latest places have been drawn: only now are the next ones computed.
+  shown() {
+    if (!this.waiting) return;
+    this.waiting = false;
+    this.worker.postMessage({ type: "ready" });
   }
 
   // Keeps the users where they are, or lets them move again.

@@ -1,30 +1,103 @@
-// How many edges are drawn while something moves: as many as leave the movement smooth. At rest, all of them.
+// When pictures are drawn, and how much is drawn in each. A picture is begun only when the one before is finished, so
+// a slow machine is never asked for more than it can do. Where drawing is slow, fewer edges are drawn while something
+// moves; and where nobody is touching the page, pictures are further apart, to leave the machine to the run.
 
 const SLOW_MS = 42;
 const FAST_MS = 24;
-const FEWEST = 1500;
-const FIRST = 12_000;
+const REST_MS = 200;
+const LONGEST_PAUSE_MS = 1000;
+const FEWEST_EDGES = 1500;
+const FIRST_EDGES = 12_000;
 
-export class Pace {
+// How many edges leave a movement smooth.
+export class EdgeBudget {
   constructor() {
-    this.edges = FIRST;
-    this.last = null;
+    this.edges = FIRST_EDGES;
   }
 
-  // Tells that a picture of a movement is drawn now, of `count` edges if there were time; returns how many to draw.
-  step(now, count) {
-    const passed = this.last === null ? null : now - this.last;
-    this.last = now;
-    if (passed !== null) {
-      const shown = Math.min(this.edges, count);
-      if (passed > SLOW_MS) this.edges = Math.max(FEWEST, shown * Math.max(0.3, (0.8 * SLOW_MS) / passed));
-      else if (passed < FAST_MS) this.edges = Math.max(this.edges, Math.min(this.edges * 1.25, 2 * count));
+  // A picture of `shown` out of `all` edges took so long.
+  note(tookMs, shown, all) {
+    if (tookMs > SLOW_MS) this.edges = Math.max(FEWEST_EDGES, shown * Math.max(0.3, (0.8 * SLOW_MS) / tookMs));
+    else if (tookMs < FAST_MS && shown < all) this.edges = Math.max(this.edges, 1.25 * shown);
+  }
+
+  of(all) {
+    return Math.min(all, Math.floor(this.edges));
+  }
+}
+
+export class DrawingLoop {
+  // `draw(isAtRest)` begins a picture and returns [edges shown, edges in all]; `isDone()` says whether it is finished;
+  // `isTouched()` whether somebody is moving something by hand right now.
+  constructor({ draw, isDone, isTouched, clock = window }) {
+    Object.assign(this, { draw, isDone, isTouched, clock });
+    this.budget = new EdgeBudget();
+    this.wanted = false;
+    this.running = false;
+    this.began = null;
+    this.pauseUntil = 0;
+    this.timer = null;
+  }
+
+  // Whether a picture is being drawn, or asked for.
+  get isBusy() {
+    return this.running || this.wanted;
+  }
+
+  // Asks for a picture.
+  request() {
+    this.wanted = true;
+    this.wake();
+  }
+
+  wake() {
+    if (this.running) return;
+    this.running = true;
+    this.clock.clearTimeout(this.timer);
+    this.clock.requestAnimationFrame((now) => this.tick(now));
+  }
+
+  tick(now) {
+    if (this.began !== null && !this.isDone()) {
+      this.clock.requestAnimationFrame((next) => this.tick(next));
+      return;
     }
-    return Math.min(count, Math.floor(this.edges));
+    if (this.began !== null) this.finish(now);
+    if (this.wanted && (now >= this.pauseUntil || this.isTouched())) this.begin(now, false);
+    else if (this.wanted) this.sleep(this.pauseUntil - now, () => this.wake());
+    else if (this.shown[0] < this.shown[1]) this.sleep(REST_MS, () => this.rest());
+    else this.running = false;
   }
 
-  // The movement is over; how long its end took says nothing about the next one.
+  begin(now, isAtRest) {
+    this.wanted = false;
+    this.running = true;
+    this.began = now;
+    this.isAtRest = isAtRest;
+    this.shown = this.draw(isAtRest);
+    this.clock.requestAnimationFrame((next) => this.tick(next));
+  }
+
+  finish(now) {
+    const took = now - this.began;
+    this.began = null;
+    // How long a picture at rest takes says nothing about movements.
+    if (!this.isAtRest) this.budget.note(took, ...this.shown);
+    this.pauseUntil = took > SLOW_MS ? now + Math.min(3 * took, LONGEST_PAUSE_MS) : 0;
+  }
+
+  sleep(milliseconds, then) {
+    this.running = false;
+    this.timer = this.clock.setTimeout(then, milliseconds);
+  }
+
+  // Nothing has moved for a moment: there is time for every edge, unless somebody may go on at once.
   rest() {
-    this.last = null;
+    if (this.isTouched()) {
+      this.sleep(REST_MS, () => this.rest());
+      return;
+    }
+    this.running = true;
+    this.clock.requestAnimationFrame((now) => this.begin(now, true));
   }
 }

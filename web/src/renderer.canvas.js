@@ -41,6 +41,11 @@ export class CanvasRenderer {
     this.drawNodes(view);
   }
 
+  // A canvas draws at once.
+  isDone() {
+    return true;
+  }
+
   at(k, camera) {
     return camera.toScreen(this.places[2 * k], this.places[2 * k + 1]);
   }

@@ -166,6 +166,7 @@ export class WebGLRenderer {
     for (const name of [gl.TEXTURE_MIN_FILTER, gl.TEXTURE_MAG_FILTER]) gl.texParameteri(gl.TEXTURE_2D, name, gl.NEAREST);
     gl.enable(gl.BLEND);
     gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
+    this.fence = null;
   }
 
   upload(buffer, data) {
@@ -214,6 +215,15 @@ export class WebGLRenderer {
     gl.bindVertexArray(this.nodeData.array);
     gl.drawArraysInstanced(gl.TRIANGLE_STRIP, 0, 4, this.nodeCount);
     gl.bindVertexArray(null);
+    if (this.fence) gl.deleteSync(this.fence);
+    this.fence = gl.fenceSync(gl.SYNC_GPU_COMMANDS_COMPLETE, 0);
+    gl.flush();
+  }
+
+  // Whether the last picture is finished, which the graphics card tells some time after it was asked for.
+  isDone() {
+    const { gl, fence } = this;
+    return !fence || gl.isContextLost() || gl.getSyncParameter(fence, gl.SYNC_STATUS) === gl.SIGNALED;
   }
 
   use({ handle, uniforms }, { camera, ratio, mixing }) {

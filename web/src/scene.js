@@ -3,14 +3,15 @@ import { Camera } from "./camera.js";
 import { css, isLight } from "./colours.js";
 import { blend, darkestFirst, frozen, inkOf } from "./edgeset.js";
 import { Layout } from "./layout.js";
-import { Pace } from "./pace.js";
+import { DrawingLoop } from "./pace.js";
 import { CanvasRenderer } from "./renderer.canvas.js";
 import { WebGLRenderer } from "./renderer.webgl.js";
 
 const FADE_MS = 350;
 const MOST_NAMES = 160;
 const CLICK_PX = 5;
-const REST_MS = 160;
+const TOUCH_MS = 400;
+const FITTING_MS = 80;
 
 function channels(value) {
   const hex = value.trim().replace("#", "");
@@ -43,8 +44,13 @@ export class Scene {
     this.hovered = null;
     this.fadeStart = -Infinity;
     this.drawn = 0;
-    this.pending = false;
-    this.pace = new Pace();
+    this.touchedAt = -Infinity;
+    this.pointers = new Map();
+    this.loop = new DrawingLoop({
+      draw: (isAtRest) => this.draw(isAtRest),
+      isDone: () => this.renderer.isDone(),
+      isTouched: () => this.pointers.size > 0 || performance.now() - this.touchedAt < TOUCH_MS,
+    });
     this.layout = new Layout((places) => this.movedTo(places));
     this.watchSize();
     this.listen();
@@ -148,39 +154,42 @@ export class Scene {
   }
 
   invalidate() {
-    if (this.pending) return;
-    this.pending = true;
-    requestAnimationFrame((now) => {
-      this.pending = false;
-      this.draw(this.pace.step(now, this.edges.marked.length));
-      clearTimeout(this.restTimer);
-      this.restTimer = setTimeout(() => this.rest(), REST_MS);
-    });
+    this.loop.request();
   }
 
-  // Nothing has moved for a moment: there is time for every edge.
-  rest() {
-    this.pace.rest();
-    if (this.shownEdges < this.edges.marked.length) requestAnimationFrame(() => this.draw(this.edges.marked.length));
+  // Whether all that there is to see is on the screen.
+  get isAtRest() {
+    return !this.loop.isBusy && this.mixing === 1 && this.shownEdges === this.edges.marked.length;
   }
 
-  draw(edgeCount) {
-    if (!this.nodes || !this.places.length) return;
-    this.shownEdges = edgeCount;
+  // Begins a picture; returns how many edges it has, and how many there are.
+  draw(isAtRest) {
+    const count = this.edges.marked.length;
+    if (!this.nodes || !this.places.length) return [count, count];
     if (!this.camera.free) {
-      const moving = this.camera.fit(this.places, this.drawn ? 0.18 : 1);
+      const moving = this.camera.fit(this.places, this.fittingPart());
       this.fitScale = this.camera.scale;
       if (moving) this.invalidate();
     }
-    const mixing = this.mixing;
+    const { mixing, nodeZoom, ratio, camera, theme } = this;
     if (mixing < 1) this.invalidate();
-    const nodeZoom = this.nodeZoom;
     const others = this.focus === null ? 1 : 0.18;
-    const ratio = this.ratio;
-    this.renderer.draw({ camera: this.camera, ratio, mixing, theme: this.theme, nodeZoom, others, edgeCount });
+    const edgeCount = isAtRest ? count : this.loop.budget.of(count);
+    this.renderer.draw({ camera, ratio, mixing, theme, nodeZoom, others, edgeCount });
     this.drawNames(nodeZoom);
+    this.layout.shown();
+    this.shownEdges = edgeCount;
     this.drawn++;
     if (this.drawn === 1) performance.mark("first-graph");
+    return [edgeCount, count];
+  }
+
+  // How far the camera moves towards its aim in this picture: the same way per second at any pace.
+  fittingPart() {
+    const now = performance.now();
+    const passed = this.drawn ? now - this.drawnAt : Infinity;
+    this.drawnAt = now;
+    return 1 - Math.exp(-passed / FITTING_MS);
   }
 
   get nodeZoom() {
@@ -264,6 +273,7 @@ export class Scene {
   }
 
   zoomBy(factor, px, py) {
+    this.touchedAt = performance.now();
     this.camera.zoom(factor, px, py);
     this.callbacks.onMove();
     this.invalidate();
@@ -277,6 +287,7 @@ export class Scene {
 
   hover(user) {
     if (user === this.hovered) return;
+    this.touchedAt = performance.now();
     this.hovered = user;
     this.canvas.style.cursor = user === null ? "grab" : "pointer";
     this.mark();
@@ -284,8 +295,7 @@ export class Scene {
   }
 
   listen() {
-    const { box } = this;
-    const pointers = new Map();
+    const { box, pointers } = this;
     let way = 0;
     let pinch = 0;
     const local = (event) => {

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { blend, darkestFirst, frozen, inkOf } from "../src/edgeset.js";
-import { Pace } from "../src/pace.js";
 
 const edges = (...list) => ({ k: list.map(([k]) => k), l: list.map(([, l]) => l), ink: list.map(([, , ink]) => ink) });
 
@@ -24,20 +23,4 @@ test("marked edges come first, then darker ones, and none is lost", () => {
   const sorted = darkestFirst(both);
   assert.deepEqual([...sorted.ends], [1, 2, 0, 2, 0, 3, 0, 1]);
   assert.deepEqual([...sorted.marked], [1, 0, 0, 0]);
-});
-
-test("a slow machine draws fewer edges while something moves, and a fast one soon draws all", () => {
-  const slow = new Pace();
-  for (let now = 0; now < 3000; now += 100) slow.step(now, 50_000);
-  assert.equal(slow.step(3000, 50_000), 1500);
-  const fast = new Pace();
-  for (let now = 0; now < 300; now += 16) fast.step(now, 50_000);
-  assert.equal(fast.step(300, 50_000), 50_000);
-});
-
-test("what passed between two movements does not count", () => {
-  const pace = new Pace();
-  pace.step(0, 10_000);
-  pace.rest();
-  assert.equal(pace.step(5000, 10_000), 10_000);
 });

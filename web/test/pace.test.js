@@ -1,0 +1,116 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { DrawingLoop, EdgeBudget } from "../src/pace.js";
+
+// A window whose time only moves in the test: a screen of 60 pictures a second.
+class Clock {
+  now = 0;
+  frames = [];
+  timers = [];
+  requestAnimationFrame(call) {
+    this.frames.push(call);
+  }
+  setTimeout(call, wait) {
+    this.timers.push({ call, at: this.now + wait });
+    return this.timers[this.timers.length - 1];
+  }
+  clearTimeout(timer) {
+    this.timers = this.timers.filter((one) => one !== timer);
+  }
+  run(until, each = () => {}) {
+    while (this.now < until) {
+      this.now += 16;
+      const due = this.timers.filter((timer) => timer.at <= this.now);
+      this.timers = this.timers.filter((timer) => timer.at > this.now);
+      for (const { call } of due) call();
+      for (const call of this.frames.splice(0)) call(this.now);
+      each();
+    }
+  }
+}
+
+// A loop on a machine where a picture takes a fixed time per thousand edges.
+function machine(msPerThousand, all, touched) {
+  const clock = new Clock();
+  const seen = { pictures: [], readyAt: 0 };
+  const loop = new DrawingLoop({
+    clock,
+    isTouched: () => touched,
+    isDone: () => clock.now >= seen.readyAt,
+    draw: (isAtRest) => {
+      const edges = isAtRest ? all : loop.budget.of(all);
+      seen.readyAt = clock.now + (msPerThousand * edges) / 1000;
+      seen.pictures.push({ at: clock.now, edges, isAtRest });
+      return [edges, all];
+    },
+  });
+  return { clock, loop, seen };
+}
+
+test("a fast machine soon draws all edges of every picture", () => {
+  const { clock, loop, seen } = machine(0.1, 50_000, true);
+  clock.run(1000, () => loop.request());
+  assert.equal(seen.pictures.at(-1).edges, 50_000);
+  assert.ok(seen.pictures.length > 55);
+});
+
+test("a slow machine draws fewer edges while something moves", () => {
+  const { clock, loop, seen } = machine(10, 50_000, true);
+  clock.run(3000, () => loop.request());
+  const moving = seen.pictures.filter(({ at }) => at > 1000 && at <= 3000);
+  assert.ok(moving.length > 2 * 20, `${moving.length} pictures in two seconds`);
+  assert.ok(moving.every(({ edges }) => edges < 8_000));
+});
+
+test("at rest every edge is drawn, once", () => {
+  let touched = true;
+  const { clock, loop, seen } = machine(10, 50_000, true);
+  loop.isTouched = () => touched;
+  clock.run(1000, () => loop.request());
+  touched = false;
+  clock.run(5000);
+  const atRest = seen.pictures.filter(({ isAtRest }) => isAtRest);
+  assert.deepEqual(atRest.map(({ edges }) => edges), [50_000]);
+});
+
+test("whoever holds still while touching sees every edge after letting go", () => {
+  let touched = true;
+  const { clock, loop, seen } = machine(10, 50_000, true);
+  loop.isTouched = () => touched;
+  clock.run(1000, () => loop.request());
+  clock.run(3000);
+  assert.ok(!seen.pictures.some(({ isAtRest }) => isAtRest));
+  touched = false;
+  clock.run(5000);
+  assert.equal(seen.pictures.at(-1).edges, 50_000);
+  assert.equal(loop.isBusy, false);
+});
+
+test("however often a picture is asked for during a pause, one timer waits", () => {
+  const { clock, loop } = machine(30, 50_000, false);
+  clock.run(5000, () => {
+    loop.request();
+    assert.ok(clock.timers.length <= 1);
+  });
+});
+
+test("where nobody touches the page, slow pictures leave the machine to others", () => {
+  const { clock, loop, seen } = machine(30, 50_000, false);
+  clock.run(10_000, () => loop.request());
+  const busy = seen.pictures.reduce((sum, { edges }) => sum + (30 * edges) / 1000, 0);
+  assert.ok(busy < 0.4 * 10_000, `${busy} ms of 10 s`);
+});
+
+test("no picture is begun before the last one is finished", () => {
+  const { clock, loop, seen } = machine(40, 50_000, true);
+  clock.run(2000, () => loop.request());
+  seen.pictures.slice(1).forEach(({ at }, i) => {
+    assert.ok(at >= seen.pictures[i].at + (40 * seen.pictures[i].edges) / 1000);
+  });
+});
+
+test("the number of edges never falls below what tells something", () => {
+  const budget = new EdgeBudget();
+  for (let i = 0; i < 50; i++) budget.note(5000, budget.of(1e5), 1e5);
+  assert.equal(budget.of(1e5), 1500);
+});
