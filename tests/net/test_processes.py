@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ from dada.net.kernels import lean_environment
 from dada.net.runner import RunOptions, arguments, parse
 from dada.net.store import read_records
 from dada.net.swarm import Swarm, SwarmError
+from dada.peer.journal import replay
 
 COMMAND = [sys.executable, "-c", "from dada.cli import main; main()"]
 PATIENCE_S = 60.0
@@ -170,6 +172,18 @@ def test_a_damaged_state_stops_a_peer_with_a_clear_message_and_can_be_recovered(
         wait_for(lambda: status_of(people / "eve").get("model_updates", 0) > 0)
 
 
+def test_a_peers_life_can_be_replayed_from_its_journal(people):
+    Home(people / "bob").status.unlink(missing_ok=True)
+    with running(("peer", "run", "--home", people / "bob", "--journal")):
+        wait_for(lambda: status_of(people / "bob").get("wakeups", 0) > 5)
+    (journal,) = (people / "bob" / "journals").iterdir()
+    assert stat.S_IMODE(journal.stat().st_mode) == 0o600
+    with journal.open("rb") as file:
+        found = replay(file)
+    assert found.is_whole
+    assert found.facts >= 2
+
+
 def test_a_swarm_survives_kills_and_ends_cleanly(people, tmp_path, kernels):
     homes = []
     for k in range(4):
@@ -203,7 +217,7 @@ def test_a_swarm_whose_peers_cannot_start_says_why(people, tmp_path):
 
 
 def test_a_command_line_says_what_its_options_say(tmp_path):
-    options = RunOptions("0.0.0.0:1", True, ("dada1a", "dada1b"), frozenset({bytes(32)}), 2.5, 3.0, True)
+    options = RunOptions("0.0.0.0:1", True, ("dada1a", "dada1b"), frozenset({bytes(32)}), 2.5, 3.0, True, True)
     home, parsed = parse(arguments(Home(tmp_path), options)[3:])
     assert (home, parsed) == (Home(tmp_path), options)
     assert parse(arguments(Home(tmp_path), RunOptions())[3:])[1] == RunOptions()

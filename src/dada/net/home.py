@@ -6,11 +6,12 @@ import io
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -66,10 +67,12 @@ class Home:
         """What the running peer last said about itself."""
         return self.folder / "status.json"
 
-    @property
-    def journal(self) -> Path:
-        """Where the running peer records what happens to it, if asked to."""
-        return self.folder / "journal"
+    def open_journal(self) -> BinaryIO:
+        """A new file for all that the peer is told in this life of it; as private as the samples, which it contains."""
+        folder = self.folder / "journals"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.journal"
+        return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
     def create(self, network: Path, key: bytes) -> None:
         """Make the folder of a new peer; a key that is already there is kept."""

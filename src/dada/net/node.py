@@ -41,6 +41,7 @@ from dada.net.ticket import write_ticket
 from dada.net.transport import Transport
 from dada.peer.codec import encode
 from dada.peer.effects import Effect, Persist, Refused, Send
+from dada.peer.journal import Journal
 from dada.peer.member import Member
 from dada.peer.messages import Descriptor, Hello, Message, ModelDelta, PeerId
 
@@ -87,6 +88,8 @@ class Node:
         Told what happens; see `dada.net.events`.
     options : LinkOptions
         How links are treated.
+    journal : Journal, optional
+        The member's journal, closed when the node stops.
     """
 
     def __init__(
@@ -98,12 +101,14 @@ class Node:
         rng: np.random.Generator,
         observer: Callable[[NodeEvent], None] = unwatched,
         options: LinkOptions | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self.member, self.transport, self.store = member, transport, store
         self.observer = observer
         self.messages_refused = 0
         self._clock = asyncio.get_running_loop().time
         self.links = Links(transport, terms, self, rng, self._clock, options)
+        self._journal = journal
         self._failure: StoreError | None = None
         self._changed = asyncio.Event()
         self._is_stopping = False
@@ -143,6 +148,8 @@ class Node:
                 accepting.cancel()
         finally:
             await self.links.close()
+            if self._journal is not None:
+                self._journal.close()
         if self._failure is not None:
             raise self._failure
 

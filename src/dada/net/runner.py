@@ -12,8 +12,10 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -24,11 +26,14 @@ from dada.net.iroh_transport import LOOPBACK, IrohTransport
 from dada.net.node import Node
 from dada.net.store import Store
 from dada.net.ticket import read_ticket
+from dada.peer.journal import Journal
 from dada.peer.member import Member
 from dada.peer.messages import PeerId
 from dada.peer.peer import Peer
 from dada.peer.planner import Planner
 from dada.peer.sampling import PeerSampling
+
+FLAGS = ("relay", "leave", "journal")
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,8 @@ class RunOptions:
         Mean time between exchanges of views.
     leave : bool
         Say goodbye for good at the end.
+    journal : bool
+        Record all that the peer is told, for `dada replay`.
     """
 
     listen: str = LOOPBACK
@@ -58,11 +65,17 @@ class RunOptions:
     join: tuple[str, ...] = ()
     allowed: frozenset[PeerId] | None = None
     wakeups_per_s: float | None = None
-    exchange_every_s: float = 2.0
+    exchange_every_s: float = 5.0
     leave: bool = False
+    journal: bool = False
 
 
-async def open_node(home: Home, options: RunOptions, observer: Callable[[NodeEvent], None] = unwatched) -> Node:
+async def open_node(
+    home: Home,
+    options: RunOptions,
+    observer: Callable[[NodeEvent], None] = unwatched,
+    journal_file: BinaryIO | None = None,
+) -> Node:
     """The node of the peer that lives in a folder, ready to run."""
     key, network = home.read()
     margins = home.read_samples()
@@ -72,20 +85,23 @@ async def open_node(home: Home, options: RunOptions, observer: Callable[[NodeEve
     store = Store(home.state)
     transport = await IrohTransport.bind(key, options.listen, options.relay)
     rng = np.random.default_rng()
+    peer = Peer(transport.me, margins, network.config)
+    journal = None if journal_file is None else Journal(journal_file, peer)
     member = Member(
-        Peer(transport.me, margins, network.config),
+        peer,
         PeerSampling(transport.me, rng, transport.addresses),
         Planner(rhythm, rng),
         exchange_every_s=options.exchange_every_s,
+        journal=journal,
     )
-    return Node(member, transport, store, Terms(network.secret, options.allowed), rng, observer)
+    return Node(member, transport, store, Terms(network.secret, options.allowed), rng, observer, journal=journal)
 
 
 async def run_home(home: Home, options: RunOptions) -> None:
     """Run the peer that lives in a folder until the process is told to stop."""
-    with home.lock():
+    with home.lock(), home.open_journal() if options.journal else nullcontext() as journal_file:
         known = [read_ticket(ticket) for ticket in options.join]
-        node = await open_node(home, options, _Reporter(home))
+        node = await open_node(home, options, _Reporter(home), journal_file)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, node.stop)
@@ -136,7 +152,7 @@ def arguments(home: Home, options: RunOptions) -> list[str]:
     line += [f"--exchange-every={options.exchange_every_s}"]
     if options.wakeups_per_s is not None:
         line.append(f"--rate={options.wakeups_per_s}")
-    return line + ["--relay"] * options.relay + ["--leave"] * options.leave
+    return line + [f"--{name}" for name in FLAGS if getattr(options, name)]
 
 
 def parse(line: Sequence[str]) -> tuple[Home, RunOptions]:
@@ -144,21 +160,20 @@ def parse(line: Sequence[str]) -> tuple[Home, RunOptions]:
     parser = argparse.ArgumentParser(prog="dada.net.runner", description="Run the peer that lives in a folder.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--listen", default=LOOPBACK)
-    parser.add_argument("--relay", action="store_true")
     parser.add_argument("--join", action="append", default=[])
     parser.add_argument("--allow", action="append", default=[], type=bytes.fromhex)
     parser.add_argument("--rate", type=float)
     parser.add_argument("--exchange-every", type=float, default=RunOptions.exchange_every_s)
-    parser.add_argument("--leave", action="store_true")
+    for name in FLAGS:
+        parser.add_argument(f"--{name}", action="store_true")
     given = parser.parse_args(line)
     options = RunOptions(
-        given.listen,
-        given.relay,
-        tuple(given.join),
-        frozenset(given.allow) or None,
-        given.rate,
-        given.exchange_every,
-        given.leave,
+        listen=given.listen,
+        join=tuple(given.join),
+        allowed=frozenset(given.allow) or None,
+        wakeups_per_s=given.rate,
+        exchange_every_s=given.exchange_every,
+        **{name: getattr(given, name) for name in FLAGS},
     )
     return Home(given.folder), options
 

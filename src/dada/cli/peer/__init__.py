@@ -114,6 +114,9 @@ def run_peer(
     leave: Annotated[
         bool, typer.Option("--leave", help="When stopped, say goodbye for good instead of pausing.")
     ] = False,
+    journal: Annotated[
+        bool, typer.Option("--journal", help="Record all that this peer is told, for dada replay; holds your samples.")
+    ] = False,
 ) -> None:
     """Run this peer until Ctrl-C; prints a ticket by which others can join.
 
@@ -146,6 +149,7 @@ def run_peer(
         allowed=frozenset(_peer_id(text) for text in allow) if allow else None,
         wakeups_per_s=rate,
         leave=leave,
+        journal=journal,
     )
     environment = lean_environment(margins, say=stderr().print)
     # This process has read tables and compiled kernels; the peer begins afresh in its place, and small.
