@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+#: Base predictors that a snapshot names for each user.
+TOP_PREDICTORS = 5
+
 
 def _nothing() -> NDArray[Any]:
     return np.zeros(0)
@@ -174,3 +177,19 @@ def everyone(*observers: Observer) -> Observer:
             observer(event)
 
     return tell
+
+
+def heaviest_predictors(alpha: NDArray[Any], most: int = TOP_PREDICTORS) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The base predictors that weigh most in each model, heaviest first, and their weights; -1 where a model has fewer.
+
+    >>> numbers, weights = heaviest_predictors(np.array([[0.0, -3.0, 1.0], [0.0, 0.0, 2.0]]), 2)
+    >>> numbers.tolist(), weights.tolist()
+    ([[1, 2], [2, -1]], [[-3.0, 1.0], [2.0, 0.0]])
+    """
+    most = min(most, alpha.shape[1])
+    size = np.abs(alpha)
+    some = np.argpartition(size, alpha.shape[1] - most, axis=1)[:, alpha.shape[1] - most :]
+    order = np.argsort(-np.take_along_axis(size, some, axis=1), axis=1, kind="stable")
+    numbers = np.take_along_axis(some, order, axis=1)
+    weights = np.take_along_axis(alpha, numbers, axis=1)
+    return np.where(weights != 0, numbers, -1), weights

@@ -4,8 +4,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dada.core.regularizers import LogDegree
 from dada.engine import Plan, run
-from dada.engine.snapshot import heaviest_predictors
-from dada.events import SnapshotOffer
+from dada.events import SnapshotOffer, heaviest_predictors
 from tests.helpers.problems import random_problem
 from tests.helpers.runs import bits_of
 

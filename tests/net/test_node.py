@@ -235,6 +235,25 @@ def test_a_silent_link_is_given_up_within_seconds(tmp_path, monkeypatch):
     with_nodes("memory", tmp_path, 1, test, rhythm=QUIET)
 
 
+def test_round_trips_are_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(session, "MEASURE_AFTER_S", 0.0)
+    monkeypatch.setattr("dada.net.node.BEAT_EVERY_S", 0.05)
+
+    async def test(running, transports):
+        (node,) = running.nodes
+        quick, mute = [Stranger(await transports.make(), node) for _ in range(2)]
+        await quick.join()
+        await mute.join()
+        while (await quick.stream.next())[0] != Kind.PING:
+            pass
+        await quick.say(frame(Kind.PONG))
+        await until(lambda: node.status()["round_trips_ms"][quick.transport.me.hex()] is not None)
+        assert 0 <= node.status()["round_trips_ms"][quick.transport.me.hex()] < 10_000
+        assert node.status()["round_trips_ms"][mute.transport.me.hex()] is None
+
+    with_nodes("memory", tmp_path, 1, test, rhythm=QUIET)
+
+
 def test_links_that_are_not_needed_are_closed_the_least_used_first(tmp_path):
     async def test(running, transports):
         (node,) = running.nodes

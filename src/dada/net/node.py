@@ -22,6 +22,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from dada.core.compiled import Array
+from dada.events import heaviest_predictors
 from dada.net.events import (
     LinkClosed,
     LinkOpened,
@@ -67,6 +69,16 @@ def first_epoch(now: float) -> int:
     22216320
     """
     return int(now - START_OF_EPOCHS) // 10
+
+
+def _heaviest(model: Array) -> list[tuple[int, float]]:
+    """The base predictors that weigh most in a model, and their weights."""
+    numbers, weights = heaviest_predictors(model[None, :])
+    return [(int(j), float(weight)) for j, weight in zip(numbers[0], weights[0], strict=True) if j >= 0]
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(1000 * seconds, 3)
 
 
 class Node:
@@ -296,9 +308,12 @@ class Node:
             "model_updates": peer.own_updates,
             "model_size": int(peer.model.n_support),
             "loss": peer.loss,
+            "accuracy": float(np.mean(peer.user.margins > 0)),
+            "heaviest": _heaviest(peer.model.alpha),
             "neighbours": {other.hex(): peer.edges[other].weight for other in peer.neighbours},
             "known_peers": len(self.member.sampling.peers),
             "links": len(self.links.sessions),
+            "round_trips_ms": {other.hex(): _ms(link.round_trip_s) for other, link in self.links.sessions.items()},
             "messages_sent": traffic.messages_sent,
             "messages_received": traffic.messages_received,
             "payload_bytes": traffic.bytes_sent,

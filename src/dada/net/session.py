@@ -3,7 +3,8 @@
 One task writes: it sends all that was queued since its last write at once, because a write costs far more than the
 bytes in it. One task reads. When the other end is slow the queue stays short: the oldest moves of the model are dropped
 first, since a neighbour that misses one asks for the whole model. A link on which nothing was heard for `PING_AFTER_S`
-is asked for a sign of life; after `DEAD_AFTER_S` it counts as dead.
+is asked for a sign of life; after `DEAD_AFTER_S` it counts as dead. Every link is asked now and then, to know how long
+an answer takes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from dada.peer.codec import LARGEST_MESSAGE
 from dada.peer.messages import PeerId
 
 PING_AFTER_S, DEAD_AFTER_S = 5.0, 10.0
+# When the time of a round trip is first measured, and how old it may grow.
+MEASURE_AFTER_S, MEASURE_EVERY_S = 1.0, 10.0
 MOST_QUEUED_FRAMES, MOST_QUEUED_BYTES = 1024, 4 * LARGEST_MESSAGE
 
 _PING, _PONG = frame(Kind.PING), frame(Kind.PONG)
@@ -108,7 +111,9 @@ class Session:
         self._stream, self._on_message, self._clock = stream, on_message, clock
         self._outbox = Outbox()
         self._waiting = asyncio.Event()
-        self._pinged = False
+        self._pinged_at: float | None = None
+        self._measure_at = self.heard + MEASURE_AFTER_S
+        self.round_trip_s: float | None = None
         self.is_closed = False
         stream.limit(LARGEST_MESSAGE)
 
@@ -133,8 +138,8 @@ class Session:
         silence = now - self.heard
         if silence >= DEAD_AFTER_S:
             return False
-        if silence >= PING_AFTER_S and not self._pinged:
-            self._pinged = True
+        if self._pinged_at is None and (silence >= PING_AFTER_S or now >= self._measure_at):
+            self._pinged_at = now
             self._queue(_PING)
         return True
 
@@ -179,12 +184,19 @@ class Session:
             if received is None:
                 return "the other end hung up"
             kind, content = received
-            self.heard, self._pinged = self._clock(), False
+            self.heard = self._clock()
             self.traffic.bytes_received += len(content) + 5
             if kind == Kind.MESSAGE:
                 self.traffic.messages_received += 1
                 self._on_message(self, content)
             elif kind == Kind.PING:
                 self._queue(_PONG)
-            elif kind != Kind.PONG:
+            elif kind == Kind.PONG:
+                self._note_answer()
+            else:
                 raise FrameError(f"a {kind.name} after the handshake")
+
+    def _note_answer(self) -> None:
+        if self._pinged_at is not None:
+            self.round_trip_s = self.heard - self._pinged_at
+            self._measure_at, self._pinged_at = self.heard + MEASURE_EVERY_S, None
