@@ -325,8 +325,8 @@ def model_gradients(
     indices: Array,
     weights: Array,
 ) -> Array:
-    """All blocks of the gradient of f, each divided by its degree."""
-    K, n = alpha.shape
+    """Blocks of the gradient of f, each divided by its degree, of the users that have rows; alpha may hold more models."""
+    K, n = row_start.size - 1, alpha.shape[1]
     gradient = np.empty((K, n))
     pull = np.empty(n)
     margins = margins_of(A, row_start, offset, alpha)
