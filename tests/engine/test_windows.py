@@ -11,7 +11,8 @@ from dada.core.problem import Problem
 from dada.core.regularizers import LogDegree
 from dada.engine import run
 from dada.engine.crews import Crew, Threads
-from dada.engine.sharded import Processes, Sharded, ThisProcess
+from dada.engine.processes import Processes
+from dada.engine.sharded import Sharded, ThisProcess
 
 K, N = 60, 12
 
@@ -51,7 +52,8 @@ def test_shards_agree_with_threads() -> None:
 
 
 def test_shards_in_processes_agree_too() -> None:
-    assert state_hash(Sharded(2, Processes()), latency=2.0) == state_hash(None, latency=2.0)
+    with Sharded(2, Processes()) as crew:
+        assert state_hash(crew, latency=2.0) == state_hash(None, latency=2.0)
 
 
 def test_runs_that_learn_their_graph_agree() -> None:
