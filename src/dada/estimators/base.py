@@ -75,6 +75,9 @@ class PersonalEstimator(BaseEstimator):
         max_time_s: float | None = None,
         unknown_user: str = "error",
         dtype: Any = "float32",
+        engine: str = "local",
+        latency: float | str = "auto",
+        n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -101,6 +104,9 @@ class PersonalEstimator(BaseEstimator):
         self.max_time_s = max_time_s
         self.unknown_user = unknown_user
         self.dtype = dtype
+        self.engine = engine
+        self.latency = latency
+        self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
 

@@ -85,6 +85,18 @@ class DadaClassifier(ClassifierMixin, PersonalEstimator):
         weighted by confidence.
     dtype : {"float32", "float64"}
         Precision of the models.
+    engine : {"local", "ray"}
+        Where updates are made: in this process, or by shards of the users on a Ray cluster (needs the extra `ray`; the
+        one that RAY_ADDRESS names, else one that is started here). Graph updates are always made here.
+    latency : float or "auto"
+        Time that an update takes to reach the neighbours, in mean times between two updates of a user. This is part of
+        what is modelled, as several workers can only share updates that need not know each other: with the same
+        latency, models are the same, bit for bit, whoever makes the updates and however many they are. Anything above
+        0 needs ``step="pairwise"`` and a symmetric graph (not "evidence"; "auto" is then "everyone"). "auto" is 0, or
+        0.1 for several workers.
+    n_jobs : int, optional
+        Workers that share the updates: threads, or shards on Ray. One, or on Ray as many as processors, where not
+        given; -1 for all processors.
     random_state : int, numpy.random.Generator, numpy.random.RandomState or None
         Decides who updates when. The same seed gives the same models, bit for bit.
     verbose : int
@@ -176,6 +188,9 @@ class DadaClassifier(ClassifierMixin, PersonalEstimator):
         max_time_s: float | None = None,
         unknown_user: str = "error",
         dtype: Any = "float32",
+        engine: str = "local",
+        latency: float | str = "auto",
+        n_jobs: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -203,6 +218,9 @@ class DadaClassifier(ClassifierMixin, PersonalEstimator):
             max_time_s=max_time_s,
             unknown_user=unknown_user,
             dtype=dtype,
+            engine=engine,
+            latency=latency,
+            n_jobs=n_jobs,
             random_state=random_state,
             verbose=verbose,
         )

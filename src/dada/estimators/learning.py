@@ -15,6 +15,7 @@ from dada.engine import RunResult, run
 from dada.estimators.auto import AUTO, LEAST_UPDATES, graph_every, lam_for, numbers, winner
 from dada.estimators.rows import Rows
 from dada.estimators.settings import graph_of, plan_of, recipe_of, regularizer_of
+from dada.estimators.workers import crew_of, latency_of
 from dada.events import Observer, silent
 
 CANDIDATES = ("everyone", "evidence")
@@ -83,7 +84,8 @@ def learn(
     used["lam"] = _lam(used, rows, predictors, rng.spawn(1)[0]) if used["lam"] == AUTO else used["lam"]
     result = carry_out(used, rows, predictors, rng, watched, models)
     told |= {name: used[name] for name in TOLD if name != "graph_every"}
-    told |= {"graph_every": graph_every(used), "n_predictors": predictors.n, "predictors": recipe}
+    told |= {"graph_every": graph_every(used), "latency": latency_of(used)}
+    told |= {"n_predictors": predictors.n, "predictors": recipe}
     if not isinstance(used["graph"], str):
         told["graph"] = "given"
     return Learned(predictors, told, result)
@@ -92,8 +94,11 @@ def learn(
 def choose_graph(
     used: dict[str, Any], rows: Rows, recipe: Recipe, rng: np.random.Generator
 ) -> tuple[str, dict[str, float]]:
-    """The graph for ``"auto"``: everyone alike, or by evidence where that does better on held-out rows."""
-    if rows.people.n_users < 3 or used["mu"] == 0:
+    """The graph for ``"auto"``: everyone alike, or by evidence where that does better on held-out rows.
+
+    Evidence makes directed graphs, along which updates cannot take time.
+    """
+    if rows.people.n_users < 3 or used["mu"] == 0 or latency_of(used) > 0:
         return ("everyone" if rows.people.n_users > 1 else "none"), {}
     seed = int(rng.integers(2**31))
 
@@ -127,7 +132,8 @@ def carry_out(
     given = graph_of(used["graph"], n_users, np.random.default_rng(n_users)) if used["mu"] > 0 else None
     is_symmetric = isinstance(used["graph"], str) and used["graph"] == "evidence-symmetric"
     if not (is_symmetric and plan.learn_graph):
-        return run(problem, plan, rng, graph=given, models=models, **shown, **watched.options())
+        with crew_of(used) as crew:
+            return run(problem, plan, rng, graph=given, models=models, crew=crew, **shown, **watched.options())
     first = run(problem, plan, rng, models=models, **shown, **watched.options())
     both = first.graph.symmetrised()
     # Weights that single precision cannot tell from nothing would only be refused.

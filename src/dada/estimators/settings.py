@@ -14,6 +14,7 @@ from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree, Regu
 from dada.data import Recipe
 from dada.estimators.auto import AUTO, default_recipe, everyone, graph_every
 from dada.estimators.rows import Rows
+from dada.estimators.workers import check_workers, latency_of
 
 UNKNOWN_USER = ("error", "average")
 GRAPHS = ("auto", "everyone", "learned", "evidence", "evidence-symmetric", "none")
@@ -39,6 +40,7 @@ def check_settings(params: dict[str, Any]) -> None:
             limit = " > 0" * (name in POSITIVE)
             raise ValueError(f"{name} must be a finite number{limit}{_or_auto(name)}, got {value!r}")
     check_unknown_user(params["unknown_user"])
+    check_workers(params["engine"], params["latency"], params["n_jobs"])
     graph = params["graph"]
     if isinstance(graph, str) and graph not in GRAPHS:
         raise ValueError(
@@ -113,6 +115,7 @@ def plan_of(params: dict[str, Any], n_users: int) -> Plan:
         graph_every=math.ceil(graph_every(params) * n_users),
         n_neighbours=params["n_neighbours"] if most is None else most,
         max_neighbours=None if by_evidence else most,
+        latency=latency_of(params),
         max_bits=params["max_bits"],
         max_time_s=params["max_time_s"],
         gap_tolerance=params["tol"],
