@@ -40,6 +40,11 @@ def fit(
     checkpoint: Annotated[
         Path | None, typer.Option(help="File that keeps the state of the fit; where there is one, go on from it.")
     ] = None,
+    engine: Annotated[Literal["local", "ray"], typer.Option(help="Make updates here, or on a Ray cluster.")] = "local",
+    jobs: Annotated[int | None, typer.Option(min=1, help="Threads, or shards on Ray, that share the updates.")] = None,
+    latency: Annotated[
+        float | None, typer.Option(help="Time an update takes to be known, in times between two of a user.")
+    ] = None,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -54,12 +59,14 @@ def fit(
     - `dada fit visits.csv --user person --label came --drop date --drop note --graph evidence`
     - `dada fit visits.csv --user person --label came --holdout 0 --json`
     - `dada fit visits.csv --user person --label came --checkpoint half-way`
+    - `dada fit visits.parquet --user person --label came --engine ray --jobs 8`
     """
     from dada import modelfile, save_model
     from dada.data import population_from_table
 
     people = population_from_table(file, user=user, label=label, drop=tuple(drop or ()))
     given = {"beta": beta, "mu": mu, "lam": lam, "n_updates": updates, "max_neighbours": max_neighbours}
+    given |= {"engine": engine, "n_jobs": jobs, "latency": latency}
     settings = {name: value for name, value in given.items() if value is not None} | {"graph": graph}
     with progress() as watch:
         held_out = _try_out(people, settings, holdout, seed, watch) if holdout > 0 else None
