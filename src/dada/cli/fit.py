@@ -66,8 +66,8 @@ def fit(
 
     people = population_from_table(file, user=user, label=label, drop=tuple(drop or ()))
     given = {"beta": beta, "mu": mu, "lam": lam, "n_updates": updates, "max_neighbours": max_neighbours}
-    given |= {"engine": engine, "n_jobs": jobs, "latency": latency}
-    settings = {name: value for name, value in given.items() if value is not None} | {"graph": graph}
+    given |= {"n_jobs": jobs, "latency": latency}
+    settings = {name: value for name, value in given.items() if value is not None} | {"graph": graph, "engine": engine}
     with progress() as watch:
         held_out = _try_out(people, settings, holdout, seed, watch) if holdout > 0 else None
         model = _fitted(people, settings, seed, watch("all rows"), checkpoint)

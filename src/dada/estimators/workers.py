@@ -27,8 +27,8 @@ def check_workers(engine: Any, latency: Any, n_jobs: Any) -> None:
         raise ValueError(f"n_jobs must be an integer >= 1, -1 for all processors, or None, got {n_jobs!r}")
     if latency == 0 and _are_several(engine, n_jobs):
         raise ValueError(
-            f"engine={engine!r} with n_jobs={n_jobs} needs latency > 0, within which workers need not wait for each other, "
-            "got 0: set latency='auto'"
+            f"engine={engine!r} with n_jobs={n_jobs} needs latency > 0, within which workers need not wait for each "
+            "other, got 0: set latency='auto'"
         )
 
 
