@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from dada.experiments.beyond import beyond
 from dada.experiments.communication import budget, table2
 from dada.experiments.data import REAL
 from dada.experiments.kappa import kappa_page
@@ -52,5 +53,6 @@ CATALOGUE = {
         Reproduction("size", "Accuracy against local dataset size", "supplement", size_page, ("harws",)),
         Reproduction("budget", "Accuracy against bits sent", "supplement", budget, REAL, True),
         Reproduction("moons100", "Users without groups, and the effect of lambda", "supplement", moons100_page),
+        Reproduction("beyond", "Better than the paper, and where not", "not in the paper", beyond, REAL),
     )
 }

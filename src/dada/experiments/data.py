@@ -85,9 +85,17 @@ class People:
 
 @lru_cache(maxsize=4)
 def people(dataset: str, seed: int, draw: int) -> People:
-    """A dataset with its published split; of synthetic users, draw number `draw`."""
+    """Of real users, draw 0 is the published split, and any other a random split of as many rows.
+
+    Synthetic users are drawn anew each time.
+    """
     if not SPECS[dataset].synthetic:
-        return People(*load(dataset).split(rng=np.random.default_rng([seed, 1])))
+        rows = load(dataset)
+        train, test = rows.split(rng=np.random.default_rng([seed, 1]))
+        if draw == 0:
+            return People(train, test)
+        share = train.n_rows / (train.n_rows + test.n_rows)
+        return People(*rows.random_split(np.random.default_rng([seed, draw, 4]), share))
     make = moons100 if dataset == "moons100" else moons
     rng = np.random.default_rng([seed, draw, 2])
     users = make(rng, rule="printed" if dataset == "moons-printed" else "run")
@@ -116,8 +124,10 @@ def whole_task(dataset: str, seed: int, draw: int, stumps: int, rule: str) -> Ta
 
 
 @lru_cache(maxsize=4)
-def validation_task(dataset: str, seed: int, repeat: int, fold: int, stumps: int, rule: str) -> tuple[Task, Population]:
-    """What a setting is tried on: data to learn from and data to score it with, never the test data.
+def validation_task(
+    dataset: str, seed: int, repeat: int, fold: int, stumps: int, rule: str, draw: int = 0
+) -> tuple[Task, Population]:
+    """What a setting is tried on: data to learn from and data to score it with, never the test data of that draw.
 
     Real users: their training rows without one fold, and that fold; every repeat deals the rows out anew. Synthetic
     users: another draw of the population, and fresh rows of it. Their own few rows would mislead: classes are balanced,
@@ -126,7 +136,7 @@ def validation_task(dataset: str, seed: int, repeat: int, fold: int, stumps: int
     if SPECS[dataset].synthetic:
         users = people(dataset, seed, validation_draw(repeat, fold))
         return Task.of(users.train, predictors(stumps, rule)), users.test
-    train = people(dataset, seed, 0).train
+    train = people(dataset, seed, draw).train
     owner = np.repeat(np.arange(train.n_users), train.sizes)
     folds = PerUserKFold(N_FOLDS, shuffle=True, random_state=np.random.default_rng([seed, repeat, 3]))
     kept, held_out = list(folds.split(owner, users=owner))[fold]

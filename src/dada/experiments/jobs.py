@@ -17,6 +17,7 @@ from dada.data.datasets import load
 from dada.experiments.data import SPECS, people, validation_draw, validation_task, whole_task
 from dada.experiments.graph_study import GRAPH_STUDY, graph_study
 from dada.experiments.methods import Settings, fit
+from dada.experiments.task_studies import TASK_STUDIES
 from dada.task import Task
 
 ALL_DATA = -1
@@ -44,6 +45,8 @@ class Job:
     detail : {"", "trace", "graph"}
         What the result shall hold beside accuracies: the course of the run, or that and the graph with every user's
         loss.
+    split : int
+        Of real users, 0 for the published split and others for random ones.
     """
 
     dataset: str
@@ -55,6 +58,7 @@ class Job:
     stumps: int
     rule: str
     detail: str = ""
+    split: int = 0
 
     @classmethod
     def of(
@@ -67,12 +71,13 @@ class Job:
         run: int,
         fold: int = ALL_DATA,
         detail: str = "",
+        split: int = 0,
     ) -> Job:
         """A job from a dictionary of settings, in which `stumps` and `rule` may replace those of the dataset."""
         rest, spec = dict(settings), SPECS[dataset]
         stumps, rule = rest.pop("stumps", spec.stumps), rest.pop("rule", spec.rule)
         text = json.dumps(rest, sort_keys=True)
-        return cls(dataset, method, text, seed, run, fold, stumps, rule, detail)
+        return cls(dataset, method, text, seed, run, fold, stumps, rule, detail, split)
 
     @property
     def key(self) -> str:
@@ -96,11 +101,13 @@ def execute(job: Job) -> dict[str, Any]:
         accuracies and what else tables and figures show; numbers that JSON can hold.
     """
     settings: Settings = json.loads(job.settings)
+    if job.method in TASK_STUDIES:
+        return TASK_STUDIES[job.method](settings, job.seed)
     draw = _draw(job)
     oracle = people(job.dataset, job.seed, draw).oracle
     rng = np.random.default_rng([job.seed, job.run, zlib.crc32(job.method.encode())])
     if job.fold != ALL_DATA:
-        task, held_out = validation_task(job.dataset, job.seed, job.run, job.fold, job.stumps, job.rule)
+        task, held_out = validation_task(job.dataset, job.seed, job.run, job.fold, job.stumps, job.rule, job.split)
         outcome = fit(job.method, task, held_out, settings, rng, oracle)
         right = np.rint(np.nan_to_num(outcome.test_accuracy) * held_out.sizes).astype(int)
         return {"right": right.tolist(), "rows": held_out.sizes.tolist(), "bits": outcome.bits}
@@ -116,9 +123,9 @@ def execute(job: Job) -> dict[str, Any]:
 
 
 def _draw(job: Job) -> int:
-    """Which draw of synthetic users a job is on; real users are always the same."""
+    """Which draw of synthetic users, or which split of real ones, a job is on."""
     if not SPECS[job.dataset].synthetic:
-        return 0
+        return job.split
     return job.run if job.fold == ALL_DATA else validation_draw(job.run, job.fold)
 
 

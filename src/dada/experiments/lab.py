@@ -29,7 +29,8 @@ from dada.experiments.journal import Journal
 
 # What a result depends on; a change in any file there makes a journal useless.
 _SOURCES = ("core", "engine", "baselines", "data", "estimators", "experiments/data.py",
-            "experiments/graph_study.py", "experiments/jobs.py", "experiments/methods.py", "task.py")  # fmt: skip
+            "experiments/graph_study.py", "experiments/jobs.py", "experiments/methods.py", "experiments/ours.py",
+            "experiments/task_studies.py", "task.py")  # fmt: skip
 
 
 class Lab:

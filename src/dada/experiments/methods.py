@@ -15,11 +15,13 @@ from dada.baselines.graphs import dada_random, dada_uniform
 from dada.baselines.linear import LinearSettings, global_lin, local_lin
 from dada.baselines.outcome import Outcome
 from dada.baselines.persolin import PersolinSettings, persolin_learned, persolin_oracle
+from dada.baselines.trees import TreeSettings, trees_local, trees_pooled
 from dada.core.graph import CollaborationGraph
 from dada.core.regularizers import LogDegree
 from dada.data import Population
 from dada.engine import Plan
 from dada.experiments.data import DatasetSpec
+from dada.experiments.ours import automatic, cross_validated
 from dada.task import Task
 
 Settings = dict[str, Any]
@@ -75,6 +77,8 @@ _QUICK_BETA: Grid = {"beta": (1.0, 10.0, 100.0)}
 _QUICK_MU: Grid = {"mu": (0.1, 1.0, 10.0)}
 _QUICK_LAM: Grid = {"lam": (0.01, 1.0)}
 _QUICK_C: Grid = {"C": (0.1, 1.0, 10.0)}
+_TREES: Grid = {"trees": (30, 100, 300), "depth": (1, 3)}
+_QUICK_TREES: Grid = {"trees": (30, 100), "depth": (1, 3)}
 
 METHODS = {
     method.name: method
@@ -135,8 +139,27 @@ METHODS = {
             "local-boost",
             published=False,
         ),
+        Method("dada-alone", "Our defaults, each user alone", published=False),
+        Method("dada-auto", "Dada, our defaults", alone="dada-alone", published=False),
+        Method("dada-auto-evidence", "Dada, our defaults, evidence graph", alone="dada-alone", published=False),
+        Method("dada-auto-everyone", "Dada, our defaults, complete graph", alone="dada-alone", published=False),
+        Method("dada-cv", "Dada, our predictors, cross-validated", alone="dada-alone", published=False),
+        Method("trees-local", "Gradient boosting, each user alone", _TREES, _QUICK_TREES, published=False),
+        Method("trees-pooled", "Gradient boosting (central)", _TREES, _QUICK_TREES, "trees-local", published=False),
+        Method(
+            "trees-pooled-user",
+            "Gradient boosting with the user as a feature (central)",
+            _TREES,
+            _QUICK_TREES,
+            "trees-local",
+            published=False,
+        ),
     )
 }
+
+
+# These are the estimators, which know how long to run.
+ESTIMATORS = ("dada-alone", "dada-auto", "dada-auto-evidence", "dada-auto-everyone", "dada-cv")
 
 
 def effort(method: str, spec: DatasetSpec, quick: bool) -> Settings:
@@ -145,6 +168,8 @@ def effort(method: str, spec: DatasetSpec, quick: bool) -> Settings:
         return {"updates": 300 if quick else GLOBAL_UPDATES}
     if method.startswith("perso-lin"):
         return {"updates": 20 if quick else LINEAR_UPDATES}
+    if method in ESTIMATORS:
+        return {}
     if method.startswith(("dada", "local-boost")):
         updates = max(40, spec.updates // 4) if quick else spec.updates
         return {"updates": updates} | ({"rule": "mixed", "lam": 1.0} if method == "dada-mixed" else {})
@@ -247,6 +272,14 @@ _RUNS: dict[str, Run] = {
     "dada-oracle": lambda task, test, s, rng, graph: dada_oracle(
         task, test, boost_settings(s, task.train.n_users), rng, graph=_given(graph, "dada-oracle")
     ),
+    "trees-local": lambda task, test, s, rng, _: trees_local(task, test, TreeSettings(**s), rng),
+    "trees-pooled": lambda task, test, s, rng, _: trees_pooled(task, test, TreeSettings(**s), rng),
+    "trees-pooled-user": lambda task, test, s, rng, _: trees_pooled(task, test, TreeSettings(**s), rng, with_user=True),
+    "dada-alone": lambda task, test, s, rng, _: automatic(task, test, "none", rng),
+    "dada-auto": lambda task, test, s, rng, _: automatic(task, test, "auto", rng),
+    "dada-auto-evidence": lambda task, test, s, rng, _: automatic(task, test, "evidence", rng),
+    "dada-auto-everyone": lambda task, test, s, rng, _: automatic(task, test, "everyone", rng),
+    "dada-cv": lambda task, test, s, rng, _: cross_validated(task, test, rng),
     "perso-lin-learned": lambda task, test, s, rng, _: persolin_learned(
         task, test, _persolin_settings(s, task.train.n_users), rng
     ),

@@ -13,7 +13,7 @@ from dada.experiments.data import SPECS
 from dada.experiments.lab import Lab
 from dada.experiments.methods import METHODS
 from dada.experiments.page import Heading, Items, Page, Table, Text
-from dada.experiments.protocol import Choice, Pair, Summary, choose, finals, summarise
+from dada.experiments.protocol import Choice, Pair, Summary, finals, summarise, try_all
 from dada.experiments.published import SOURCE, TABLE1, Published
 
 IN_PAPER = ("global-lin", "local-lin", "perso-lin-learned", "global-boost", "local-boost", "dada-learned")
@@ -63,24 +63,14 @@ def table1(lab: Lab, datasets: Sequence[str]) -> Page:
 
 def compute(lab: Lab, datasets: Sequence[str]) -> dict[Pair, Result]:
     """Choose settings and run every method."""
-    first = [method for method in (*IN_PAPER, *BEYOND) if method != "dada-random"]
-    pairs = [(dataset, method) for dataset in datasets for method in first]
-    chosen = choose(lab, pairs, "cross-validation")
-    runs = finals(lab, {pair: choice.settings for pair, choice in chosen.items()}, "final runs")
-    # The random graph has as many edges as the learned one, so it can only be made now.
-    density = {
-        (dataset, "dada-random"): {"neighbours": summarise(runs[dataset, "dada-learned"]).neighbours}
-        for dataset in datasets
-    }
-    late = choose(lab, density, "cross-validation, random graph", fixed=density)
-    runs |= finals(lab, {pair: choice.settings for pair, choice in late.items()}, "final runs, random graph")
+    trials = try_all(lab, [(dataset, method) for dataset in datasets for method in (*IN_PAPER, *BEYOND)])
     results = {}
-    for (dataset, method), choice in (chosen | late).items():
+    for (dataset, method), trial in trials.items():
         alone = METHODS[method].alone
-        summary = summarise(runs[dataset, method], runs[dataset, alone] if alone else None)
+        summary = summarise(trial.runs, trials[dataset, alone].runs if alone else None)
         column = SPECS[dataset].column
         published = TABLE1.get(method, {}).get(column) if column else None
-        results[dataset, method] = Result(choice, summary, published)
+        results[dataset, method] = Result(trial.choice, summary, published)
     return results
 
 

@@ -1,0 +1,117 @@
+"""Gradient boosting of trees: each user alone, or all rows in one place, with and without the user as a feature."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dada.baselines.outcome import Outcome, Scores
+from dada.core.compiled import Array
+from dada.data import Population
+from dada.events import Observer, silent
+from dada.task import Task
+
+# Categories that scikit-learn's trees can tell apart; users beyond are told by their number instead.
+MOST_CATEGORIES = 255
+
+
+@dataclass(frozen=True)
+class TreeSettings:
+    """How many trees, and how deep each is."""
+
+    trees: int = 100
+    depth: int = 3
+
+    def __post_init__(self) -> None:
+        if not (self.trees >= 1 and self.depth >= 1):
+            raise ValueError(f"trees and depth must be >= 1, got trees={self.trees}, depth={self.depth}")
+
+
+def trees_local(
+    task: Task, test: Population, settings: TreeSettings, rng: np.random.Generator, observer: Observer = silent
+) -> Outcome:
+    """Gradient boosting on each user's rows alone. A user who has seen one class only predicts that class.
+
+    Parameters as in :func:`dada.baselines.linear.global_lin`.
+
+    Examples
+    --------
+    >>> from dada.data import Stumps, moons
+    >>> users = moons(0, n_users=5, n_test=5)
+    >>> task = Task.of(users.train, Stumps(n=40))
+    >>> trees_local(task, users.test, TreeSettings(trees=5), np.random.default_rng(0)).bits
+    0.0
+    """
+    from sklearn.ensemble import GradientBoostingClassifier
+
+    train, seed = task.train, int(rng.integers(2**31))
+    values = [np.zeros(train.n_rows), np.zeros(test.n_rows)]
+    for k in range(train.n_users):
+        own = train.user_rows(k)
+        y = train.y[own]
+        fitted = None
+        if not (y == y[0]).all():
+            fitted = GradientBoostingClassifier(
+                n_estimators=int(settings.trees), max_depth=int(settings.depth), random_state=seed
+            ).fit(train.X[own], y)
+        for into, people in zip(values, (train, test), strict=True):
+            rows = people.user_rows(k)
+            if rows.stop > rows.start:
+                into[rows] = y[0] if fitted is None else fitted.decision_function(people.X[rows])
+    return _outcome("trees-local", task, test, values, bits=0.0)
+
+
+def trees_pooled(
+    task: Task,
+    test: Population,
+    settings: TreeSettings,
+    rng: np.random.Generator,
+    observer: Observer = silent,
+    *,
+    with_user: bool = False,
+) -> Outcome:
+    """Gradient boosting on all rows in one place; `with_user` adds whose row it is as a categorical feature.
+
+    Other parameters as in :func:`dada.baselines.linear.global_lin`.
+
+    Examples
+    --------
+    >>> from dada.data import Stumps, moons
+    >>> users = moons(0, n_users=5, n_test=5)
+    >>> task = Task.of(users.train, Stumps(n=40))
+    >>> outcome = trees_pooled(task, users.test, TreeSettings(trees=5), np.random.default_rng(0), with_user=True)
+    >>> outcome.name, outcome.bits is None
+    ('trees-pooled-user', True)
+    """
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    is_category = with_user and task.train.n_users <= MOST_CATEGORIES
+    model = HistGradientBoostingClassifier(
+        max_iter=int(settings.trees),
+        max_depth=int(settings.depth),
+        early_stopping=False,
+        categorical_features=[task.train.n_features] if is_category else None,
+        random_state=int(rng.integers(2**31)),
+    ).fit(_features(task.train, with_user), task.train.y)
+    values = [model.decision_function(_features(people, with_user)) for people in (task.train, test)]
+    return _outcome("trees-pooled-user" if with_user else "trees-pooled", task, test, values, bits=None)
+
+
+def _features(people: Population, with_user: bool) -> Array:
+    if not with_user:
+        return people.X
+    return np.column_stack([people.X, np.repeat(np.arange(people.n_users), people.sizes)])
+
+
+def _outcome(name: str, task: Task, test: Population, values: list[Array], *, bits: float | None) -> Outcome:
+    train_scores, test_scores = Scores.of(task.train, values[0]), Scores.of(test, values[1])
+    return Outcome(
+        name,
+        train_scores.per_user,
+        test_scores.per_user,
+        train_scores.pooled,
+        test_scores.pooled,
+        np.empty((0, 0)),
+        bits=bits,
+    )
