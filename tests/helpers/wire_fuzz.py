@@ -15,24 +15,25 @@ import numpy as np
 from dada.net.framing import FrameError, FrameReader, Kind
 from dada.net.handshake import HandshakeError, _read_addresses, _read_greeting, _read_hello
 from dada.net.ticket import TicketError, read_ticket
+from dada.peer.actions import GraphStep
 from dada.peer.codec import LARGEST_MESSAGE
 from dada.peer.config import PeerConfig
 from dada.peer.effects import Persist, Refused, Send
 from dada.peer.member import Member
 from dada.peer.messages import Descriptor
-from dada.peer.peer import GraphStep, Peer
+from dada.peer.peer import Peer
 from dada.peer.planner import Planner, Rhythm
 from dada.peer.sampling import VIEW_SIZE, PeerSampling
 
 ME, FRIEND, STRANGER = b"me", b"friend", b"stranger"
-CONFIG = PeerConfig(6, beta=2.0, mu1=1.0, vet=True)
+CONFIGS = [PeerConfig(6, beta=2.0, mu1=1.0, vet=True, graph=graph) for graph in ("distance", "evidence")]
 MARGINS = np.array([[1, -1, 1, 1, -1, 1], [1, 1, -1, 1, 1, -1], [-1, 1, 1, 1, -1, -1]], np.int8)
 
 
-def make_member() -> Member:
+def make_member(config: PeerConfig) -> Member:
     """A member that waits for the answer of a stranger, so that replies are of consequence too."""
     rng = np.random.default_rng(0)
-    member = Member(Peer(ME, MARGINS, CONFIG), PeerSampling(ME, rng), Planner(Rhythm(), rng))
+    member = Member(Peer(ME, MARGINS, config), PeerSampling(ME, rng), Planner(Rhythm(), rng))
     member.start(0.0, [Descriptor(FRIEND, 0), Descriptor(STRANGER, 1)])
     member.peer.act(GraphStep((FRIEND, STRANGER)), 0.0)
     member.sampling.exchange()
@@ -40,8 +41,15 @@ def make_member() -> Member:
 
 
 def feed(data: bytes) -> None:
-    """Let a stranger say these bytes, in pieces as its first byte tells; raises if something gives way."""
-    member = make_member()
+    """Let a stranger say these bytes to peers of both kinds of graphs; raises if something gives way."""
+    for config in CONFIGS:
+        _feed(make_member(config), data)
+    with contextlib.suppress(TicketError):
+        read_ticket("dada1" + data[1:].decode("ascii", "replace"))
+
+
+def _feed(member: Member, data: bytes) -> None:
+    """Say the bytes in pieces as the first of them tells."""
     reader = FrameReader(LARGEST_MESSAGE)
     piece = 1 + (data[0] if data else 0)
     now = 0.0
@@ -55,8 +63,6 @@ def feed(data: bytes) -> None:
     except FrameError:
         pass
     check(member)
-    with contextlib.suppress(TicketError):
-        read_ticket("dada1" + data[1:].decode("ascii", "replace"))
 
 
 def _hear(member: Member, kind: Kind, content: bytes, now: float) -> None:
@@ -71,7 +77,7 @@ def _hear(member: Member, kind: Kind, content: bytes, now: float) -> None:
         if kind in readers:
             readers[kind](content)
         else:
-            _read_hello(content, CONFIG.digest)
+            _read_hello(content, member.peer.config.digest)
     except HandshakeError:
         pass
 
@@ -79,14 +85,14 @@ def _hear(member: Member, kind: Kind, content: bytes, now: float) -> None:
 def check(member: Member) -> None:
     """What holds whatever was said."""
     peer = member.peer
-    assert np.abs(peer.model.alpha).sum() <= CONFIG.beta * 1.001
+    assert np.abs(peer.model.alpha).sum() <= peer.config.beta * 1.001
     assert np.isfinite(peer.degree)
     assert peer.degree >= 0.0
     for edge in peer.edges.values():
         assert 0.0 <= edge.weight < np.inf
         if edge.copy is not None:
             assert np.isfinite(edge.copy.alpha).all()
-            assert np.abs(edge.copy.alpha).sum() <= CONFIG.beta * 1.01
+            assert np.abs(edge.copy.alpha).sum() <= peer.config.beta * 1.01
     assert len(member.sampling.peers) <= VIEW_SIZE
 
 
@@ -95,8 +101,8 @@ def search(corpus: Path, seconds: int) -> None:
     import atheris
 
     feed(b"")
-    names = ("dada.peer.codec", "dada.peer.copies", "dada.peer.peer", "dada.peer.sampling", "dada.peer.member")
-    for name in (*names, "dada.net.framing", "dada.net.handshake", "dada.net.ticket"):
+    names = ("codec", "copies", "following", "member", "neighbourhood", "peer", "sampling", "shared_edges")
+    for name in (*(f"dada.peer.{name}" for name in names), "dada.net.framing", "dada.net.handshake", "dada.net.ticket"):
         module = sys.modules[name]
         for attribute, value in list(vars(module).items()):
             if callable(value) and getattr(value, "__module__", "") == name:

@@ -37,6 +37,11 @@ ALLOWED = {
     "EdgeAck": {"version", "author", "epoch", "sequence"},
     "ViewRequest": {"view"},
     "ViewReply": {"view"},
+    "Follow": {"version", "follows"},
+    "FollowAck": {"version", "follows", "epoch", "sequence"},
+    "ModelOffer": {"round", "snapshot", "size"},
+    "FriendsRequest": set(),
+    "FriendsReply": {"friends"},
     "Snapshot": {"epoch", "sequence", "coordinates", "values"},
     "Descriptor": {"peer", "age", "addresses"},
 }
@@ -70,14 +75,14 @@ class Tapped:
         return link
 
 
-@pytest.fixture(scope="module")
-def run_on_tape(tmp_path_factory, compiled_kernels):
+@pytest.fixture(scope="module", params=["distance", "evidence"])
+def run_on_tape(request, tmp_path_factory, compiled_kernels):
     """Users of Moons learn together; returns their data and every stream of bytes that was sent."""
     folder = tmp_path_factory.mktemp("tape")
     people = moons(3, n_users=6, n_test=1, dimensions=2)
     task = Task.of(people.train, Stumps(n=24))
     problem = task.problem(beta=10.0, mu1=1.0)
-    config = PeerConfig(problem.n_predictors, beta=10.0, mu1=1.0, reply_timeout_s=0.5)
+    config = PeerConfig(problem.n_predictors, beta=10.0, mu1=1.0, reply_timeout_s=0.5, graph=request.param)
     tape = []
 
     async def inside():
@@ -124,7 +129,7 @@ def structs(value):
 
 
 def test_only_the_listed_fields_cross(run_on_tape):
-    _, _, streams = run_on_tape
+    _, nodes, streams = run_on_tape
     seen = set()
     for stream in streams:
         for kind, content in frames(stream):
@@ -134,7 +139,15 @@ def test_only_the_listed_fields_cross(run_on_tape):
                     name = type(part).__name__
                     assert set(part.__struct_fields__) == ALLOWED[name]
                     seen.add(name)
-    assert seen >= {"Hello", "ModelDelta", "StateReply", "EdgeState", "EdgeAck", "ViewRequest", "Snapshot"}
+    assert seen >= {"Hello", "ModelDelta", "ViewRequest", "Snapshot"}
+    distance, evidence = {"StateReply", "EdgeState", "EdgeAck"}, {"ModelOffer", "Follow", "FollowAck"}
+    if nodes[0].member.peer.config.graph == "distance":
+        assert seen >= distance
+        assert seen.isdisjoint(evidence)
+    else:
+        # No loss and no degree is told to anybody.
+        assert seen >= evidence
+        assert seen.isdisjoint(distance)
 
 
 def test_every_message_type_is_listed():

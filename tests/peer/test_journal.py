@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree
+from dada.peer.actions import GraphStep, Leave, ModelStep, ResetModel
 from dada.peer.config import PeerConfig
 from dada.peer.effects import Persist, Send
 from dada.peer.journal import (
@@ -23,7 +24,7 @@ from dada.peer.journal import (
     tell,
 )
 from dada.peer.member import Member
-from dada.peer.peer import GraphStep, Leave, ModelStep, Peer, ResetModel
+from dada.peer.peer import Peer
 from dada.peer.planner import Planner, Rhythm
 from dada.peer.sampling import Descriptor, PeerSampling
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dada.peer.actions import GraphStep, ModelStep, ResetModel
 from dada.peer.messages import Descriptor
-from dada.peer.peer import GraphStep, ModelStep, ResetModel
 from dada.peer.planner import Planner, Rhythm
 from dada.peer.sampling import PeerSampling
 

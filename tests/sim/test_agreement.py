@@ -49,3 +49,20 @@ def test_peers_and_engine_agree_whatever_the_settings(restart, graph_loss):
         regularizer=DegreeTarget(target=2.0, lam=0.3), graph_loss=graph_loss, coupling=coupling,
     )  # fmt: skip
     assert_same(problem, Plan(n_updates=3200, restart=restart, kappa=2, graph_every=800), 11)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("step", STEPS)
+def test_peers_and_engine_follow_the_same_models(step, seed):
+    A, row_start = users(seed, K=9)
+    problem = Problem(A, row_start, beta=3.0, mu1=0.7)
+    plan = Plan(n_updates=600, step=step, kappa=3, graph_every=90, graph_rule="evidence", n_neighbours=3, tau=0.5)
+    assert_same(problem, plan, seed)
+
+
+@pytest.mark.parametrize("restart", ["zero", "local"])
+def test_peers_and_engine_judge_real_margins_alike(restart):
+    A, row_start = users(7, K=8)
+    problem = Problem(A * np.float32(0.7), row_start, beta=2.0, mu1=0.5, loss="logistic")
+    plan = Plan(n_updates=2400, restart=restart, kappa=2, graph_every=500, graph_rule="evidence", n_neighbours=2)
+    assert_same(problem, plan, 3)

@@ -5,13 +5,14 @@ import pytest
 
 from dada.peer.edges import Edge
 from dada.peer.member import Member
-from dada.peer.peer import Peer
+from dada.peer.own_model import OwnModel
 from dada.peer.sampling import PeerSampling
+from dada.peer.shared_edges import SharedEdges
 from dada.sim.invariants import InvariantError
 from tests.sim.test_network import network
 
 
-def broken(patch, method, wrong, owner=Peer):
+def broken(patch, method, wrong, owner=SharedEdges):
     original = getattr(owner, method)
     patch.setattr(owner, method, lambda self, *args, **kwargs: wrong(original, self, *args, **kwargs))
 
@@ -32,12 +33,12 @@ def test_a_sound_network_passes_what_the_broken_ones_do_not():
 
 
 def test_a_model_outside_its_ball_is_found(monkeypatch):
-    def wrong(original, peer, gamma):
-        effects = original(peer, gamma)
-        peer.model.alpha[0] += 6.0
-        return effects
+    def wrong(original, own, gamma, confidence):
+        delta = original(own, gamma, confidence)
+        own.model.alpha[0] += 6.0
+        return delta
 
-    broken(monkeypatch, "_model_step", wrong)
+    broken(monkeypatch, "step", wrong, OwnModel)
     run_until_found("model of l1 norm", faults="none")
 
 
@@ -49,7 +50,7 @@ def test_a_copy_that_differs_from_its_original_is_found(monkeypatch):
             edge.copy.alpha[3] += np.float32(1e-6)
         return effects
 
-    broken(monkeypatch, "_on_delta", wrong)
+    broken(monkeypatch, "on_delta", wrong)
     run_until_found("its copy of the model of .* differs from the original", faults="none")
 
 
@@ -60,7 +61,7 @@ def test_missed_moves_that_nobody_notices_are_found(monkeypatch):
             edge.copy.sequence = delta.sequence - 1
         return original(peer, sender, delta, now)
 
-    broken(monkeypatch, "_on_delta", wrong)
+    broken(monkeypatch, "on_delta", wrong)
     run_until_found("differs from the original", faults="loss")
 
 

@@ -13,7 +13,12 @@ from dada.peer.planner import Rhythm
 from dada.sim.faults import Faults
 from dada.sim.network import Network
 
-CONFIG = PeerConfig(n_predictors=30, beta=5.0, mu1=1.0, max_neighbours=8, damping=0.5, vet=True, trust_largest=0.2)
+CONFIGS = {
+    graph: PeerConfig(
+        30, 5.0, 1.0, graph=graph, n_neighbours=3, tau=1.0, max_neighbours=8, damping=0.5, vet=True, trust_largest=0.2
+    )
+    for graph in ("distance", "evidence")
+}
 
 
 def users(K, seed=0, n=30):
@@ -26,9 +31,9 @@ def users(K, seed=0, n=30):
     return Problem(A, np.concatenate([[0], np.cumsum(sizes)]), beta=5.0, mu1=1.0)
 
 
-def network(K=12, steps=20, seed=0, faults="all", **others):
+def network(K=12, steps=20, seed=0, faults="all", graph="distance", **others):
     rhythm = Rhythm(local_steps=5, first_graph_steps=3, graph_every=2)
-    return Network(users(K), CONFIG, rhythm, Faults.named(faults), steps=steps, seed=seed, **others)
+    return Network(users(K), CONFIGS[graph], rhythm, Faults.named(faults), steps=steps, seed=seed, **others)
 
 
 def test_a_seed_repeats_a_run_exactly():
@@ -47,10 +52,11 @@ def test_watching_changes_nothing():
     assert points[-1].messages == seen.counts["messages"]
 
 
+@pytest.mark.parametrize("graph", ["distance", "evidence"])
 @pytest.mark.parametrize("faults", ["none", "loss", "churn", "byzantine", "all"])
-def test_all_ends_agree_in_the_end_whatever_went_wrong(faults):
+def test_all_ends_agree_in_the_end_whatever_went_wrong(faults, graph):
     for seed in range(3):
-        outcome = network(seed=seed, faults=faults).run()
+        outcome = network(seed=seed, faults=faults, graph=graph).run()
         assert outcome.edges > 0
         assert outcome.checks > 5000
 

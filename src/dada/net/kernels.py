@@ -26,10 +26,11 @@ from platformdirs import user_cache_path
 
 from dada.core import linked
 from dada.core.compiled import Array
+from dada.peer.actions import GraphStep, ModelStep, ResetModel
 from dada.peer.config import PeerConfig
 from dada.peer.effects import Send
 from dada.peer.member import Member
-from dada.peer.peer import GraphStep, ModelStep, Peer, ResetModel
+from dada.peer.peer import Peer
 from dada.peer.planner import Planner, Rhythm
 from dada.peer.sampling import PeerSampling
 
@@ -40,6 +41,7 @@ CONFIGS: tuple[dict[str, Any], ...] = (
     {"vet": True},
     {"step": "local", "graph_step": "lipschitz"},
     {"step": "line-search", "graph_loss": "logistic"},
+    {"graph": "evidence"},
 )
 
 

@@ -240,7 +240,7 @@ class Node:
 
     def addresses_of(self, peer: PeerId) -> tuple[str, ...]:
         """See `LinkUser`."""
-        return self.member.sampling.addresses_of(peer)
+        return self.member.search.addresses_of(peer)
 
     def on_bytes(self, peer: PeerId, content: bytes) -> None:
         """See `LinkUser`."""
@@ -249,7 +249,7 @@ class Node:
     def on_open(self, peer: PeerId, introduction: Introduction) -> None:
         """See `LinkUser`."""
         self.observer(LinkOpened(self.member.me, peer))
-        self.member.sampling.introduce([Descriptor(peer, 0, introduction.addresses)])
+        self.member.introduce(peer, introduction.addresses)
         self._perform(self.member.receive(peer, introduction.hello, self._clock()))
 
     def on_closed(self, peer: PeerId, reason: str) -> None:
@@ -272,6 +272,7 @@ class Node:
             self._stored_addresses = _address_book.decode(records[ADDRESSES_KEY])
         for peer, addresses in self._stored_addresses.items():
             self.links.learn(peer, addresses)
+            self.member.search.learn(peer, addresses)
         for descriptor in known:
             self.links.learn(descriptor.peer, descriptor.addresses)
 

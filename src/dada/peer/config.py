@@ -11,6 +11,7 @@ from dada.core.compiled import Array
 from dada.core.graph_steps import GRAPH_STEPS
 from dada.core.losses import GRAPH_LOSSES, loss_code
 from dada.core.model_steps import STEP_RULES, ModelSettings
+from dada.core.plan import GRAPH_RULES
 from dada.core.regularizers import LogDegree, Regularizer, best_weight, degree_slope
 
 LARGEST_COST = 1e9
@@ -26,6 +27,11 @@ class PeerConfig:
         Number of base predictors; all peers have the same ones, named by `predictors_digest`.
     beta, mu1, mu2, loss, regularizer, graph_loss, coupling
         As in `dada.core.problem.Problem`.
+    graph : {"distance", "evidence"}
+        How neighbours are chosen: the paper's problem, from losses and distances of models, each edge with one weight
+        for both ends; or by how well others' models do on one's own samples, everybody for itself.
+    n_neighbours, tau
+        Of the evidence graph, as in `dada.core.plan.Plan`.
     step : {"pairwise", "local", "line-search", "paper"}
         Rule of the model step. "paper" needs its gamma from outside: only a simulation knows the global count.
     graph_step : {"exact", "lipschitz"}
@@ -52,6 +58,9 @@ class PeerConfig:
     regularizer: Regularizer = field(default_factory=LogDegree)
     graph_loss: str = "mean"
     coupling: Array | None = None
+    graph: str = "distance"
+    n_neighbours: int = 10
+    tau: float = 3.0
     step: str = "pairwise"
     graph_step: str = "exact"
     max_neighbours: int | None = None
@@ -62,9 +71,16 @@ class PeerConfig:
     predictors_digest: bytes = b""
 
     def __post_init__(self) -> None:
-        for name, known in (("step", STEP_RULES), ("graph_step", GRAPH_STEPS), ("graph_loss", GRAPH_LOSSES)):
+        for name, known in (
+            ("graph", GRAPH_RULES),
+            ("step", STEP_RULES),
+            ("graph_step", GRAPH_STEPS),
+            ("graph_loss", GRAPH_LOSSES),
+        ):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {sorted(known)}, got {getattr(self, name)!r}")
+        if self.n_neighbours < 1 or not self.tau > 0:
+            raise ValueError(f"n_neighbours must be >= 1 and tau > 0, got {self.n_neighbours} and {self.tau}")
         if not (self.beta > 0 and self.mu1 >= 0):
             raise ValueError(f"beta must be > 0 and mu >= 0, got beta={self.beta}, mu={self.mu1}")
         if not 0 < self.damping <= 1:
@@ -98,6 +114,8 @@ class PeerConfig:
     @property
     def digest(self) -> bytes:
         """Names the learning problem: peers with another digest are strangers."""
-        shared = (self.n_predictors, self.beta, self.mu1, self.graph_mu, self.loss, self.regularizer, self.graph_loss)
-        text = repr((shared, self.settings.coupling.tolist(), self.predictors_digest))
+        by_distance, by_evidence = (self.regularizer, self.graph_loss), (self.n_neighbours, self.tau)
+        shared = (self.n_predictors, self.beta, self.mu1, self.graph_mu, self.loss, self.graph)
+        graph = by_distance if self.graph == "distance" else by_evidence
+        text = repr((shared, graph, self.settings.coupling.tolist(), self.predictors_digest))
         return hashlib.sha256(text.encode()).digest()[:16]

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from dada.peer.copies import ModelCopy
-from dada.peer.messages import PeerId, StateReply
+from dada.peer.messages import ModelOffer, PeerId, StateReply
 
 # More versions than a peer gives in one life.
 VERSIONS_PER_LIFE = 1 << 20
@@ -15,7 +15,10 @@ VERSIONS_PER_LIFE = 1 << 20
 
 @dataclass(eq=False)
 class Edge:
-    """What a peer holds of the edge to one other peer; `acknowledged` if the other end is known to hold the same."""
+    """What a peer holds of the edge to one other peer.
+
+    `acknowledged` if the other end is known to hold the same; `size`: the number of samples it said it has.
+    """
 
     weight: float = 0.0
     version: int = 0
@@ -24,6 +27,7 @@ class Edge:
     acknowledged: bool = True
     repeats: int = 0
     snapshot_asked: float = -math.inf
+    size: int = 1
 
     @property
     def rank(self) -> tuple[int, PeerId]:
@@ -63,7 +67,7 @@ class Round:
     number: int
     batch: tuple[PeerId, ...]
     deadline: float
-    replies: dict[PeerId, StateReply] = field(default_factory=dict)
+    replies: dict[PeerId, StateReply | ModelOffer] = field(default_factory=dict)
 
 
 class Offences:

@@ -20,10 +20,11 @@ import numpy as np
 
 from dada.core.compiled import Array
 from dada.core.regularizers import DegreeTarget, LogDegree
+from dada.peer.actions import Action, GraphStep, Leave, ModelStep, ResetModel
 from dada.peer.config import PeerConfig
 from dada.peer.effects import Effect
 from dada.peer.messages import Message
-from dada.peer.peer import Action, GraphStep, Leave, ModelStep, Peer, ResetModel
+from dada.peer.peer import Peer
 
 LENGTH = struct.Struct("<I")
 LARGEST_FRAME = 1 << 30
@@ -229,6 +230,7 @@ def digest_of(peer: Peer) -> bytes:
     waits = sorted(peer.waiting.items())
     state.update(repr((model.number, peer.own_updates, peer.degree, peer.confidence, peer.rounds, waits)).encode())
     state.update(model.alpha.tobytes() + model.support[: model.n_support].tobytes() + peer.user.margins.tobytes())
+    state.update(repr(peer.listeners).encode())
     for name, edge in sorted(peer.edges.items()):
         state.update(repr((name, edge.weight, edge.rank, edge.acknowledged, edge.repeats)).encode())
         if edge.copy is not None:

@@ -1,7 +1,8 @@
 """A peer with all it needs to live in a network: view, plan and limits around the core. Facts in, effects out.
 
 Simulation and real node drive the same `Member`: they bring bytes and time, store what is to be stored, and carry
-messages. Bytes from outside pass a rate limit and the codec; views go to the sampling service, all else to the peer.
+messages. Bytes from outside pass a rate limit and the codec; views go to the sampling service, words about friends to
+the search for neighbours, all else to the peer.
 """
 
 from __future__ import annotations
@@ -10,15 +11,26 @@ import math
 from collections.abc import Iterable
 
 from dada.core.compiled import Array
+from dada.peer.actions import GraphStep, Leave
 from dada.peer.codec import CodecError, decode
 from dada.peer.effects import Effect, Refused
 from dada.peer.fallback import Fallback
 from dada.peer.journal import Fact, GivenUp, Journal, Received, Restored, Started, TimerFired, acted, tell
-from dada.peer.messages import Descriptor, Goodbye, Message, PeerId, ViewReply, ViewRequest
-from dada.peer.peer import Leave, Peer
+from dada.peer.messages import (
+    Descriptor,
+    FriendsReply,
+    FriendsRequest,
+    Goodbye,
+    Message,
+    PeerId,
+    ViewReply,
+    ViewRequest,
+)
+from dada.peer.peer import Peer
 from dada.peer.planner import Planner
 from dada.peer.rate import RateLimit
 from dada.peer.sampling import PeerSampling
+from dada.peer.search import Search
 
 # Exchanges of a newcomer's views that follow each other five times as fast as later ones.
 HURRIED_EXCHANGES = 5
@@ -57,6 +69,7 @@ class Member:
         self.peer, self.sampling, self.planner = peer, sampling, planner
         self.exchange_every_s = exchange_every_s
         self.limit = RateLimit() if limit is None else limit
+        self.search = Search(peer, sampling, planner.rng)
         self.fallback = Fallback(peer.user.A, peer.config)
         self.next_wakeup = self.next_exchange = math.inf
         self._journal = journal
@@ -95,7 +108,7 @@ class Member:
         self.next_wakeup = now + self.planner.wait_s()
         effects = self._tell(Started(now))
         while self.planner.is_alone:
-            effects += self._tell(acted(self.planner.next_action(self.sampling), now))
+            effects += self._tell(acted(self.planner.next_action(self.search), now))
         return [*effects, self.planner.record()]
 
     def on_timer(self, now: float) -> list[Effect]:
@@ -111,8 +124,9 @@ class Member:
             effects += self.sampling.exchange()
         if self.next_wakeup <= now:
             self.next_wakeup = now + self.planner.wait_s()
-            action = self.planner.next_action(self.sampling)
+            action = self.planner.next_action(self.search)
             effects += [self.planner.record(), *self._tell(acted(action, now))]
+            effects += self.search.ask() if isinstance(action, GraphStep) else []
         if waiting is not None and self.peer.round is not waiting:
             for silent in set(waiting.batch) - waiting.replies.keys():
                 self.sampling.doubt(silent)
@@ -133,9 +147,16 @@ class Member:
         self.sampling.heard(sender)
         if isinstance(message, ViewRequest | ViewReply):
             return self.sampling.receive(sender, message)
+        if isinstance(message, FriendsRequest | FriendsReply):
+            return self.search.receive(sender, message)
         if isinstance(message, Goodbye):
             self.sampling.forget(sender)
         return self._tell(Received(now, sender, message))
+
+    def introduce(self, peer: PeerId, addresses: tuple[str, ...]) -> None:
+        """A peer is known from elsewhere, and where it listens."""
+        self.sampling.introduce([Descriptor(peer, 0, addresses)])
+        self.search.learn(peer, addresses)
 
     def on_unreachable(self, peer: PeerId, now: float) -> list[Effect]:
         """The transport has given a peer up."""

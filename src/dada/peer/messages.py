@@ -1,8 +1,8 @@
 """What peers say to each other.
 
-Nothing here is data: a message carries model coordinates, edge weights, a loss, a degree, a number of samples, or who
-else is about. Models are numbered by (epoch, sequence): the epoch grows by one each time a peer starts, the sequence by
-one with each move, so a receiver knows whether it has missed any.
+Nothing here is data: a message carries model coordinates, edge weights, a loss, a degree, a number of samples, whether
+one follows another, or who else is about. Models are numbered by (epoch, sequence): the epoch grows by one each time a
+peer starts, the sequence by one with each move, so a receiver knows whether it has missed any.
 """
 
 from __future__ import annotations
@@ -111,6 +111,40 @@ class ViewReply(msgspec.Struct, frozen=True, array_like=True, tag=10):
     view: tuple[Descriptor, ...]
 
 
+class Follow(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    """Evidence graph: whether the sender follows the receiver's model, from this version of its word on."""
+
+    version: int
+    follows: bool
+
+
+class FollowAck(msgspec.Struct, frozen=True, array_like=True, tag=12):
+    """Evidence graph: what the sender holds of the receiver's word, and its model stands at (epoch, sequence)."""
+
+    version: int
+    follows: bool
+    epoch: int
+    sequence: int
+
+
+class ModelOffer(msgspec.Struct, frozen=True, array_like=True, tag=13):
+    """Evidence graph: the answer to a `StateRequest`: a model, and from how many samples; no loss, no degree."""
+
+    round: int
+    snapshot: Snapshot
+    size: int
+
+
+class FriendsRequest(msgspec.Struct, frozen=True, array_like=True, tag=14):
+    """Neighbour search: whom do you learn from? Answered to those who learn from the receiver."""
+
+
+class FriendsReply(msgspec.Struct, frozen=True, array_like=True, tag=15):
+    """Neighbour search: a few of those whom the sender learns from."""
+
+    friends: tuple[Descriptor, ...]
+
+
 Message = (
     Hello
     | Goodbye
@@ -123,4 +157,9 @@ Message = (
     | EdgeAck
     | ViewRequest
     | ViewReply
+    | Follow
+    | FollowAck
+    | ModelOffer
+    | FriendsRequest
+    | FriendsReply
 )

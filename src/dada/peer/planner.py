@@ -9,13 +9,14 @@ the peers of a network wake like independent Poisson clocks, in no agreed order.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 import numpy as np
 
+from dada.peer.actions import Action, GraphStep, ModelStep, ResetModel
 from dada.peer.effects import Persist
-from dada.peer.peer import Action, GraphStep, ModelStep, ResetModel
-from dada.peer.sampling import PeerSampling
+from dada.peer.messages import PeerId
 
 RECORD_KEY = b"planner"
 
@@ -60,6 +61,13 @@ class Rhythm:
             raise ValueError(f"wakeups_per_s must be > 0 and finite, got {self.wakeups_per_s}")
 
 
+class Source(Protocol):
+    """Knows whom to ask."""
+
+    def sample(self, kappa: int) -> tuple[PeerId, ...]:
+        """About so many distinct peers."""
+
+
 class _Counters(msgspec.Struct, array_like=True):
     wakeups: int = 0
     model_steps: int = 0
@@ -73,6 +81,7 @@ class Planner:
 
     Examples
     --------
+    >>> from dada.peer.sampling import PeerSampling
     >>> rng = np.random.default_rng(0)
     >>> planner = Planner(Rhythm(local_steps=1, first_graph_steps=0, graph_every=2), rng)
     >>> nobody = PeerSampling(b"me", rng)
@@ -82,7 +91,7 @@ class Planner:
 
     def __init__(self, rhythm: Rhythm, rng: np.random.Generator) -> None:
         self.rhythm = rhythm
-        self._rng = rng
+        self.rng = rng
         self._done = _Counters()
 
     @property
@@ -97,27 +106,27 @@ class Planner:
 
     def wait_s(self) -> float:
         """The time until the next wake-up, drawn anew at each call."""
-        return float(self._rng.exponential(1.0 / self.rhythm.wakeups_per_s))
+        return float(self.rng.exponential(1.0 / self.rhythm.wakeups_per_s))
 
     def jitter(self) -> float:
         """A factor around 1 that keeps what many peers do at steady times from happening all at once."""
-        return float(self._rng.uniform(0.5, 1.5))
+        return float(self.rng.uniform(0.5, 1.5))
 
-    def next_action(self, sampling: PeerSampling) -> Action:
-        """What this wake-up is; graph steps ask peers of the view."""
+    def next_action(self, source: Source) -> Action:
+        """What this wake-up is; graph steps ask the peers that the source names."""
         done, rhythm = self._done, self.rhythm
         done.wakeups += 1
         if not self.is_alone:
             if done.graph_steps < rhythm.first_graph_steps:
                 done.graph_steps += 1
-                return GraphStep(sampling.sample(rhythm.kappa))
+                return GraphStep(source.sample(rhythm.kappa))
             if rhythm.restart and not done.is_restarted:
                 done.is_restarted = True
                 return ResetModel()
             if done.is_graph_next:
                 done.is_graph_next = False
                 done.graph_steps += 1
-                return GraphStep(sampling.sample(rhythm.kappa))
+                return GraphStep(source.sample(rhythm.kappa))
         done.model_steps += 1
         since_first = done.model_steps - rhythm.local_steps
         done.is_graph_next = since_first > 0 and since_first % rhythm.graph_every == 0

@@ -155,7 +155,7 @@ class PeerSampling:
         """Answer an offer, or take up an answer."""
         if sender == self.me:
             return [Refused(sender, "a view from oneself")]
-        flaw = self._flaw_of(message.view)
+        flaw = flaw_of(message.view, self.view_size // 2)
         if flaw is not None:
             return [Refused(sender, flaw)]
         if isinstance(message, ViewReply):
@@ -239,12 +239,14 @@ class PeerSampling:
     def _draw(self, peers: list[PeerId], n: int) -> list[PeerId]:
         return [peers[p] for p in self._rng.permutation(len(peers))[:n]]
 
-    def _flaw_of(self, view: tuple[Descriptor, ...]) -> str | None:
-        if len(view) > self.view_size // 2:
-            return f"a view of {len(view)} peers, at most {self.view_size // 2} are exchanged"
-        if len({known.peer for known in view}) != len(view):
-            return "a view that names a peer twice"
-        return next((flaw for known in view if (flaw := _flaw(known)) is not None), None)
+
+def flaw_of(view: tuple[Descriptor, ...], most: int) -> str | None:
+    """What is wrong with a list of peers from outside, of which there may be so many; None if nothing is."""
+    if len(view) > most:
+        return f"a view of {len(view)} peers, at most {most} are exchanged"
+    if len({known.peer for known in view}) != len(view):
+        return "a view that names a peer twice"
+    return next((flaw for known in view if (flaw := _flaw(known)) is not None), None)
 
 
 def _flaw(known: Descriptor) -> str | None:

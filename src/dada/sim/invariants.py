@@ -2,7 +2,8 @@
 
 - A model stays in its l1 ball; weights, losses and degrees are numbers, and weights are not negative.
 - The two ends of a settled edge hold the same weight. Settled: both ends are up and honest, nothing is under way
-  between them, and each believes the other to know. When all has come to rest, this holds for every edge.
+  between them, and each believes the other to know. When all has come to rest, this holds for every edge. In an
+  evidence graph, where a weight is its owner's alone, a peer is followed by those who it believes follow it.
 - A copy of a model is, bit for bit, the model that its owner had at that number.
 - Nothing grows without bound.
 - Every peer has a model of its own to fall back on.
@@ -16,9 +17,13 @@ from collections import OrderedDict, defaultdict
 import numpy as np
 
 from dada.core.compiled import Array
+from dada.core.gossip import gossip_mix
 from dada.peer.copies import SLACK
 from dada.peer.edges import Edge
-from dada.peer.peer import MOST_ENDED_EDGES, MOST_OFFENDERS, MOST_SIZES
+from dada.peer.following import MOST_LISTENERS, Following
+from dada.peer.neighbourhood import MOST_ENDED_EDGES, MOST_SIZES
+from dada.peer.peer import MOST_OFFENDERS
+from dada.peer.search import MOST_CANDIDATES
 from dada.sim.world import MOST_LOST_RECORDS, Host, World
 
 # Models of each owner that are kept for comparison; copies of older ones are too late to compare.
@@ -84,16 +89,19 @@ class Invariants:
         member = host.member
         peer, sampling = member.peer, member.sampling
         most_edges = (peer.config.max_neighbours or len(world.hosts)) + MOST_ENDED_EDGES
+        most_listeners = len(world.hosts) if isinstance(peer.hood, Following) else 0
         bounds = (
             ("edges", len(peer.edges), most_edges + MOST_LOST_RECORDS),
-            ("records", len(host.records), most_edges + 2 * MOST_LOST_RECORDS + OTHER_RECORDS),
+            ("records", len(host.records), most_edges + 2 * MOST_LOST_RECORDS + OTHER_RECORDS + most_listeners),
             ("waiting edges", len(peer.waiting), len(peer.edges)),
             ("offenders", len(peer.offences), MOST_OFFENDERS),
             ("sizes", len(peer.sizes), MOST_SIZES),
             ("view", len(sampling.view), sampling.view_size),
             ("reserve", len(sampling.reserve), sampling.view_size),
             ("senders", len(member.limit), member.limit.most_senders),
-            ("replies", len(peer.round.replies) if peer.round else 0, member.planner.rhythm.kappa),
+            ("replies", len(peer.round.replies) if peer.round else 0, gossip_mix(member.planner.rhythm.kappa).size),
+            ("candidates", len(member.search.candidates), MOST_CANDIDATES),
+            ("listeners", len(peer.listeners), MOST_LISTENERS),
         )
         for name, size, most in bounds:
             self._require(size <= most, world, host, f"{size} {name}, at most {most} are allowed")
@@ -111,7 +119,13 @@ class Invariants:
         self._check_copy(world, host, other)
         pair = (host.number, other.number) if host.number < other.number else (other.number, host.number)
         back = other.member.peer.edges.get(host.me)
-        if _is_told(host, edge) and _is_told(other, back) and not world.under_way[pair]:
+        if world.under_way[pair]:
+            return
+        if isinstance(host.member.peer.hood, Following):
+            for follower, followed in ((host, other), (other, host)):
+                if _is_told(follower, follower.member.peer.edges.get(followed.me)) and _is_sure(followed, follower):
+                    self._check_agreement(world, follower, followed)
+        elif _is_told(host, edge) and _is_told(other, back):
             self._check_agreement(world, host, other)
 
     def _check_copy(self, world: World, host: Host, other: Host) -> None:
@@ -129,6 +143,11 @@ class Invariants:
             self._require(np.array_equal(edge.copy.alpha, original), world, host, what)
 
     def _check_agreement(self, world: World, host: Host, other: Host) -> None:
+        if isinstance(other.member.peer.hood, Following):
+            follows, is_heard = other.me in host.member.peer.neighbours, host.me in other.member.peer.listeners
+            what = f"edge to {other.number}: followed is {follows} here, {is_heard} there"
+            self._require(follows == is_heard, world, host, what)
+            return
         here = host.member.peer.edges.get(other.me, Edge())
         there = other.member.peer.edges.get(host.me, Edge())
         what = f"edge to {other.number}: {here.weight} at {here.rank} here, {there.weight} at {there.rank} there"
@@ -145,3 +164,10 @@ class Invariants:
 def _is_told(host: Host, edge: Edge | None) -> bool:
     """Whether an end of an edge believes the other to know; one that may have lost its records believes nothing."""
     return host.life == 1 if edge is None else edge.acknowledged
+
+
+def _is_sure(host: Host, other: Host) -> bool:
+    """Whether a host of an evidence graph has heard in its present life whether the other follows it."""
+    hood = host.member.peer.hood
+    listener = hood.heard.get(other.me) if isinstance(hood, Following) else None
+    return host.life == 1 if listener is None else listener.is_sure

@@ -18,8 +18,11 @@ from dada.peer.member import Member
 from dada.peer.messages import (
     Descriptor,
     EdgeState,
+    Follow,
+    FriendsReply,
     Message,
     ModelDelta,
+    ModelOffer,
     PeerId,
     Snapshot,
     SnapshotReply,
@@ -95,7 +98,9 @@ class Liar:
 
 def _in_place_of_models(message: Message, snapshot: Snapshot) -> Message:
     """The message with another model in it."""
-    if isinstance(message, SnapshotReply | StateReply) or (isinstance(message, EdgeState) and message.snapshot):
+    if isinstance(message, SnapshotReply | StateReply | ModelOffer) or (
+        isinstance(message, EdgeState) and message.snapshot
+    ):
         return msgspec.structs.replace(message, snapshot=snapshot)
     return message
 
@@ -140,6 +145,8 @@ class Attractor(Liar):
         message = _in_place_of_models(message, _as_snapshot(self.model, *self.member.peer.model.number))
         if isinstance(message, StateReply):
             return msgspec.structs.replace(message, loss=-self.beta, degree=0.0, size=10**6)
+        if isinstance(message, ModelOffer):
+            return msgspec.structs.replace(message, size=10**6)
         return message
 
 
@@ -183,7 +190,7 @@ class Claimer(Liar):
 
 
 class Rewinder(Liar):
-    """Sends edge states of the past, with old versions and weights, and in the name of others."""
+    """Says what was true in the past: old versions of edges, with other weights, and in the name of others."""
 
     def mischief(self) -> Sequence[Deed]:
         """See `Liar`."""
@@ -193,6 +200,7 @@ class Rewinder(Liar):
             version = 0 if edge is None else int(self.rng.integers(edge.version + 1))
             author = (self.member.me, peer, b"somebody")[self.rng.integers(3)]
             lies.append(Send(peer, EdgeState(version, author, float(self.rng.random()))))
+            lies.append(Send(peer, Follow(version, bool(self.rng.integers(2)))))
         return lies
 
 
@@ -225,8 +233,9 @@ class Gossip(Liar):
 
     def lie(self, to: PeerId, message: Message) -> Message:
         """See `Liar`."""
-        if isinstance(message, ViewRequest | ViewReply):
-            size = (15, 15, 15, 40)[self.rng.integers(4)]
+        if isinstance(message, ViewRequest | ViewReply | FriendsReply):
+            most = 4 if isinstance(message, FriendsReply) else 15
+            size = (most, most, most, 40)[self.rng.integers(4)]
             ghosts = tuple(Descriptor(self.rng.bytes(8), 0) for _ in range(size))
             return type(message)(ghosts)
         return message

@@ -16,10 +16,11 @@ from dada.core.model_steps import STEP_RULES, step_size
 from dada.core.plan import Plan
 from dada.core.problem import Problem
 from dada.core.schedule import GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Schedule
+from dada.peer.actions import Action, GraphStep, ModelStep, ResetModel
 from dada.peer.config import PeerConfig
 from dada.peer.effects import Effect, Send
 from dada.peer.messages import PeerId
-from dada.peer.peer import Action, GraphStep, ModelStep, Peer, ResetModel
+from dada.peer.peer import Peer
 
 
 def peer_id(k: int) -> PeerId:
@@ -40,6 +41,9 @@ def config_of(problem: Problem, plan: Plan, **others: object) -> PeerConfig:
         problem.regularizer,
         problem.graph_loss,
         problem.coupling,
+        graph=plan.graph_rule,
+        n_neighbours=plan.n_neighbours,
+        tau=plan.tau,
         step=plan.step,
         graph_step=plan.graph_step,
         **others,  # type: ignore[arg-type]
@@ -108,12 +112,12 @@ class Lockstep:
 
     @property
     def graph(self) -> CollaborationGraph:
-        """The edges that the peers hold (each as its end of smaller id has it)."""
-        rows = [
-            (k, self._numbers[l], peer.edges[l].weight) for k, peer in enumerate(self.peers) for l in peer.neighbours
-        ]
-        edges = np.array([row for row in rows if row[0] < row[1]]).reshape(-1, 3)
-        return CollaborationGraph.from_edges(len(self.peers), edges[:, 0], edges[:, 1], edges[:, 2])
+        """Whom each peer learns from, as it holds it."""
+        ends = [[(self._numbers[l], peer.edges[l].weight) for l in peer.neighbours] for peer in self.peers]
+        indptr = np.cumsum([0, *(len(row) for row in ends)])
+        pairs = np.array([pair for row in ends for pair in row]).reshape(-1, 2)
+        directed = self.plan.graph_rule == "evidence"
+        return CollaborationGraph(indptr.astype(np.int64), pairs[:, 0].astype(np.int32), pairs[:, 1], directed)
 
     @property
     def counts(self) -> Array:

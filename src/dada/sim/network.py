@@ -226,9 +226,11 @@ class Network:
         return [host for host in self.world.hosts if host.is_honest and host.life > 0]
 
     def _edges(self) -> int:
-        honest = {host.me for host in self._honest() if host.is_up}
-        ends = [peer for host in self._honest() if host.is_up for peer in host.member.peer.neighbours]
-        return sum(peer in honest for peer in ends) // 2
+        """Pairs of which at least one learns from the other."""
+        up = [host for host in self._honest() if host.is_up]
+        ids = {host.me for host in up}
+        pairs = ((host.me, peer) for host in up for peer in host.member.peer.neighbours if peer in ids)
+        return len({frozenset(pair) for pair in pairs})
 
     def _point(self) -> NetworkPoint:
         counts = self.world.counts
