@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
@@ -18,6 +20,7 @@ from dada.estimators.prediction import decisions_of
 from dada.estimators.rows import Rows
 from dada.estimators.settings import check_settings, recipe_of
 from dada.estimators.splitter import PerUserKFold
+from dada.estimators.workers import check_workers, latency_of
 
 ALONE = "none"
 
@@ -28,6 +31,12 @@ class Setting(NamedTuple):
     graph: str
     beta: float
     pull: float
+
+
+def _on_ray() -> Any:
+    from dada.engine.ray_tasks import joblib_on_ray
+
+    return joblib_on_ray()
 
 
 class DadaClassifierCV(ClassifierMixin, BaseEstimator):
@@ -52,6 +61,11 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
     doubt : float
         A user keeps its local model when that was right more often on held-out rows by this many standard errors;
         infinity never does.
+    engine : {"local", "ray"}
+        Where trials are made: by joblib here (or where `joblib.parallel_config` says), or on a Ray cluster. The result
+        is the same.
+    n_jobs : int, optional
+        Trials at the same time, of which there is one for each fold; -1 for as many as processors.
     random_state : int, numpy.random.Generator, numpy.random.RandomState or None
         Decides folds and runs.
 
@@ -91,6 +105,8 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         n_splits: int = 3,
         n_repeats: int = 2,
         doubt: float = 1.64,
+        engine: str = "local",
+        n_jobs: int | None = None,
         random_state: Any = None,
     ) -> None:
         self.estimator = estimator
@@ -100,6 +116,8 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         self.n_splits = n_splits
         self.n_repeats = n_repeats
         self.doubt = doubt
+        self.engine = engine
+        self.n_jobs = n_jobs
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, users: Any = None) -> Self:
@@ -107,6 +125,7 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         base = DadaClassifier() if self.estimator is None else clone(self.estimator)
         params = base.get_params(deep=False)
         check_settings(params)
+        check_workers(self.engine, "auto", self.n_jobs)
         rows = base._training_rows(X, y, users)
         rng = generator(self.random_state)
         right = self._held_out(params, rows, rng.spawn(1)[0])
@@ -152,19 +171,27 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
 
     def _held_out(self, params: dict[str, Any], rows: Rows, rng: np.random.Generator) -> dict[Any, NDArray[Any]]:
         """How many held-out rows of every user each setting got right; under "tested", how many there were."""
-        owners, recipe = rows.owners, recipe_of(params["predictors"], rows)
-        right: dict[Any, NDArray[Any]] = {"tested": np.zeros(rows.people.n_users)}
+        # A trial has one worker: it is trials that are shared out.
+        params = params | {"latency": latency_of(params), "engine": "local", "n_jobs": None}
+        owners, trials = rows.owners, []
         for _ in range(self.n_repeats):
             folds = PerUserKFold(self.n_splits, shuffle=True, random_state=rng)
             for kept, tested in folds.split(owners, rows.people.y, users=owners):
-                learned, judged = rows.take(kept), rows.take(tested)
-                predictors = recipe.fit(learned.people.X)
-                used = numbers(params, learned, predictors.n * rows.n_blocks)
-                right["tested"] += judged.people.sizes
-                for setting, models in self._paths(used, learned, predictors, int(rng.integers(2**31))):
-                    values = decisions_of(judged, predictors, models)
-                    found = right.setdefault(setting, np.zeros(rows.people.n_users))
-                    found += judged.per_user(judged.right(values))
+                trials.append(delayed(self._trial)(params, rows, kept, tested, int(rng.integers(2**31))))
+        with _on_ray() if self.engine == "ray" else nullcontext():
+            found = Parallel(n_jobs=self.n_jobs)(trials)
+        return {setting: sum(trial[setting] for trial in found) for setting in found[0]}
+
+    def _trial(
+        self, params: dict[str, Any], rows: Rows, kept: NDArray[Any], tested: NDArray[Any], seed: int
+    ) -> dict[Any, NDArray[Any]]:
+        """What one fold adds to the counts of `_held_out`."""
+        learned, judged = rows.take(kept), rows.take(tested)
+        predictors = recipe_of(params["predictors"], rows).fit(learned.people.X)
+        used = numbers(params, learned, predictors.n * rows.n_blocks)
+        right: dict[Any, NDArray[Any]] = {"tested": judged.people.sizes.astype(np.float64)}
+        for setting, models in self._paths(used, learned, predictors, seed):
+            right[setting] = judged.per_user(judged.right(decisions_of(judged, predictors, models)))
         return right
 
     def _paths(
