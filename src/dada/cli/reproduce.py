@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.table import Table as RichTable
@@ -18,7 +18,8 @@ FILE_WIDTH = 200
 Name = Annotated[str | None, typer.Argument(help="What to make: a name from --list, or all.", show_default=False)]
 Dataset = Annotated[str | None, typer.Option(help="Only this real dataset; by default all that are present.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Coarse grids and short runs: to try it, not for results.")]
-Jobs = Annotated[int, typer.Option(min=1, help="Processes at work.")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Jobs at once; by default 2, or on Ray one per processor.")]
+Engine = Annotated[Literal["local", "ray"], typer.Option(help="Work on this machine, or on a Ray cluster.")]
 Out = Annotated[Path, typer.Option(help="Folder for pages, figures and the journal.")]
 List = Annotated[bool, typer.Option("--list", help="List what can be made.")]
 
@@ -27,7 +28,8 @@ def reproduce(
     name: Name = None,
     dataset: Dataset = None,
     quick: Quick = False,
-    jobs: Jobs = 2,
+    jobs: Jobs = None,
+    engine: Engine = "local",
     out: Out = Path("results"),
     seed: Seed = 0,
     as_json: AsJson = False,
@@ -48,10 +50,19 @@ def reproduce(
         raise ValueError(f"what to reproduce must be one of {', '.join(CATALOGUE)} or all, got {name!r}")
     if dataset is not None:
         entry_of(dataset)
-    _make(list(CATALOGUE) if name == "all" else [name], dataset, quick, jobs, out, seed, as_json)
+    work = {"seed": seed, "quick": quick, "engine": engine, "n_jobs": jobs or _all_jobs(engine)}
+    _make(list(CATALOGUE) if name == "all" else [name], dataset, out, as_json, work)
 
 
-def _make(names: list[str], dataset: str | None, quick: bool, jobs: int, out: Path, seed: int, as_json: bool) -> None:
+def _all_jobs(engine: str) -> int:
+    if engine == "local":
+        return 2
+    from dada.engine.ray import cluster_cpus
+
+    return cluster_cpus()
+
+
+def _make(names: list[str], dataset: str | None, out: Path, as_json: bool, work: dict[str, Any]) -> None:
     from dada.experiments.environment import made_with
     from dada.experiments.lab import Lab
     from dada.experiments.page import Table
@@ -61,7 +72,7 @@ def _make(names: list[str], dataset: str | None, quick: bool, jobs: int, out: Pa
     plans = {name: datasets_for(name, dataset) for name in names}
     for note in dict.fromkeys(note for _, notes in plans.values() for note in notes):
         console.print(note, style="dim", highlight=False)
-    with Lab(out / "journal", seed=seed, quick=quick, n_jobs=jobs, console=console) as lab:
+    with Lab(out / "journal", console=console, **work) as lab:
         pages = []
         for name, (datasets, _) in plans.items():
             page = make_page(name, lab, datasets, out)

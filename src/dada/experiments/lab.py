@@ -12,7 +12,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 from multiprocessing.connection import wait as wait_for
@@ -45,7 +45,9 @@ class Lab:
     quick : bool
         Coarse grids, one repeat of cross-validation, shorter runs: to see that all works, not for results.
     n_jobs : int
-        Processes at work; 1 works in this one.
+        Jobs at work at the same time; 1 works in this process.
+    engine : {"local", "ray"}
+        Where: in processes of this machine, or on a Ray cluster, which must find the same datasets everywhere.
     console : rich.console.Console, optional
         Where progress is shown; nowhere where not given.
 
@@ -59,16 +61,23 @@ class Lab:
     """
 
     def __init__(
-        self, folder: Path, *, seed: int = 0, quick: bool = False, n_jobs: int = 2, console: Console | None = None
+        self,
+        folder: Path,
+        *,
+        seed: int = 0,
+        quick: bool = False,
+        n_jobs: int = 2,
+        engine: str = "local",
+        console: Console | None = None,
     ) -> None:
         if n_jobs < 1:
             raise ValueError(f"jobs must be at least 1, got {n_jobs}")
         if seed < 0:
             raise ValueError(f"seed must be >= 0, got {seed}")
-        self.folder, self.seed, self.quick, self.n_jobs = folder, seed, quick, n_jobs
+        self.folder, self.seed, self.quick, self.n_jobs, self.engine = folder, seed, quick, n_jobs, engine
         self.console = Console(quiet=True) if console is None else console
         self.journal = Journal(folder / "journal.jsonl", {"code": code_digest()})
-        self._pool: ProcessPoolExecutor | None = None
+        self._pool: Executor | None = None
 
     def __enter__(self) -> Lab:
         return self
@@ -90,14 +99,13 @@ class Lab:
         return [self.journal.results[key] for key in keys]
 
     def _work(self, jobs: dict[str, Job]) -> Iterator[tuple[str, dict[str, Any]]]:
-        if self.n_jobs == 1:
+        if self.n_jobs == 1 and self.engine == "local":
             with threadpool_limits(1):
                 for key, job in jobs.items():
                     yield key, execute(job)
             return
         if self._pool is None:
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self.n_jobs, mp_context=context, initializer=_start_worker)
+            self._pool = self._workers()
         waiting, running = deque(jobs.items()), dict[Future[dict[str, Any]], str]()
         try:
             while waiting or running:
@@ -108,6 +116,14 @@ class Lab:
                 yield from _finished(running)
         except BrokenProcessPool as error:
             raise OSError("a worker process died; the same command goes on from where this one stopped") from error
+
+    def _workers(self) -> Executor:
+        if self.engine == "ray":
+            from dada.engine.ray_tasks import Tasks
+
+            return Tasks()
+        context = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(self.n_jobs, mp_context=context, initializer=_start_worker)
 
     @contextmanager
     def _progress(self, label: str, total: int, done: int) -> Iterator[Any]:
