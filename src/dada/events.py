@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -193,3 +193,18 @@ def heaviest_predictors(alpha: NDArray[Any], most: int = TOP_PREDICTORS) -> tupl
     numbers = np.take_along_axis(some, order, axis=1)
     weights = np.take_along_axis(alpha, numbers, axis=1)
     return np.where(weights != 0, numbers, -1), weights
+
+
+def edges_by_pair(said: Iterable[tuple[int, int, float]]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Edges as a snapshot holds them, from what each end says of its weight: every pair once, with the mean.
+
+    >>> k, l, w = edges_by_pair([(1, 0, 0.5), (0, 1, 0.7), (2, 1, 1.0)])
+    >>> k.tolist(), l.tolist(), w.tolist()
+    ([0, 1], [1, 2], [0.6, 1.0])
+    """
+    weights: dict[tuple[int, int], list[float]] = {}
+    for k, l, w in said:
+        weights.setdefault((min(k, l), max(k, l)), []).append(w)
+    pairs = sorted(weights)
+    ends = np.array(pairs, np.int64).reshape(-1, 2)
+    return ends[:, 0], ends[:, 1], np.array([np.mean(weights[pair]) for pair in pairs])

@@ -1,41 +1,114 @@
-"""`dada dashboard`: the page of a recording, finished or still being written."""
+"""`dada dashboard`: the page of a recording, finished or still being written, or of peers on this machine."""
 
 from __future__ import annotations
 
+import json
+import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dada.cli.console import stderr
 from dada.cli.watch import announce
 
+if TYPE_CHECKING:
+    from dada.events import RunInfo
+    from dada.net.home import Home
+
+LOOK_EVERY_S = 1.0
+# A running peer writes its status every second.
+SILENT_AFTER_S = 4.0
+
 
 def dashboard(
-    file: Annotated[
-        Path | None, typer.Argument(help="Recording (.dadalog); the newest one of this folder where not given.")
+    path: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Recording (.dadalog), folder of a peer, or folder with several of either; this folder if not given."
+        ),
     ] = None,
     host: Annotated[
         str, typer.Option(help="Address to serve at; beyond this machine, the link holds a token.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to serve at; 0 is any free one.")] = 0,
 ) -> None:
-    """Show a recorded run in the browser: the graph as it grew, every user, the curves.
+    """Show a run in the browser: the graph as it grew, every user, the curves; or the peers that run on this machine.
 
-    A recording that a run is still writing is followed as it grows. Ends with Ctrl-C.
+    A recording that a run is still writing is followed as it grows. Of peers one sees who is up, who was restarted,
+    round trips and refused messages. Ends with Ctrl-C.
 
     **Examples**
 
     - `dada dashboard run.dadalog`
     - `dada demo --record run.dadalog & dada dashboard run.dadalog`
     - `dada dashboard run.dadalog --host 0.0.0.0 --port 8000`
+    - `dada dashboard ann`, where ann is the folder of a peer
     """
     from dada.dashboard.live import server_module
 
     server = server_module()
-    path = newest_recording(Path()) if file is None else file
-    check_recording(path)
-    server.serve(path, server.Address(host, port), announce)
+    place = Path() if path is None else path
+    homes = peers_in(place)
+    if homes:
+        follow_peers(place, homes, host, port)
+        return
+    recording = newest_recording(place) if place.is_dir() else place
+    check_recording(recording)
+    server.serve(recording, server.Address(host, port), announce)
+
+
+def peers_in(folder: Path) -> list[Home]:
+    """The peer that lives in a folder, or those that live in the folders within it."""
+    candidates = [folder, *sorted(entry for entry in folder.iterdir() if entry.is_dir())] if folder.is_dir() else []
+    found = [place for place in candidates if (place / "key").is_file() and (place / "network.json").is_file()]
+    if not found:
+        return []
+    from dada.net.home import Home
+
+    return [Home(found[0])] if found[0] == folder else [Home(place) for place in found]
+
+
+def follow_peers(place: Path, homes: list[Home], host: str, port: int) -> None:
+    """Show what peers say about themselves, until Ctrl-C."""
+    from dada.dashboard.live import LivePage
+    from dada.dashboard.recorder import Recorder
+    from dada.net.overview import Overview
+
+    with tempfile.TemporaryDirectory(prefix="dada-") as folder, Recorder(Path(folder) / "run.dadalog") as recorder:
+        overview = Overview(recorder, _info(place, homes))
+        with LivePage(recorder.path, host, port) as page, suppress(KeyboardInterrupt):
+            announce(page.url)
+            while recorder.failure is None:
+                overview.tell([last_status(home) for home in homes])
+                time.sleep(LOOK_EVERY_S)
+            raise OSError(f"the page has ended, because its recording could not be written: {recorder.failure}")
+
+
+def _info(place: Path, homes: list[Home]) -> RunInfo:
+    from dada.data import predictors_from_arrays
+    from dada.events import RunInfo
+    from dada.net.network import read_network
+
+    network = read_network(homes[0].network)
+    predictors = predictors_from_arrays(network.predictors, network.arrays)
+    names = [home.folder.resolve().name for home in homes]
+    return RunInfo(
+        title=f"Peer {names[0]}" if len(names) == 1 else f"{len(names)} peers in {place.resolve().name}",
+        users=tuple(names),
+        predictors=tuple(predictors.describe(j, network.features) for j in range(predictors.n)),
+    )
+
+
+def last_status(home: Home) -> dict[str, Any]:
+    """What a peer last said, and whether that was a moment ago; its lock is left alone, in case it is just starting."""
+    try:
+        status: dict[str, Any] = json.loads(home.status.read_bytes())
+    except FileNotFoundError:
+        return {"running": False}
+    return status | {"running": time.time() - status["time"] < SILENT_AFTER_S}
 
 
 def newest_recording(folder: Path) -> Path:
@@ -43,7 +116,8 @@ def newest_recording(folder: Path) -> Path:
     found = sorted(folder.glob("*.dadalog"), key=lambda path: path.stat().st_mtime)
     if not found:
         raise FileNotFoundError(
-            "no recording (*.dadalog) in this folder: make one with dada demo --record run.dadalog, or name one"
+            f"no recording (*.dadalog) and no peer in {folder.resolve()}: "
+            "make a recording with dada demo --record run.dadalog, or name one"
         )
     return found[-1]
 

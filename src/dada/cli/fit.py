@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -9,10 +10,12 @@ import numpy as np
 import typer
 
 from dada.cli.console import AsJson, Seed, bits, number, percent, print_json, print_table, progress, stdout
+from dada.cli.watch import Live, Record, watching
 
 if TYPE_CHECKING:
     from dada import DadaClassifier, Population
     from dada.cli.console import Watch
+    from dada.events import Observer
 
 Table = Annotated[Path, typer.Argument(help="CSV or Parquet file, one row per example.")]
 UserColumn = Annotated[str, typer.Option("--user", help="Column that says whose row it is.")]
@@ -40,6 +43,8 @@ def fit(
     checkpoint: Annotated[
         Path | None, typer.Option(help="File that keeps the state of the fit; where there is one, go on from it.")
     ] = None,
+    live: Live = False,
+    record: Record = None,
     engine: Annotated[Literal["local", "ray"], typer.Option(help="Make updates here, or on a Ray cluster.")] = "local",
     jobs: Annotated[int | None, typer.Option(min=1, help="Threads, or shards on Ray, that share the updates.")] = None,
     latency: Annotated[
@@ -60,31 +65,42 @@ def fit(
     - `dada fit visits.csv --user person --label came --holdout 0 --json`
     - `dada fit visits.csv --user person --label came --checkpoint half-way`
     - `dada fit visits.parquet --user person --label came --engine ray --jobs 8`
+    - `dada fit visits.csv --user person --label came --live`
     """
     from dada import modelfile, save_model
     from dada.data import population_from_table
+    from dada.events import everyone
 
     people = population_from_table(file, user=user, label=label, drop=tuple(drop or ()))
     given = {"beta": beta, "mu": mu, "lam": lam, "n_updates": updates, "max_neighbours": max_neighbours}
     given |= {"n_jobs": jobs, "latency": latency}
     settings = {name: value for name, value in given.items() if value is not None} | {"graph": graph, "engine": engine}
-    with progress() as watch:
-        held_out = _try_out(people, settings, holdout, seed, watch) if holdout > 0 else None
-        model = _fitted(people, settings, seed, watch("all rows"), checkpoint)
-    save_model(model, output)
-    modelfile.annotate(output, user_column=user, label_column=label)
-    result = {
-        "users": people.n_users,
-        "rows": people.n_rows,
-        "features": people.n_features,
-        "train_accuracy": _mean(model.trace_[-1].train_accuracy),
-        "neighbours": round(model.graph_.mean_neighbours, 6),
-        "bits": round(model.bits_),
-        "held_out": held_out,
-        "status": model.status_.value,
-        "model": str(output),
-    }
-    print_json(result) if as_json else _show(result)
+    with watching(live, record) as page:
+        with progress() as watch:
+            held_out = _try_out(people, settings, holdout, seed, watch) if holdout > 0 else None
+            observer = everyone(watch("all rows"), _titled(page, f"{file.name}: {label}, by {user}"))
+            model = _fitted(people, settings, seed, observer, checkpoint)
+        save_model(model, output)
+        modelfile.annotate(output, user_column=user, label_column=label)
+        result = {
+            "users": people.n_users,
+            "rows": people.n_rows,
+            "features": people.n_features,
+            "train_accuracy": _mean(model.trace_[-1].train_accuracy),
+            "neighbours": round(model.graph_.mean_neighbours, 6),
+            "bits": round(model.bits_),
+            "held_out": held_out,
+            "status": model.status_.value,
+            "model": str(output),
+        }
+        print_json(result) if as_json else _show(result)
+
+
+def _titled(page: Observer, title: str) -> Observer:
+    """The fit of all rows, as a page shows it: under the name of the table."""
+    from dada.events import RunInfo
+
+    return lambda event: page(replace(event, title=title) if isinstance(event, RunInfo) else event)
 
 
 def _fitted(

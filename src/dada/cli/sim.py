@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
 from dada.cli.console import AsJson, Seed, percent, print_error, print_json, print_table, stdout, working
+from dada.cli.watch import Live, Record, synthetic_info, watching
 
 if TYPE_CHECKING:
+    from dada.data import SyntheticUsers
     from dada.engine import Samples
+    from dada.events import Observer, RunInfo
     from dada.sim.network import Network, NetworkPoint, Outcome
+    from dada.task import Task
 
 BETA, MU = 10.0, 1.0
+# How often a network is looked at, for a line on the terminal and for a page.
+POINTS, WATCHED_POINTS = 20, 150
 # Updates per user of the compiled engine to compare with: enough that models change no more.
 ENGINE_UPDATES = 200
 
@@ -36,6 +43,27 @@ class Case:
 
     network: Network
     test: Samples
+    info: RunInfo
+
+    def run(self, page: Observer, show: Callable[[NetworkPoint], None]) -> Outcome:
+        """Let the network live, for those who watch a page and those who read a line."""
+        from dada.engine import accuracy_per_user
+        from dada.events import Progress, Stopped, silent
+        from dada.sim.overview import Overview
+
+        if page is silent:
+            return self.network.run(show, POINTS)
+        overview = Overview(self.network, self.info, lambda models: accuracy_per_user(self.test, models), page)
+        duration_s = self.network.duration_s
+
+        def look(point: NetworkPoint) -> None:
+            overview.tell(milestone=point.time_s >= duration_s)
+            page(Progress(round(point.time_s), round(duration_s)))
+            show(point)
+
+        outcome = self.network.run(look, WATCHED_POINTS)
+        page(Stopped(f"All {outcome.checks:,} checks held."))
+        return outcome
 
     def accuracies(self, outcome: Outcome) -> dict[str, float]:
         """Mean test accuracy of the honest users: as they predict, with others, and alone."""
@@ -91,7 +119,21 @@ def make_case(data: str, users: int, steps: int, seed: int, faults: str, journal
         replay=f"dada sim --users {users} --steps {steps} --seed {seed} --faults {faults} --data {data}",
         journal=journal,
     )
-    return Case(network, task.samples_of(people.test))
+    title = f"{users} simulated peers, {data}; faults: {faults}"
+    return Case(network, task.samples_of(people.test), _info(title, people, task, network))
+
+
+def _info(title: str, people: SyntheticUsers, task: Task, network: Network) -> RunInfo:
+    """Who takes part: users by the group of their task, and the liars by themselves."""
+    import numpy as np
+
+    info = synthetic_info(title, people, task)
+    honest = np.array([host.is_honest for host in network.world.hosts])
+    if honest.all():
+        return info
+    groups, names = (info.groups.copy(), info.group_names) if info.group_names else (np.zeros(honest.size), ("honest",))
+    groups[~honest] = len(names)
+    return replace(info, groups=groups, group_names=(*names, "liars"))
 
 
 def sim(
@@ -101,6 +143,8 @@ def sim(
     faults: FaultNames = "all",
     data: Data = "moons",
     journal: JournalPath = None,
+    live: Live = False,
+    record: Record = None,
     as_json: AsJson = False,
 ) -> None:
     """Simulate a network of peers, with losses, crashes and liars, and check what must hold after every event.
@@ -114,29 +158,31 @@ def sim(
     - `dada sim`
     - `dada sim --faults loss,churn --users 100 --seed 7`
     - `dada sim --faults byzantine --json`
+    - `dada sim --live`
     """
     from dada.sim.invariants import InvariantError
 
-    with ExitStack() as stack:
-        tell = stack.enter_context(working("Making users"))
+    with watching(live, record) as page:
+        with ExitStack() as stack:
+            tell = stack.enter_context(working("Making users"))
 
-        def show(point: NetworkPoint) -> None:
-            tell(f"Wake-up {point.time_s:.0f} of {steps}: {point.up} peers up, {point.edges} edges")
+            def show(point: NetworkPoint) -> None:
+                tell(f"Wake-up {point.time_s:.0f} of {steps}: {point.up} peers up, {point.edges} edges")
 
-        file = None if journal is None else stack.enter_context(journal.open("wb"))
-        case = make_case(data, users, steps, seed, faults, file)
-        try:
-            outcome = case.network.run(show)
-        except InvariantError as error:
-            print_error(str(error))
-            raise typer.Exit(1) from error
-        tell("Learning in one place, to compare")
-        engine = case.engine_accuracy(outcome.honest)
-    result = _result(case, outcome, engine)
-    if as_json:
-        print_json({"users": users, "steps": steps, "seed": seed, "faults": faults, "data": data, **result})
-    else:
-        _show(result, users)
+            file = None if journal is None else stack.enter_context(journal.open("wb"))
+            case = make_case(data, users, steps, seed, faults, file)
+            try:
+                outcome = case.run(page, show)
+            except InvariantError as error:
+                print_error(str(error))
+                raise typer.Exit(1) from error
+            tell("Learning in one place, to compare")
+            engine = case.engine_accuracy(outcome.honest)
+        result = _result(case, outcome, engine)
+        if as_json:
+            print_json({"users": users, "steps": steps, "seed": seed, "faults": faults, "data": data, **result})
+        else:
+            _show(result, users)
 
 
 def replay(journal: Annotated[Path, typer.Argument(help="A file that --journal has written.")]) -> None:

@@ -18,7 +18,9 @@ import typer
 from dada.cli.console import stderr
 
 if TYPE_CHECKING:
-    from dada.events import Observer
+    from dada.data import SyntheticUsers
+    from dada.events import Observer, RunInfo
+    from dada.task import Task
 
 Live = Annotated[bool, typer.Option("--live", help="Open a page that shows the run, until Ctrl-C.")]
 Record = Annotated[
@@ -65,6 +67,15 @@ def stay() -> None:
         threading.Event().wait()
     except KeyboardInterrupt:
         return
+
+
+def synthetic_info(title: str, people: SyntheticUsers, task: Task, **known: Any) -> RunInfo:
+    """What those who watch synthetic users may know: their names, and the true group of each where they are grouped."""
+    from dada.data.moons import GROUP_ANGLES_DEG
+
+    if people.groups.any():
+        known |= {"groups": people.groups, "group_names": tuple(f"{angle:g}°" for angle in GROUP_ANGLES_DEG)}
+    return task.info(title, **known)
 
 
 class SlowMotion:

@@ -195,7 +195,8 @@ class PersonalEstimator(BaseEstimator):
         owners = as_values(np.full(rows.shape[0], "all") if users is None else users, "users")
         weights = self._weights(sample_weight, targets)
         # The population checks lengths; its labels have room for two classes only, so targets are put in afterwards.
-        people = Population.from_arrays(rows, np.ones(len(targets)), owners, classes=(-1, 1))
+        names = getattr(self, "feature_names_in_", None)
+        people = Population.from_arrays(rows, np.ones(len(targets)), owners, classes=(-1, 1), feature_names=names)
         order = np.argsort(np.unique(owners, return_inverse=True)[1], kind="stable")
         people = replace(people, y=targets[order])
         if weights is None:

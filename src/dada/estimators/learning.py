@@ -82,6 +82,8 @@ def learn(
     if isinstance(used["graph"], str) and used["graph"] == AUTO:
         used["graph"], told["held_out"] = choose_graph(used, rows, recipe, rng.spawn(1)[0])
     used["lam"] = _lam(used, rows, predictors, rng.spawn(1)[0]) if used["lam"] == AUTO else used["lam"]
+    if watched.observer is not silent:
+        watched.observer(rows.info(predictors))
     result = carry_out(used, rows, predictors, rng, watched, models)
     told |= {name: used[name] for name in TOLD if name != "graph_every"}
     told |= {"graph_every": graph_every(used), "latency": latency_of(used)}

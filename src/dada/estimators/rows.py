@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from dada.core.problem import Problem
 from dada.data import BasePredictors, Population
 from dada.engine import Samples
+from dada.events import RunInfo
 
 Floats = NDArray[np.floating[Any]]
 
@@ -84,6 +85,17 @@ class Rows:
         if self.n_classes != 2:
             return None
         return Samples(predictors.predict(self.people.X), self.people.y, self.people.row_start)
+
+    def info(self, predictors: BasePredictors) -> RunInfo:
+        """Who takes part in a fit, for those who watch it."""
+        people = self.people
+        each = [predictors.describe(j, people.feature_names) for j in range(predictors.n)]
+        of_class = [f" (class {c})" for c in range(self.n_classes)] if self.n_blocks > 1 else [""]
+        return RunInfo(
+            title=f"{people.n_users} users, {people.n_rows} rows",
+            users=tuple(map(str, people.user_ids.tolist())),
+            predictors=tuple(text + which for which in of_class for text in each),
+        )
 
     def right(self, values: Floats) -> Floats:
         """How good decision values are, row by row: 1 or 0 for a class, minus the squared error for a number."""

@@ -81,6 +81,9 @@ class Host:
     timer_at: float = math.inf
     is_doomed: bool = False
     has_left: bool = False
+    sent: int = 0
+    sent_bytes: int = 0
+    refused: int = 0
     last: Inhabitant | None = None
     overwritten: deque[tuple[bytes, bytes | None]] = field(default_factory=lambda: deque(maxlen=MOST_LOST_RECORDS))
 
@@ -255,6 +258,7 @@ class World:
             elif isinstance(deed, Persist):
                 host.store(deed)
             elif isinstance(deed, Refused):
+                host.refused += 1
                 self.counts["refused"] += 1
             else:
                 self._transmit(host, deed.to, deed.data)
@@ -281,6 +285,8 @@ class World:
 
     def _put_on_link(self, host: Host, other: Host, data: bytes) -> None:
         delays = self.link.delays(host.number, other.number, self.now, self._rng)
+        host.sent += 1
+        host.sent_bytes += len(data)
         self.counts["sent"] += 1
         self.counts["lost"] += not delays
         for delay in delays:

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from dada.baselines import BoostSettings, Outcome, dada_learned, dada_oracle, global_boost, local_boost
+from dada.cli.watch import synthetic_info
 from dada.core.graph import CollaborationGraph
 from dada.core.plan import Plan
 from dada.core.regularizers import LogDegree
 from dada.core.status import Status
 from dada.data import Population, Stumps, SyntheticUsers, moons
-from dada.data.moons import GROUP_ANGLES_DEG, DataRule
+from dada.data.moons import DataRule
 from dada.events import Observer, RunInfo
 from dada.plot.theme import name_of
 from dada.task import Task
@@ -122,6 +123,5 @@ def _info(method: str, users: SyntheticUsers, task: Task, before: dict[str, Outc
     }
     if "local-boost" in before:
         known["alone"] = before["local-boost"].test_accuracy
-    groups = tuple(f"{angle:g}°" for angle in GROUP_ANGLES_DEG)
     title = f"{name_of(method)}: {users.train.n_users} users, two moons turned by four angles"
-    return task.info(title, groups=users.groups, group_names=groups, **known)
+    return synthetic_info(title, users, task, **known)

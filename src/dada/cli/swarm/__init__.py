@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from dada.cli import watch
 from dada.cli.console import AsJson, Seed, bits, percent, print_json, print_table, stderr
 
 if TYPE_CHECKING:
-    from dada.cli.swarm.live import Live
+    from dada.cli.swarm.live import Live as Screen
     from dada.cli.swarm.population import Reference
+    from dada.data import SyntheticUsers
+    from dada.events import RunInfo
+    from dada.task import Task
 
 
 def swarm(
@@ -31,6 +35,8 @@ def swarm(
         bool, typer.Option("--in-process", help="All peers in one process; real sockets all the same.")
     ] = False,
     keep: Annotated[Path | None, typer.Option(help="Keep the peers' folders here.")] = None,
+    live: watch.Live = False,
+    record: watch.Record = None,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -46,10 +52,13 @@ def swarm(
     - `dada swarm --users 20 --data moons --seconds 60 --json`
     - `dada swarm --kill-every 5`
     - `dada swarm --users 300 --in-process --seconds 120`
+    - `dada swarm --live --kill-every 10`
     """
-    from dada.cli.swarm.live import Live
+    from dada.cli.swarm.live import Live as Screen
     from dada.cli.swarm.population import learn_centrally, make_homes, make_network, make_users
     from dada.cli.swarm.together import run_in_process, run_processes
+    from dada.events import Stopped, silent
+    from dada.net.overview import Overview
 
     if in_process and kill_every is not None:
         raise ValueError("--kill-every kills processes, so it cannot be combined with --in-process")
@@ -57,26 +66,38 @@ def swarm(
     people, task = make_users(data, users, seed)
     network = make_network(task, wakeups_per_s)
     console = stderr()
-    with console.status("Learning in one place, to compare") if console.is_terminal else nullcontext():
-        reference = learn_centrally(people, task, network, seed)
-    with tempfile.TemporaryDirectory(prefix="dada-swarm-") if keep is None else nullcontext(str(keep)) as folder:
+    with (
+        watch.watching(live, record) as page,
+        tempfile.TemporaryDirectory(prefix="dada-swarm-") if keep is None else nullcontext(str(keep)) as folder,
+    ):
+        with console.status("Learning in one place, to compare") if console.is_terminal else nullcontext():
+            reference = learn_centrally(people, task, network, seed)
         homes = make_homes(Path(folder), people, task, network)
-        live = Live(console, task.samples_of(people.test), network, reference)
+        overview = Overview(page, _info(data, people, task, reference))
+        screen = Screen(console, task.samples_of(people.test), network, reference, None if page is silent else overview)
         if in_process:
-            run_in_process(homes, seconds, live)
+            run_in_process(homes, seconds, screen)
         else:
-            run_processes(homes, seconds, live, kill_every, seed)
-        result = live.result(homes)
-    if as_json:
-        print_json(result)
-    else:
-        _show(result, live, reference)
+            run_processes(homes, seconds, screen, kill_every, seed)
+        result = screen.result(homes)
+        page(Stopped(f"The peers learned for {seconds:g} s."))
+        if as_json:
+            print_json(result)
+        else:
+            _show(result, screen, reference)
 
 
-def _show(result: dict[str, Any], live: Live, reference: Reference) -> None:
+def _info(data: str, people: SyntheticUsers, task: Task, reference: Reference) -> RunInfo:
+    """Who takes part, and how the same users do where one computer sees everything."""
+    baselines = {"alone": reference.local, "engine": reference.engine, "engine, true graph": reference.oracle}
+    title = f"{people.train.n_users} real peers, {data}"
+    return watch.synthetic_info(title, people, task, alone=reference.alone, baselines=baselines)
+
+
+def _show(result: dict[str, Any], screen: Screen, reference: Reference) -> None:
     rows = [
         ["alone", percent(result["local_accuracy"]), "-"],
-        ["together, this swarm", percent(result["test_accuracy"]), f"{live.mean_neighbours:.1f}"],
+        ["together, this swarm", percent(result["test_accuracy"]), f"{screen.mean_neighbours:.1f}"],
         ["compiled engine, learned graph", percent(result["engine_accuracy"]), f"{reference.engine_neighbours:.1f}"],
         ["compiled engine, true graph", percent(result["oracle_accuracy"]), "-"],
     ]

@@ -18,15 +18,18 @@ from dada.core.compiled import Array
 from dada.engine import Samples
 from dada.net.home import Home
 from dada.net.network import Network
+from dada.net.overview import Overview
 
 FLOAT_BITS = 32
 
 
 class Live:
-    """Follows a swarm on the terminal; without a terminal it only collects."""
+    """Follows a swarm on the terminal and on a page, where there are such; otherwise it only collects."""
 
-    def __init__(self, console: Console, test: Samples, network: Network, reference: Reference) -> None:
-        self._test, self._network, self._reference = test, network, reference
+    def __init__(
+        self, console: Console, test: Samples, network: Network, reference: Reference, page: Overview | None = None
+    ) -> None:
+        self._test, self._network, self._reference, self._page = test, network, reference, page
         self._screen = RichLive(console=console, refresh_per_second=2, transient=True)
         self._is_shown = console.is_terminal
         self._statuses: Sequence[Mapping[str, Any]] = ()
@@ -44,15 +47,17 @@ class Live:
     def show(self, homes: Sequence[Home], statuses: Sequence[Mapping[str, Any]], left_s: float) -> None:
         """Take up what the peers say now."""
         self._statuses = statuses
+        if self._page is not None:
+            self._page.tell(statuses, lambda: accuracies(homes, self._network, self._test), milestone=left_s <= 0)
         if self._is_shown:
-            self._screen.update(self._table(accuracy(homes, self._network, self._test), left_s))
+            self._screen.update(self._table(self._accuracy(homes), left_s))
 
     def result(self, homes: Sequence[Home]) -> dict[str, Any]:
         """The swarm's result, as JSON gives it; accuracies are fractions."""
         index_bits = math.log2(self._network.coupling.size)
         return {
             "peers": sum(bool(status.get("running")) for status in self._statuses),
-            "test_accuracy": accuracy(homes, self._network, self._test),
+            "test_accuracy": self._accuracy(homes),
             "local_accuracy": self._reference.local,
             "engine_accuracy": self._reference.engine,
             "oracle_accuracy": self._reference.oracle,
@@ -73,6 +78,9 @@ class Live:
     def mean_neighbours(self) -> float:
         """Neighbours per peer."""
         return float(np.mean([len(status.get("neighbours", ())) for status in self._statuses]))
+
+    def _accuracy(self, homes: Sequence[Home]) -> float:
+        return float(accuracies(homes, self._network, self._test).mean())
 
     def _sum(self, name: str) -> int:
         return int(sum(status.get(name, 0) for status in self._statuses))
@@ -100,14 +108,14 @@ class Live:
         return table
 
 
-def accuracy(homes: Sequence[Home], network: Network, test: Samples) -> float:
-    """Mean over users of the test accuracy of the models that the peers have stored."""
+def accuracies(homes: Sequence[Home], network: Network, test: Samples) -> Array:
+    """Each user's test accuracy with the model that its peer has stored."""
     found = []
     for k, home in enumerate(homes):
         rows = slice(int(test.row_start[k]), int(test.row_start[k + 1]))
         values = test.predictions[rows].astype(np.float64) @ _model(home, network)
         found.append(np.mean(np.where(values > 0, 1, -1) == test.y[rows]))
-    return float(np.mean(found))
+    return np.array(found)
 
 
 def _model(home: Home, network: Network) -> Array:

@@ -1,0 +1,178 @@
+"""Peers as those who watch see them: what each says about itself, made into events.
+
+Nothing is asked of peers beyond the status that each running one writes for its owner; samples stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from dada.core.compiled import Array
+from dada.events import TOP_PREDICTORS, Observer, PeerStatus, RunInfo, Snapshot, SnapshotOffer, edges_by_pair
+
+# What a peer counts anew in each of its lives.
+COUNTS = ("messages_sent", "wire_bytes", "messages_refused")
+
+
+@dataclass(eq=False)
+class _Seen:
+    """What is known of one peer, over all its lives."""
+
+    status: Mapping[str, Any] = field(default_factory=dict)
+    is_up: bool = False
+    restarts: int = 0
+    past: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+
+    def hear(self, status: Mapping[str, Any]) -> None:
+        self.is_up = bool(status.get("running"))
+        if "id" not in status:
+            return
+        if self.status and status["epoch"] > self.status["epoch"]:
+            self.restarts += 1
+        for name in COUNTS:
+            # A swarm counts over lives by itself; then nothing falls, and nothing is added.
+            if self.status and status[name] < self.status[name]:
+                self.past[name] += self.status[name]
+        self.status = status
+
+    def count(self, name: str) -> int:
+        return self.past[name] + int(self.status.get(name, 0))
+
+
+class Overview:
+    """Tells an observer of peers, as often as it is told of them.
+
+    Parameters
+    ----------
+    observer : callable
+        Gets the events.
+    info : RunInfo
+        What is known beforehand; its users are the peers whose statuses will be told, in this order. Peers elsewhere
+        that some of them have as neighbours are added after them, under the first digits of their ids.
+
+    Examples
+    --------
+    >>> heard = []
+    >>> overview = Overview(heard.append, RunInfo(users=("ann", "bob")))
+    >>> overview.tell([{"running": False}, {"running": False}])
+    >>> [type(event).__name__ for event in heard], heard[1].up.tolist()
+    (['RunInfo', 'PeerStatus', 'SnapshotOffer'], [False, False])
+    """
+
+    def __init__(self, observer: Observer, info: RunInfo) -> None:
+        self._observer, self._info = observer, info
+        self._asked = [_Seen() for _ in info.users]
+        self._places: dict[str, int] = {}
+        self._strangers: list[str] = []
+        self._told_strangers = -1
+
+    def tell(
+        self,
+        statuses: Sequence[Mapping[str, Any]],
+        accuracy: Callable[[], Array] | None = None,
+        milestone: bool = False,
+    ) -> None:
+        """Tell what the peers say now.
+
+        Parameters
+        ----------
+        statuses : sequence of mappings
+            What each peer last said (`Node.status`), and whether it is `running`.
+        accuracy : function, optional
+            Gives the accuracy of each peer's model; without it, what each reaches on its own samples.
+        milestone : bool
+            Whether this moment must not be missed.
+        """
+        for k, (seen, status) in enumerate(zip(self._asked, statuses, strict=True)):
+            seen.hear(status)
+            if "id" in status:
+                self._places[status["id"]] = k
+        for seen in self._asked:
+            for peer in seen.status.get("neighbours", ()):
+                if peer not in self._places:
+                    self._places[peer] = len(self._asked) + len(self._strangers)
+                    self._strangers.append(peer)
+        # The first look is kept whatever it costs: kernels may have to be compiled for it.
+        milestone = milestone or self._told_strangers < 0
+        if len(self._strangers) != self._told_strangers:
+            self._told_strangers = len(self._strangers)
+            self._observer(self._extended_info())
+        self._observer(self._peer_status())
+        self._observer(SnapshotOffer(lambda: self._snapshot(accuracy), milestone))
+
+    def _extended_info(self) -> RunInfo:
+        info, more = self._info, len(self._strangers)
+        return replace(
+            info,
+            users=(*info.users, *(peer[:8] for peer in self._strangers)),
+            groups=_extended(info.groups, more, -1) if info.groups.size else info.groups,
+            alone=_extended(info.alone, more, np.nan) if info.alone.size else info.alone,
+        )
+
+    def _peer_status(self) -> PeerStatus:
+        more = len(self._strangers)
+        trips: dict[str, list[float]] = {}
+        linked: set[str] = set()
+        for seen in self._asked:
+            if seen.is_up:
+                for peer, took_ms in seen.status.get("round_trips_ms", {}).items():
+                    linked.add(peer)
+                    if took_ms is not None:
+                        trips.setdefault(peer, []).append(took_ms)
+        rtt_ms = np.full(len(self._asked) + more, np.nan)
+        for peer, found in trips.items():
+            if peer in self._places:
+                rtt_ms[self._places[peer]] = np.median(found)
+        refused = [
+            seen.count("messages_refused") + sum(seen.status.get("links_refused", {}).values()) for seen in self._asked
+        ]
+        return PeerStatus(
+            up=np.array([*(seen.is_up for seen in self._asked), *(peer in linked for peer in self._strangers)], bool),
+            restarts=_extended(np.array([seen.restarts for seen in self._asked]), more, 0),
+            rtt_ms=rtt_ms,
+            refused=_extended(np.array(refused), more, 0),
+        )
+
+    def _snapshot(self, accuracy: Callable[[], Array] | None) -> Snapshot:
+        more = len(self._strangers)
+        k, l, w = self._edges()
+        samples = np.array([seen.status.get("samples", 0) for seen in self._asked], float)
+        heaviest = [seen.status.get("heaviest", ()) for seen in self._asked]
+        shape = (len(self._asked) + more, TOP_PREDICTORS)
+        predictors, weights = np.full(shape, -1), np.zeros(shape)
+        for row, found in enumerate(heaviest):
+            for place, (j, weight) in enumerate(found):
+                predictors[row, place], weights[row, place] = j, weight
+        own = np.array([seen.status.get("accuracy", np.nan) for seen in self._asked], float)
+        return Snapshot(
+            phase="peers",
+            updates=sum(seen.status.get("model_updates", 0) for seen in self._asked),
+            k=k,
+            l=l,
+            w=w,
+            directed=False,
+            confidence=_extended(samples / max(samples.max(initial=0.0), 1.0), more, 0.0),
+            loss=_extended(np.array([seen.status.get("loss", np.nan) for seen in self._asked], float), more, np.nan),
+            accuracy=_extended(own if accuracy is None else accuracy(), more, np.nan),
+            predictors=predictors,
+            predictor_weights=weights,
+            messages=_extended(np.array([seen.count("messages_sent") for seen in self._asked]), more, 0),
+            bits=_extended(8.0 * np.array([seen.count("wire_bytes") for seen in self._asked]), more, 0.0),
+        )
+
+    def _edges(self) -> tuple[Array, Array, Array]:
+        """What the peers that are up say of their neighbours."""
+        return edges_by_pair(
+            (place, self._places[peer], weight)
+            for place, seen in enumerate(self._asked)
+            if seen.is_up
+            for peer, weight in seen.status.get("neighbours", {}).items()
+        )
+
+
+def _extended(values: Array, more: int, filler: float) -> Array:
+    return np.concatenate([values, np.full(more, filler, values.dtype)])

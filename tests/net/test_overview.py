@@ -1,0 +1,116 @@
+"""What peers say about themselves becomes what a page shows."""
+
+import numpy as np
+import pytest
+
+from dada import events
+from dada.net.overview import Overview
+
+ANN, BOB, ZOE = "aa" * 32, "bb" * 32, "99" * 32
+
+
+def status(me, neighbours=(), **given):
+    plain = {
+        "running": True,
+        "id": me,
+        "epoch": 7,
+        "samples": 4,
+        "model_updates": 10,
+        "loss": 0.5,
+        "accuracy": 0.75,
+        "heaviest": [(3, 1.5), (1, -0.5)],
+        "neighbours": dict(neighbours),
+        "round_trips_ms": {},
+        "messages_sent": 5,
+        "wire_bytes": 100,
+        "messages_refused": 1,
+        "links_refused": {},
+    }
+    return plain | given
+
+
+class Heard:
+    """The last event of each kind; offers are taken."""
+
+    def __init__(self):
+        self.infos = 0
+
+    def __call__(self, event):
+        if isinstance(event, events.RunInfo):
+            self.info, self.infos = event, self.infos + 1
+        elif isinstance(event, events.PeerStatus):
+            self.peers = event
+        else:
+            self.milestone, self.snapshot = event.milestone, event.take()
+
+
+@pytest.fixture
+def heard():
+    return Heard()
+
+
+@pytest.fixture
+def overview(heard):
+    return Overview(heard, events.RunInfo(users=("ann", "bob")))
+
+
+def test_two_neighbours_have_one_edge_with_the_mean_of_both_weights(overview, heard):
+    overview.tell([status(ANN, {BOB: 1.0}, samples=8), status(BOB, {ANN: 2.0})])
+    shown = heard.snapshot
+    assert (shown.k.tolist(), shown.l.tolist(), shown.w.tolist()) == ([0], [1], [1.5])
+    assert shown.confidence.tolist() == [1.0, 0.5]
+    assert shown.updates == 20
+    assert shown.predictors[0].tolist() == [3, 1, -1, -1, -1]
+    assert shown.bits.tolist() == [800.0, 800.0]
+    assert shown.accuracy.tolist() == [0.75, 0.75]
+
+
+def test_an_accuracy_that_is_given_is_shown(overview, heard):
+    overview.tell([status(ANN), status(BOB)], accuracy=lambda: np.array([0.9, 0.8]))
+    assert heard.snapshot.accuracy.tolist() == [0.9, 0.8]
+
+
+def test_neighbours_elsewhere_are_shown_too(overview, heard):
+    overview.tell([status(ANN), status(BOB)])
+    assert heard.info.users == ("ann", "bob")
+    overview.tell([status(ANN, {ZOE: 1.0}, round_trips_ms={ZOE: None}), status(BOB)])
+    assert heard.info.users == ("ann", "bob", ZOE[:8])
+    assert (heard.snapshot.k.tolist(), heard.snapshot.l.tolist()) == ([0], [2])
+    assert np.isnan(heard.snapshot.loss[2])
+    assert heard.peers.up.tolist() == [True, True, True]
+    overview.tell([status(ANN, {ZOE: 1.0}), status(BOB)])
+    assert heard.peers.up.tolist() == [True, True, False]
+    assert heard.infos == 2
+
+
+def test_a_peer_that_is_down_has_no_say_but_stays(overview, heard):
+    overview.tell([status(ANN, {BOB: 1.0}), status(BOB, {ANN: 1.0})])
+    overview.tell([status(ANN), {"running": False}])
+    assert heard.peers.up.tolist() == [True, False]
+    assert heard.snapshot.w.size == 0
+    assert heard.snapshot.updates == 20
+
+
+def test_counts_go_on_over_restarts(overview, heard):
+    overview.tell([status(ANN), status(BOB)])
+    overview.tell([status(ANN), {"running": False}])
+    overview.tell([status(ANN), status(BOB, epoch=8, messages_sent=2, messages_refused=0, links_refused={"frame": 4})])
+    assert heard.peers.restarts.tolist() == [0, 1]
+    assert heard.snapshot.messages.tolist() == [5, 7]
+    assert heard.peers.refused.tolist() == [1, 5]
+
+
+def test_the_round_trip_to_a_peer_is_the_median_of_what_others_measure():
+    heard = Heard()
+    others = ["cc" * 32, "dd" * 32]
+    overview = Overview(heard, events.RunInfo(users=("ann", "bob", "cid", "dan")))
+    told = zip((BOB, *others), (4.0, 8.0, 100.0), strict=True)
+    overview.tell([status(ANN), *(status(peer, round_trips_ms={ANN: took, BOB: None}) for peer, took in told)])
+    np.testing.assert_array_equal(heard.peers.rtt_ms, [8.0, np.nan, np.nan, np.nan])
+
+
+def test_the_first_moment_is_not_missed(overview, heard):
+    overview.tell([{"running": False}, {"running": False}])
+    assert heard.milestone
+    overview.tell([{"running": False}, {"running": False}])
+    assert not heard.milestone

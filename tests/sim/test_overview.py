@@ -1,0 +1,64 @@
+"""A simulated network as a page shows it."""
+
+import numpy as np
+
+from dada import events
+from dada.sim.overview import Overview
+from tests.sim.test_network import network
+
+
+class Film:
+    """Keeps all that it is told; offers are taken."""
+
+    def __init__(self):
+        self.infos, self.peers, self.snapshots = [], [], []
+
+    def __call__(self, event):
+        if isinstance(event, events.RunInfo):
+            self.infos.append(event)
+        elif isinstance(event, events.PeerStatus):
+            self.peers.append(event)
+        else:
+            self.snapshots.append(event.take())
+
+
+def watched(**settings):
+    film, case = Film(), network(**settings)
+    overview = Overview(case, events.RunInfo(), lambda models: np.abs(models).max(axis=1), film)
+    return film, case, case.run(lambda point: overview.tell(), n_points=9)
+
+
+def test_watching_changes_nothing():
+    _, _, seen = watched(seed=5)
+    np.testing.assert_array_equal(seen.together, network(seed=5).run().together)
+
+
+def test_the_last_look_agrees_with_the_outcome():
+    film, case, outcome = watched(K=20, seed=2, faults="churn")
+    last, peers = film.snapshots[-1], film.peers[-1]
+    # Also edges to those who are down, and edges that one end does not know of yet.
+    assert last.w.size >= outcome.edges > 0
+    assert (last.k < last.l).all()
+    assert last.messages.sum() == outcome.counts["sent"]
+    assert peers.restarts.sum() == outcome.counts["restarts"] > 0
+    assert 0 < peers.up.sum() < 20
+    joined = np.isfinite(last.accuracy)
+    np.testing.assert_array_equal(last.accuracy[joined], np.abs(outcome.together).max(axis=1)[joined])
+    np.testing.assert_array_equal(last.confidence, case.problem.confidence)
+
+
+def test_of_liars_nothing_is_known_but_that_they_are_there():
+    film, _, outcome = watched(K=20, seed=1, faults="byzantine")
+    last, liars = film.snapshots[-1], ~outcome.honest
+    assert liars.sum() == 2
+    assert np.isnan(last.loss[liars]).all()
+    assert np.isnan(last.accuracy[liars]).all()
+    assert film.peers[-1].refused[outcome.honest].sum() > 0
+    assert film.peers[-1].up.all()
+
+
+def test_what_a_user_reaches_alone_is_told_when_it_has_joined():
+    film, _, _ = watched(K=20, seed=2, faults="churn")
+    known = [np.isfinite(info.alone).sum() for info in film.infos]
+    assert known == sorted(set(known))
+    assert known[-1] > known[0]
