@@ -1,11 +1,13 @@
 import json
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
 
 from dada.dashboard.live import LivePage
 from dada.dashboard.recorder import Recorder
 from dada.dashboard.report import write_report
+from dada.events import PeerStatus, SnapshotOffer
 from tests.helpers.recordings import graph_at, tell_moment, tell_run, write_recording
 
 LAST = {(k, l): w for k, l, w in graph_at(7, 20)}
@@ -155,6 +157,58 @@ def test_a_link_reproduces_the_view(url, new_page):
     assert other.tab.locator("#panel-user h2").inner_text() == "User user-4"
 
 
+def test_peers_are_shown_with_their_state_restarts_round_trips_and_refusals(tmp_path, new_page):
+    path = tmp_path / "peers.dadalog"
+    with Recorder(path) as recorder, LivePage(path) as live:
+        tell_run(recorder, moments=2, n_users=3, finished=False)
+        page = new_page().open(live.url).until_drawn()
+        tab = page.tab.locator("[data-tab=peers]")
+        assert tab.is_hidden()
+        recorder(
+            PeerStatus(np.array([1, 0, 1]), np.array([0, 2, 0]), np.array([3.5, np.nan, 12.0]), np.array([0, 0, 7]))
+        )
+        tell_moment(recorder, 2, n_users=3)
+        page.until("dada.history.frames.length === 3")
+        tab.click()
+        rows = [row.split("\t") for row in page.tab.locator(".peers tbody tr").all_inner_texts()]
+        assert rows == [
+            ["user-1", "○ down", "2", "–", "0"],
+            ["user-0", "● up", "0", "3.5 ms", "0"],
+            ["user-2", "● up", "0", "12 ms", "7"],
+        ]
+        assert "2 of 3" in page.tab.locator("#panel-peers .tiles").inner_text()
+        assert "down or unknown" in page.tab.locator("#legend").inner_text()
+        page.tab.locator(".peers .link").first.click()
+        assert page.tab.locator("#panel-user h2").inner_text() == "User user-1"
+        assert page.problems == []
+
+
+def test_users_may_join_while_a_run_is_watched(tmp_path, new_page):
+    path = tmp_path / "joining.dadalog"
+    with Recorder(path) as recorder, LivePage(path) as live:
+        tell_run(recorder, moments=3, n_users=6, finished=False)
+        page = new_page().open(live.url).until_drawn()
+        tell_run(recorder, moments=4, n_users=9, finished=False)
+        page.until("dada.history.frames.length === 7")
+        assert_same_graph(page.edges(), {(k, l): w for k, l, w in graph_at(3, 9)})
+        page.until("dada.scene.places.length === 2 * 9")
+        assert page.value("dada.scene.nodes.radius.length") == 9
+        page.tab.locator("#slider").fill("2")
+        assert "6 users" in page.tab.locator("#legend").inner_text()
+        assert page.problems == []
+
+
+def test_charts_of_what_is_never_known_are_left_out(tmp_path, new_page):
+    path = tmp_path / "run.dadalog"
+    with Recorder(path) as recorder, LivePage(path) as live:
+        for moment in range(3):
+            tell_moment(lambda event: recorder(event) if isinstance(event, SnapshotOffer) else None, moment)
+        page = new_page().open(live.url).until_drawn()
+        titles = page.tab.locator("figure:visible .chart-title")
+        page.until("document.querySelectorAll('figure[hidden]').length === 2")
+        assert titles.all_inner_texts() == ["Accuracy", "Neighbours per user", "Messages per second"]
+
+
 def test_users_can_be_dragged_and_the_view_moved(url, new_page):
     page = new_page().open(url).until_drawn()
     x, y = page.place_of(3)
@@ -187,6 +241,7 @@ def test_what_is_shown_can_be_downloaded(url, new_page, kind, begin):
     if kind == "svg":
         assert content.count(b"<circle") == 20
         assert content.count(b"<path") == len(LAST)
+        assert b">user-4</text>" in content
     if kind == "json":
         data = json.loads(content)
         assert_same_graph({(edge["source"], edge["target"]): edge["weight"] for edge in data["edges"]}, LAST)

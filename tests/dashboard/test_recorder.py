@@ -108,6 +108,16 @@ def test_changes_applied_one_after_the_other_give_every_graph(graphs):
         assert_allclose([current[edge] for edge in graph], list(graph.values()), rtol=1e-4)
 
 
+def test_where_users_join_the_graph_is_given_whole():
+    changes = EdgeChanges()
+    edges = [(0, 1, 1.0), (0, 2, 1.0), (1, 2, 1.0)]
+    changes.next(snapshot(edges, n_users=3))
+    assert changes.next(snapshot(edges, n_users=3))[0] is False
+    whole, shown = changes.next(snapshot([*edges, (2, 3, 1.0)], n_users=4))
+    assert whole
+    assert list(zip(shown.k.tolist(), shown.l.tolist(), strict=True)) == [(0, 1), (0, 2), (1, 2), (2, 3)]
+
+
 def test_of_a_huge_graph_the_heaviest_edges_are_kept():
     rng = np.random.default_rng(0)
     n_users = 1000
@@ -148,6 +158,19 @@ def test_a_milestone_is_kept_whatever_it_costs(tmp_path):
         assert len(taken) == 1
         recorder(offer(taken, clock, milestone=True))
     assert len(taken) == 2
+
+
+def test_peers_are_kept_when_something_happens_to_them_and_now_and_then(tmp_path):
+    clock = Clock()
+
+    def peers(up, took_ms):
+        return events.PeerStatus(np.array([up]), np.array([0]), np.array([took_ms]), np.array([0]))
+
+    with Recorder(tmp_path / "run.dadalog", now=clock) as recorder:
+        for at_s, up in ((0, True), (1, True), (2, False), (3, False), (9, False), (12, False), (13, False)):
+            clock.now_s = float(at_s)
+            recorder(peers(up, 10.0 * at_s))
+    assert [record.at_s for record in read(tmp_path / "run.dadalog")] == [0.0, 2.0, 12.0]
 
 
 class FullDisk:

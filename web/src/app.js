@@ -17,6 +17,7 @@ const PHASES = {
   local: { text: "everybody learns alone", colour: "--series-3" },
   graph: { text: "learning the graph", colour: "--series-2" },
   models: { text: "learning models", colour: "--series-1" },
+  peers: { text: "every peer by its own clock", colour: "--series-1" },
 };
 const CHARTS_EVERY_MS = 250;
 
@@ -147,17 +148,16 @@ export class App {
   showGraph() {
     const { frame, history, view, edges } = this;
     const K = frame.users.loss.length;
-    const area = this.scene.camera.width * this.scene.camera.height;
-    const base = Math.max(2.2, Math.min(14, 0.3 * Math.sqrt(area / Math.max(K, 1))));
+    const base = Math.max(2.2, Math.min(14, 0.3 * Math.sqrt(this.scene.camera.room / Math.max(K, 1))));
     const radii = Float32Array.from(frame.users.confidence, (confidence) => base * Math.sqrt(0.25 + 0.75 * confidence));
     const peers = history.peersAt(frame.at);
-    const colouring = new Colouring(history, frame, view.colour);
+    const colouring = new Colouring(history, frame, view.colour, document.documentElement.dataset.theme);
     const colours = Array.from({ length: K }, (_, k) => (peers && !peers.up[k] ? UNKNOWN : colouring.colourOf(k)));
     const names = Array.from({ length: K }, (_, k) => history.name(k));
     this.scene.show({ edges, limit: view.limit, colours, radii, names });
     const summary = `Collaboration graph of ${K} users and ${edges.w.length} edges after ${frame.updates} updates`;
     this.scene.canvas.setAttribute("aria-label", summary);
-    $("#legend").replaceChildren(...colouring.legend());
+    $("#legend").replaceChildren(...colouring.legend(colours.includes(UNKNOWN)));
   }
 
   showPanels() {
@@ -182,7 +182,8 @@ export class App {
     slider.value = String(player.index);
     const phase = PHASES[frame.phase]?.text ?? frame.phase;
     const text = `${count(frame.updates)} updates · ${seconds(frame.at)} · ${bits(frame.bits)} · ${phase}`;
-    $("#moment").textContent = text;
+    const dot = el("i", { className: "dot", style: { background: `var(${PHASES[frame.phase]?.colour ?? "--faint"})` } });
+    $("#moment").replaceChildren(text.slice(0, -phase.length), dot, phase);
     slider.setAttribute("aria-valuetext", text);
     $("#play").textContent = player.playing ? "❚❚" : "▶";
     $("#play").setAttribute("aria-label", player.playing ? "Pause" : "Play");

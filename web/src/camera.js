@@ -1,7 +1,8 @@
 // Where the viewer looks: the middle of the view in the layout's units, and pixels per unit.
 
-// Room around the graph when everybody is in view, in pixels: controls stand above it.
-const [SIDE, ABOVE, BELOW] = [36, 72, 40];
+// Room around the graph when everybody is in view, in pixels: controls stand above it, a legend below, and buttons to
+// its right.
+const [LEFT, RIGHT, ABOVE, BELOW] = [34, 64, 68, 64];
 
 export class Camera {
   constructor() {
@@ -12,6 +13,11 @@ export class Camera {
     this.height = 1;
     // Until the viewer moves it, the camera keeps everybody in view.
     this.free = false;
+  }
+
+  // Pixels in which everybody is shown.
+  get room() {
+    return Math.max(1, this.width - LEFT - RIGHT) * Math.max(1, this.height - ABOVE - BELOW);
   }
 
   toScreen(x, y) {
@@ -49,12 +55,16 @@ export class Camera {
     }
     if (!(right >= left)) return false;
     const scale = Math.min(
-      (this.width - 2 * SIDE) / Math.max(right - left, 1e-6),
+      (this.width - LEFT - RIGHT) / Math.max(right - left, 1e-6),
       (this.height - ABOVE - BELOW) / Math.max(bottom - top, 1e-6),
       60,
     );
-    const middle = (top + bottom) / 2 - (ABOVE - BELOW) / 2 / Math.max(scale, 1e-6);
-    const wanted = [(left + right) / 2, middle, Math.max(scale, 1e-6)];
+    const unit = 1 / Math.max(scale, 1e-6);
+    const wanted = [
+      (left + right) / 2 - ((LEFT - RIGHT) / 2) * unit,
+      (top + bottom) / 2 - ((ABOVE - BELOW) / 2) * unit,
+      1 / unit,
+    ];
     const way = Math.abs(Math.log(wanted[2] / this.scale)) +
       (Math.abs(wanted[0] - this.x) + Math.abs(wanted[1] - this.y)) * this.scale / this.width;
     this.x += part * (wanted[0] - this.x);

@@ -45,7 +45,7 @@ function rate(frames) {
   });
 }
 
-// What each chart shows. Accuracies come with every snapshot; runs without snapshots have them at trace points.
+// What each chart shows. Accuracies come with snapshots and with trace points: shown are those of which there are more.
 const CHARTS = [
   {
     title: "Accuracy",
@@ -53,7 +53,8 @@ const CHARTS = [
     exact: (value) => percent(value),
     baselines: true,
     items: (history) => {
-      if (history.frames.some((frame) => frame.accuracy)) return history.frames;
+      const frames = history.frames.filter((frame) => frame.accuracy);
+      if (frames.length >= history.points.length) return frames;
       return history.points.map((point) => ({ ...point, accuracy: point.test ?? point.train }));
     },
     series: [
@@ -174,7 +175,7 @@ export class Charts {
       [[], ...chart.series.map(() => [])],
       holder,
     );
-    return { plot, chart, legend };
+    return { plot, chart, legend, figure };
   }
 
   xText(tick) {
@@ -189,15 +190,18 @@ export class Charts {
       const values = chart.baselines ? baselineLines(this.history).map((line) => line.value) : [];
       const [least, most] = [Math.min(low, ...values), Math.max(high, ...values)];
       const room = 0.08 * (most - least || Math.abs(most) || 1);
-      // The names of baselines stand above each other.
-      return [least - room, most + room * (1 + values.length)];
+      return [least - room, most + room];
     };
   }
 
   update(history) {
     this.history = history;
-    for (const { plot, chart, legend } of this.plots) {
-      plot.setData(columns(chart.items(history), this.x, chart.series));
+    for (const { plot, chart, legend, figure } of this.plots) {
+      const table = columns(chart.items(history), this.x, chart.series);
+      // A network of peers has no objective that anybody could know: what is never known is left out.
+      const isKnown = table.slice(1).some((column) => column.some((value) => value !== null));
+      figure.hidden = !isKnown && history.frames.length > 0;
+      plot.setData(table);
       this.describe(plot, chart, legend);
     }
   }
@@ -234,29 +238,30 @@ export class Charts {
     const ink = variable("--faint");
     ctx.font = `${10.5 * ratio}px ${getComputedStyle(document.body).fontFamily}`;
     ctx.textAlign = "right";
-    ctx.textBaseline = "bottom";
+    ctx.textBaseline = "middle";
     ctx.lineWidth = ratio;
-    let free = Infinity;
-    for (const { name, value } of baselineLines(this.history).reverse()) {
-      const y = Math.round(plot.valToPos(value, "y", true));
-      // From the lowest line upwards, a name that would lie on the one before moves up.
-      const textY = Math.min(y - 2 * ratio, free);
-      free = textY - 12 * ratio;
-      ctx.strokeStyle = ctx.fillStyle = ink;
-      ctx.setLineDash([3 * ratio, 3 * ratio]);
+    const right = bbox.left + bbox.width - 4 * ratio;
+    const lines = baselineLines(this.history).map((line) => ({ ...line, y: Math.round(plot.valToPos(line.value, "y", true)) }));
+    ctx.strokeStyle = ink;
+    ctx.setLineDash([3 * ratio, 3 * ratio]);
+    for (const { y } of lines) {
       ctx.beginPath();
       ctx.moveTo(bbox.left, y);
       ctx.lineTo(bbox.left + bbox.width, y);
       ctx.stroke();
-      ctx.setLineDash([]);
+    }
+    ctx.setLineDash([]);
+    let [lastY, end] = [-Infinity, right];
+    for (const { name, value, y } of lines) {
+      // A name stands on its line; where two lines are close, the second name stands left of the first.
+      if (y - lastY >= 13 * ratio) end = right;
       const text = `${name} ${percent(value)}`;
       const width = ctx.measureText(text).width + 6 * ratio;
-      ctx.globalAlpha = 0.8;
       ctx.fillStyle = variable("--card");
-      ctx.fillRect(bbox.left + bbox.width - width - 2 * ratio, textY - 11 * ratio, width, 12 * ratio);
-      ctx.globalAlpha = 1;
+      ctx.fillRect(end - width, y - 6 * ratio, width, 12 * ratio);
       ctx.fillStyle = ink;
-      ctx.fillText(text, bbox.left + bbox.width - 5 * ratio, textY);
+      ctx.fillText(text, end - 3 * ratio, y);
+      [lastY, end] = [y, end - width - 4 * ratio];
     }
   }
 

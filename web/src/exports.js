@@ -1,6 +1,7 @@
 // Downloads: the graph as a picture, the data as JSON.
 import { css } from "./colours.js";
 import { save } from "./dom.js";
+import { labelsOf } from "./names.js";
 
 function fileName(history, suffix) {
   const title = (history.info?.title || "dada").toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "");
@@ -40,12 +41,17 @@ export function svgOf(scene) {
     const colour = css([nodes.after[4 * k], nodes.after[4 * k + 1], nodes.after[4 * k + 2]]);
     return `<circle cx="${x}" cy="${y}" r="${fixed(radius * nodeZoom)}" fill="${colour}"><title>${escaped(users[k])}</title></circle>`;
   });
+  const names = labelsOf(scene).map(({ name, x, y, letter, colour, kind }) => {
+    const fill = kind === "inside" ? colour : paint(theme.ink);
+    return `<text x="${fixed(x)}" y="${fixed(y)}" font-size="${fixed(letter)}" fill="${fill}">${escaped(name)}</text>`;
+  });
   const { width, height } = camera;
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${fixed(width)} ${fixed(height)}">`,
     `<rect width="100%" height="100%" fill="${paint(theme.paper)}"/>`,
     `<g stroke="${paint(theme.edge)}" stroke-width="1">${lines.join("")}</g>`,
     `<g stroke="${paint(theme.paper)}" stroke-width="1.2">${discs.join("")}</g>`,
+    `<g font-family="sans-serif" text-anchor="middle" dominant-baseline="central">${names.join("")}</g>`,
     "</svg>",
   ].join("\n");
 }
@@ -57,7 +63,7 @@ export function saveSvg(scene, history) {
 // The shown moment and the curves, in words that explain themselves.
 export function jsonOf(history, frame, edges) {
   const known = (value) => (Number.isFinite(value) ? value : null);
-  const users = Array.from({ length: history.userCount }, (_, k) => ({
+  const users = Array.from({ length: frame.users.loss.length }, (_, k) => ({
     name: history.name(k),
     group: history.group(k),
     confidence: known(frame.users.confidence[k]),

@@ -76,7 +76,7 @@ export class History {
   }
 
   get userCount() {
-    return this.frames.length ? this.frames[0].users.loss.length : this.info?.users.length || 0;
+    return this.frames.length ? this.frames[this.lastIndex].users.loss.length : this.info?.users.length || 0;
   }
 
   get lastIndex() {
@@ -129,6 +129,12 @@ export class History {
       if (this.frames[i].phase === "local" && this.frames[i].accuracy) return this.frames[i].users.accuracy;
     }
     return null;
+  }
+
+  // On which samples accuracies were judged, as far as the run said.
+  get judgedOn() {
+    if (this.points.some((point) => point.test)) return "test";
+    return this.points.some((point) => point.train) ? "training" : "";
   }
 
   edgesAt(index) {

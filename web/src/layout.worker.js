@@ -10,7 +10,7 @@ const MOST_ROUNDS = 700;
 const SETTLED = 0.0006;
 
 // Discs keep this much more than their size between each other.
-const ROOM = 1.3;
+const ROOM = 1.75;
 const MOST_TO_SEPARATE = 3000;
 const FOLLOW = 0.06;
 const PUSHES = 6;
@@ -27,9 +27,12 @@ let scheduled = false;
 
 // Golden-angle spiral: the same even start in every view of a run.
 function start(count) {
+  const before = nodes.subarray(0, count * NODE);
   nodes = new Float32Array(count * NODE);
+  // Where users join or leave, those who stay keep their places.
+  nodes.set(before);
   const step = Math.PI * (3 - Math.sqrt(5));
-  for (let i = 0; i < count; i++) {
+  for (let i = before.length / NODE; i < count; i++) {
     const radius = 10 * Math.sqrt(i + 0.5);
     nodes[i * NODE + X] = radius * Math.cos(i * step);
     nodes[i * NODE + Y] = radius * Math.sin(i * step);
@@ -114,7 +117,11 @@ function pushApart(places, k, l, apart) {
 // Where the discs are shown follows where the forces want them, while discs keep apart.
 function follow(rounds) {
   const wanted = positions();
-  if (shown.length !== wanted.length) shown = wanted.slice();
+  if (shown.length !== wanted.length) {
+    const before = shown.subarray(0, wanted.length);
+    shown = wanted.slice();
+    shown.set(before);
+  }
   const separates = discs.radii.length === shown.length / 2 && discs.radii.length <= MOST_TO_SEPARATE;
   const part = separates ? FOLLOW : 1;
   for (let round = 0; round < rounds; round++) {
@@ -150,18 +157,20 @@ function movement(before) {
 
 function work() {
   scheduled = false;
-  if (paused || waiting || rounds >= MOST_ROUNDS || !nodes.length) return;
+  // Newcomers get a place even while everybody is held.
+  const isHeld = paused && shown.length === 2 * (nodes.length / NODE);
+  if (isHeld || waiting || rounds >= MOST_ROUNDS || !nodes.length) return;
   const before = shown.slice();
   const options = settings();
   const until = performance.now() + SLICE_MS;
   let done = 0;
-  do {
+  while (!paused && (done === 0 || (performance.now() < until && done < 12))) {
     iterate(options, nodes, edges);
     done++;
-  } while (performance.now() < until && done < 12);
+  }
   follow(done);
   rounds += done;
-  if (movement(before) / done < SETTLED) rounds = MOST_ROUNDS;
+  if (done && movement(before) / done < SETTLED) rounds = MOST_ROUNDS;
   waiting = true;
   const places = shown.slice();
   postMessage({ places, settled: rounds >= MOST_ROUNDS }, [places.buffer]);

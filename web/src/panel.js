@@ -21,7 +21,7 @@ export function runTiles(history, frame) {
   const gain = frame.accuracy && history.alone ? frame.accuracy.mean - mean(history.alone) : NaN;
   const sign = gain >= 0 ? "+" : "−";
   const tiles = [
-    tile("mean accuracy", percent(frame.accuracy?.mean)),
+    tile(`${history.judgedOn === "training" ? "train" : history.judgedOn || "mean"} accuracy`, percent(frame.accuracy?.mean), "mean over users"),
     tile("worst user", percent(frame.accuracy?.worst)),
     tile("neighbours", decimal(((frame.directed ? 1 : 2) * frame.total) / K), "neighbours of a user, on average"),
     tile("messages", count(frame.messages)),
@@ -59,7 +59,9 @@ function neighbourRows(history, found, onSelect) {
       el(
         "span",
         {},
-        el("i", { className: "dot", style: { background: css(groupColour(history.group(user))) } }),
+        history.group(user) === null
+          ? null
+          : el("i", { className: "dot", style: { background: css(groupColour(history.group(user))) } }),
         history.name(user),
       ),
       bar(weight / heaviest),
@@ -106,6 +108,7 @@ export function userPanel(history, frame, edges, k, onSelect) {
     el("i", { className: "dot", style: { background: css(groupColour(group)) } }),
     groupName,
   );
+  const on = history.judgedOn ? ` on ${history.judgedOn} samples` : "";
   const rows = neighbourRows(history, found, onSelect);
   const neighbours = section("Who it learns from", rows.slice(0, FIRST_NEIGHBOURS), "Nobody yet: it learns alone.");
   if (found.length > FIRST_NEIGHBOURS) {
@@ -114,7 +117,7 @@ export function userPanel(history, frame, edges, k, onSelect) {
   }
   return [
     el("header", { className: "user-head" }, el("h2", {}, `User ${history.name(k)}`), chip),
-    section("Accuracy", accuracyRows(history, frame, k), "Unknown: the run was given no samples to judge on."),
+    section(`Accuracy${on}`, accuracyRows(history, frame, k), "Unknown: the run was given no samples to judge on."),
     el(
       "div",
       { className: "tiles" },
@@ -151,10 +154,10 @@ export function peerPanel(history, record, onSelect) {
   return [
     el(
       "div",
-      { className: "tiles" },
+      { className: "tiles two" },
       tile("up", `${count(up)} of ${count(K)}`),
       tile("restarts", count(sum(record.restarts))),
-      tile("median round trip", known.length ? `${decimal(known[known.length >> 1])} ms` : "–"),
+      tile("round trip", known.length ? `${decimal(known[known.length >> 1])} ms` : "–", "median over peers"),
       tile("refused", count(sum(record.refused)), "messages that a peer did not accept"),
     ),
     el("table", { className: "peers" }, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows)),

@@ -1,14 +1,14 @@
 // The graph on the screen: layout, camera, pointer, and one of the two renderers.
 import { Camera } from "./camera.js";
-import { css, isLight } from "./colours.js";
+import { css } from "./colours.js";
 import { blend, darkestFirst, frozen, inkOf } from "./edgeset.js";
 import { Layout } from "./layout.js";
+import { drawLabels, labelsOf } from "./names.js";
 import { DrawingLoop } from "./pace.js";
 import { CanvasRenderer } from "./renderer.canvas.js";
 import { WebGLRenderer } from "./renderer.webgl.js";
 
 const FADE_MS = 350;
-const MOST_NAMES = 160;
 const CLICK_PX = 5;
 const TOUCH_MS = 400;
 const FITTING_MS = 80;
@@ -176,7 +176,7 @@ export class Scene {
     const others = this.focus === null ? 1 : 0.18;
     const edgeCount = isAtRest ? count : this.loop.budget.of(count);
     this.renderer.draw({ camera, ratio, mixing, theme, nodeZoom, others, edgeCount });
-    this.drawNames(nodeZoom);
+    this.drawNames();
     this.layout.shown();
     this.shownEdges = edgeCount;
     this.drawn++;
@@ -197,45 +197,11 @@ export class Scene {
     return Math.min(5, Math.max(0.6, Math.sqrt(zoom)));
   }
 
-  drawNames(nodeZoom) {
+  drawNames() {
     const context = this.names.getContext("2d");
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     context.clearRect(0, 0, this.camera.width, this.camera.height);
-    context.textAlign = "center";
-    context.textBaseline = "middle";
-    const { radius, after, strength } = this.nodes;
-    const everybody = radius.length <= MOST_NAMES || this.camera.scale > 3 * (this.fitScale ?? 1);
-    if (!everybody && this.focus === null) return;
-    const family = getComputedStyle(document.body).fontFamily;
-    for (let k = 0; k < radius.length; k++) {
-      const size = radius[k] * nodeZoom;
-      const inFocus = k === this.focus || k === this.selected;
-      if (!inFocus && (!everybody || strength[k] === 0)) continue;
-      const [x, y] = this.camera.toScreen(this.places[2 * k], this.places[2 * k + 1]);
-      if (x < 0 || y < 0 || x > this.camera.width || y > this.camera.height) continue;
-      const name = this.users[k];
-      const letter = Math.min(12, size * 0.95);
-      const fits = name.length * letter * 0.6 < 2 * size && letter >= 6.5;
-      if (fits) {
-        const colour = [after[4 * k], after[4 * k + 1], after[4 * k + 2]];
-        context.font = `500 ${letter}px ${family}`;
-        context.fillStyle = isLight(colour) ? "#10151c" : "#ffffff";
-        context.fillText(name, x, y + 0.5);
-      } else if (inFocus) {
-        this.drawTag(context, name, x, y - size - 12, family);
-      }
-    }
-  }
-
-  drawTag(context, name, x, y, family) {
-    context.font = `600 12px ${family}`;
-    const width = context.measureText(name).width + 12;
-    context.fillStyle = css(this.theme.ink.map((channel) => channel * 255));
-    context.beginPath();
-    context.roundRect(x - width / 2, y - 10, width, 20, 6);
-    context.fill();
-    context.fillStyle = css(this.theme.paper.map((channel) => channel * 255));
-    context.fillText(name, x, y + 0.5);
+    drawLabels(context, labelsOf(this), css(this.theme.paper.map((channel) => Math.round(channel * 255))));
   }
 
   watchSize() {

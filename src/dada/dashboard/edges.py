@@ -45,6 +45,7 @@ class EdgeChanges:
     keys: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     w: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
     changes: float = np.inf
+    n_users: int = 0
 
     def next(self, snapshot: Snapshot) -> tuple[bool, EdgeList]:
         """Whether the graph is given whole, and its edges or changes.
@@ -62,6 +63,9 @@ class EdgeChanges:
         old_keys, old_w = self.keys, self.w
         keys, w = self.keys, self.w = _sorted_edges(snapshot)
         changed_keys, changed_w = _difference(old_keys, old_w, keys, w)
+        if snapshot.loss.size != self.n_users:
+            # Another number of users, as where peers join, numbers all edges anew.
+            self.n_users, self.changes = snapshot.loss.size, np.inf
         self.changes += changed_keys.size
         whole = changed_keys.size > MOSTLY_CHANGED * keys.size or self.changes > CHANGES_PER_WHOLE * keys.size
         if whole:

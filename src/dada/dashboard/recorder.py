@@ -32,6 +32,8 @@ BYTES_PER_STEPS = 4e6
 #: However long a run is, snapshots are no rarer than this, or than the bytes allow.
 LONGEST_INTERVAL_S = 1.0
 BYTES_PER_S = 10e3
+#: How long the state of peers is taken as known while only round trips change.
+PEERS_EVERY_S = 10.0
 
 
 class Recorder:
@@ -68,6 +70,7 @@ class Recorder:
         self._spent = self._price = self._last = self._last_progress = 0.0
         self._size = 0
         self._edges = EdgeChanges()
+        self._peers: records.Peers | None = None
 
     def __call__(self, event: events.Event) -> None:
         """Record an event, or leave it out."""
@@ -89,7 +92,7 @@ class Recorder:
                 self._write(records.Done(age, event.done, event.total))
         else:
             record = _record_of(event, age)
-            if record is not None:
+            if record is not None and not self._is_known(record):
                 self._write(record)
         self._spent += self._now() - before
 
@@ -106,6 +109,18 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def _is_known(self, record: records.Record) -> bool:
+        """Whether a record says nothing new: peers that are as they were a moment ago."""
+        if not isinstance(record, records.Peers):
+            return False
+        last, self._peers = self._peers, record
+        if last is None or record.at_s - last.at_s >= PEERS_EVERY_S:
+            return False
+        if (record.up, record.restarts, record.refused) != (last.up, last.restarts, last.refused):
+            return False
+        self._peers = last
+        return True
 
     def _is_due(self, age: float) -> bool:
         steps = np.clip(BYTES_PER_STEPS / max(self._size, 1), LEAST_STEPS, MOST_STEPS)
