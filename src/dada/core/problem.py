@@ -80,14 +80,7 @@ class Problem:
             raise ValueError(f"mu2 must be > 0 and finite, got {self.mu2}")
         if self.graph_loss not in GRAPH_LOSSES:
             raise ValueError(f"graph_loss must be one of {sorted(GRAPH_LOSSES)}, got {self.graph_loss!r}")
-        rows, shape = self.row_start, self.A.shape
-        covers = len(shape) == 2 and rows.size > 1 and rows[0] == 0 and rows[-1] == shape[0]
-        if not covers or (np.diff(rows) < 1).any():
-            raise ValueError("A must have one row per sample and every user at least one sample")
-        if self.n_predictors < 1:
-            raise ValueError("A must have a column for each base predictor, at least one")
-        if not np.isfinite(self.A).all():
-            raise ValueError("A must be finite, got NaN or infinity")
+        self._check_rows()
         if self.coupling is not None and not (
             self.coupling.shape == (self.n_predictors,)
             and (self.coupling >= 0).all()
@@ -96,11 +89,21 @@ class Problem:
             raise ValueError(
                 f"coupling must be {self.n_predictors} finite numbers >= 0, got shape {self.coupling.shape}"
             )
-        if self.offset is not None and not (self.offset.shape == (shape[0],) and np.isfinite(self.offset).all()):
-            raise ValueError(f"offset must be one finite number per row of A, got shape {self.offset.shape}")
         loss_code(self.loss)
         if self.loss in REGRESSION and self.graph_loss == "logistic":
             raise ValueError(f"graph_loss 'logistic' is for classification, got it with the loss {self.loss!r}")
+
+    def _check_rows(self) -> None:
+        rows, shape = self.row_start, self.A.shape
+        covers = len(shape) == 2 and rows.size > 1 and rows[0] == 0 and rows[-1] == shape[0]
+        if not covers or (np.diff(rows) < 1).any():
+            raise ValueError("A must have one row per sample and every user at least one sample")
+        if self.n_predictors < 1:
+            raise ValueError("A must have a column for each base predictor, at least one")
+        if not np.isfinite(self.A).all():
+            raise ValueError("A must be finite, got NaN or infinity")
+        if self.offset is not None and not (self.offset.shape == (shape[0],) and np.isfinite(self.offset).all()):
+            raise ValueError(f"offset must be one finite number per row of A, got shape {self.offset.shape}")
 
     @property
     def n_users(self) -> int:
@@ -146,6 +149,15 @@ class Problem:
         """What kernels need to update models in the given precision."""
         coupling = np.ones(self.n_predictors) if self.coupling is None else self.coupling
         return ModelSettings(self.loss_code, float(self.beta), float(self.mu1), coupling.astype(dtype))
+
+    @property
+    def rows_name(self) -> str:
+        """What tells rows that are not in A from others; empty where all are."""
+        return ""
+
+    def margins(self, alpha: Array) -> Array:
+        """offset_k + A_k alpha_k of all users, row by row."""
+        return margins_of(self.A, self.row_start, self.offsets, self._fitting(alpha))
 
     def graph_losses(self, alpha: Array) -> Array:
         """c_k times the loss of each user as it enters the graph problem."""
@@ -228,8 +240,8 @@ class Problem:
         return float(4 * self.beta**2 * (graph.degree @ per_user))
 
     def _losses(self, alpha: Array, kind: str) -> Array:
-        margins = margins_of(self.A, self.row_start, self.offsets, self._fitting(alpha))
-        return self.confidence * losses_for_graph(GRAPH_LOSSES[kind], self.loss_code, margins, self.row_start)
+        values = losses_for_graph(GRAPH_LOSSES[kind], self.loss_code, self.margins(alpha), self.row_start)
+        return self.confidence * values
 
     def _fitting(self, alpha: Array) -> Array:
         if alpha.shape != (self.n_users, self.n_predictors):

@@ -130,6 +130,8 @@ def run(
         raise ValueError("several workers need a plan with latency > 0, as 0.1: within it they need not wait")
     if plan.latency > 0 and graph is not None and graph.directed:
         raise ValueError("latency > 0 works with symmetric graphs only: set latency=0")
+    if problem.A.shape[0] < problem.row_start[-1] and getattr(crew, "read", None) is None:
+        raise ValueError("the rows of this problem are with shards: give the crew that reads them")
     _check_models(problem, models)
     schedule = Schedule.draw(rng, problem.n_users, plan.batch_mix(problem.n_users).n_uniform if plan.learn_graph else 1)
     if graph is None:

@@ -16,10 +16,9 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 
 from dada.core.compiled import Array
-from dada.core.losses import LossCode
 from dada.core.model_steps import ModelSettings, make_scratch
 from dada.core.neighbour_lists import NeighbourLists
-from dada.core.problem import losses_for_graph, margins_of, model_gradients
+from dada.core.problem import margins_of, model_gradients
 from dada.engine.crews import Stretch, borders
 from dada.engine.loops import Users
 from dada.engine.windows import deliver, follow, look_again, no_changes, step_in_window
@@ -127,13 +126,10 @@ class Shard:
         arrays = {name: getattr(self.users, name)[: self.size] for name in names}
         return {**arrays, "margins": self.users.margins}, self.counts
 
-    def losses(self, kind: int, loss: LossCode, alpha: Array) -> Array:
-        """The loss of each user's given model that enters the graph problem."""
-        return losses_for_graph(kind, loss, self._margins(alpha), self.held.row_start)
-
-    def right(self, alpha: Array) -> Array:
-        """How many of its rows each user's given model gets right."""
-        return np.add.reduceat((self._margins(alpha) > 0).astype(np.int64), self.held.row_start[:-1])
+    def margins(self, alpha: Array) -> Array:
+        """Margins of the shard's rows under given models of its users."""
+        held = self.held
+        return margins_of(held.A, held.row_start, held.offset.astype(np.float64), np.array(alpha))
 
     def gaps(self, settings: ModelSettings, alpha: Array, indptr: Array, indices: Array, weights: Array) -> Array:
         """Frank-Wolfe gap of each user's block, divided by its degree; the models of others stand behind its own."""
@@ -144,10 +140,6 @@ class Shard:
         gradient = model_gradients(settings, held.A, held.row_start, offset, held.confidence, models, *lists)
         gaps: Array = (gradient * models[: self.size]).sum(axis=1) + settings.beta * abs(gradient).max(axis=1)
         return gaps
-
-    def _margins(self, alpha: Array) -> Array:
-        held = self.held
-        return margins_of(held.A, held.row_start, held.offset.astype(np.float64), np.array(alpha))
 
 
 def refuse_addresses(parts: list[Part]) -> None:

@@ -18,7 +18,7 @@ from dada.core.graph import CollaborationGraph
 from dada.core.losses import Loss, point_curvature, point_slope, point_value
 from dada.core.neighbour_lists import NeighbourLists, lists_from_csr, lists_to_csr
 from dada.core.plan import Plan
-from dada.core.problem import Problem, margins_of
+from dada.core.problem import Problem
 from dada.core.regularizers import Regularizer, degree_curvature, degree_slope, degree_value
 from dada.core.schedule import Schedule
 from dada.engine.ledger import Ledger
@@ -95,7 +95,7 @@ class State:
         for k, model in enumerate(users.alpha):
             support = np.flatnonzero(model)
             users.support[k, : support.size], users.n_support[k] = support, support.size
-        users.margins[...] = margins_of(problem.A, users.row_start, problem.offsets, users.alpha)
+        users.margins[...] = problem.margins(users.alpha)
 
     def reset_models(self) -> None:
         """Models back to zero."""
@@ -206,6 +206,7 @@ def fingerprint(
     ]
     for array in arrays:
         digest.update(str((array.dtype, array.shape)).encode() + np.ascontiguousarray(array).tobytes())
+    digest.update(problem.rows_name.encode())
     numbers = (float(problem.beta), float(problem.mu1), problem.graph_mu)
     settings = (*numbers, problem.graph_loss, _describe_loss(problem.loss), _describe_regularizer(problem.regularizer))
     # When to stop does not change what is computed until then, so a resumed run may be given other limits.

@@ -58,5 +58,5 @@ def crew_of(params: dict[str, Any]) -> Iterator[Crew | None]:
         yield Threads((os.cpu_count() or 1) if n_jobs == ALL else n_jobs or 1)
 
 
-def _are_several(engine: str, n_jobs: int | None) -> bool:
+def _are_several(engine: str, n_jobs: Any) -> bool:
     return engine == "ray" or n_jobs not in (None, 1)
