@@ -337,7 +337,7 @@ def model_gradients(
     indices: Array,
     weights: Array,
 ) -> Array:
-    """Blocks of the gradient of f, each divided by its degree, of the users that have rows; alpha may hold more models."""
+    """Blocks of the gradient of f, each divided by its degree, of users that have rows; alpha may hold more models."""
     K, n = row_start.size - 1, alpha.shape[1]
     gradient = np.empty((K, n))
     pull = np.empty(n)
