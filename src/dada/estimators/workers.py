@@ -22,9 +22,9 @@ def check_workers(engine: Any, latency: Any, n_jobs: Any) -> None:
     """Refuse an engine that does not exist, and workers that would have to wait for each other all the time."""
     if engine not in ENGINES:
         raise ValueError(f"engine must be one of {list(ENGINES)}, got {engine!r}")
-    if latency != "auto" and not (isinstance(latency, Real) and latency >= 0 and math.isfinite(latency)):
+    if latency != "auto" and not (isinstance(latency, Real) and 0 <= float(latency) < math.inf):
         raise ValueError(f"latency must be a finite number >= 0 or 'auto', got {latency!r}")
-    if n_jobs is not None and not (isinstance(n_jobs, Integral) and (n_jobs > 0 or n_jobs == ALL)):
+    if n_jobs is not None and not (isinstance(n_jobs, Integral) and (int(n_jobs) > 0 or n_jobs == ALL)):
         raise ValueError(f"n_jobs must be an integer >= 1, -1 for all processors, or None, got {n_jobs!r}")
     if latency == 0 and _are_several(engine, n_jobs):
         raise ValueError(
