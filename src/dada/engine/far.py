@@ -31,8 +31,10 @@ class FarProblem(Problem):
         `name` tells these rows from others when a checkpoint is taken up; other settings are those of `Problem`.
         """
         row_start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        problem = cls(np.empty((0, n_predictors), np.int8), row_start, crew=crew, name=name, **settings)
-        crew.hold(problem.A, row_start, problem.confidence, np.zeros(row_start[-1], np.float32))
+        offset = np.zeros(row_start[-1], np.float32)
+        A = np.empty((0, n_predictors), np.int8)
+        problem = cls(A, row_start, offset=offset, crew=crew, name=name, **settings)
+        crew.hold(A, row_start, problem.confidence, offset)
         return problem
 
     def _check_rows(self) -> None:
