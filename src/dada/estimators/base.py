@@ -70,6 +70,7 @@ class PersonalEstimator(BaseEstimator):
         max_neighbours: int | None = None,
         tau: float = 1.0,
         restart: str = "zero",
+        half_life: float | None = None,
         tol: float | None = None,
         max_bits: float | None = None,
         max_time_s: float | None = None,
@@ -99,6 +100,7 @@ class PersonalEstimator(BaseEstimator):
         self.max_neighbours = max_neighbours
         self.tau = tau
         self.restart = restart
+        self.half_life = half_life
         self.tol = tol
         self.max_bits = max_bits
         self.max_time_s = max_time_s

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,10 @@ from dada.core.losses import Loss
 from dada.core.regularizers import Regularizer
 from dada.data import Recipe
 from dada.data._inputs import as_values, shorten
-from dada.estimators.base import PersonalEstimator
+from dada.estimators.joining import GrowingEstimator
 
 
-class DadaClassifier(ClassifierMixin, PersonalEstimator):
+class DadaClassifier(ClassifierMixin, GrowingEstimator):
     """Classifier with a model for each user, learned along a graph of who resembles whom.
 
     Every user k has a sparse combination of base predictors, fitted to its own rows and drawn to the models of its
@@ -72,6 +72,9 @@ class DadaClassifier(ClassifierMixin, PersonalEstimator):
         How sharply evidence decides between models.
     restart : {"zero", "local"}
         Models after the first graph: from zero, or from the purely local ones that the first graph came from.
+    half_life : float, optional
+        Times that a user comes with new rows, by `partial_fit`, until half of its older ones are forgotten. By default
+        none are.
     class_weight : dict, "balanced" or None
         Weight of each label's rows, for AdaBoost's loss. "balanced" gives all labels the same weight in all.
     tol : float, optional
@@ -182,6 +185,7 @@ class DadaClassifier(ClassifierMixin, PersonalEstimator):
         max_neighbours: int | None = None,
         tau: float = 1.0,
         restart: str = "zero",
+        half_life: float | None = None,
         class_weight: Any = None,
         tol: float | None = None,
         max_bits: float | None = None,
@@ -213,6 +217,7 @@ class DadaClassifier(ClassifierMixin, PersonalEstimator):
             max_neighbours=max_neighbours,
             tau=tau,
             restart=restart,
+            half_life=half_life,
             tol=tol,
             max_bits=max_bits,
             max_time_s=max_time_s,
@@ -225,6 +230,26 @@ class DadaClassifier(ClassifierMixin, PersonalEstimator):
             verbose=verbose,
         )
         self.class_weight = class_weight
+
+    def partial_fit(
+        self, X: Any, y: Any, users: Any = None, *, classes: Any = None, n_updates: int | None = None
+    ) -> Self:
+        """Go on learning from new rows, while older ones are forgotten little by little.
+
+        As `GrowingEstimator.partial_fit`.
+
+        Parameters
+        ----------
+        X, y, users
+            As of `fit`: new rows, of old or new users.
+        classes : array, optional
+            All labels, where the first call does not have them all.
+        n_updates : int, optional
+            Model updates of each user who comes with rows; as many as each made in the first call where not given.
+        """
+        if classes is not None and not hasattr(self, "models_"):
+            self._targets(classes, fresh=True)
+        return self._go_on(X, y, users, n_updates, fresh=classes is None)
 
     def decision_function(self, X: Any, users: Any = None) -> NDArray[np.float64]:
         """Decision values of each row under its user's model.

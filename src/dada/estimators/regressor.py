@@ -11,10 +11,10 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import column_or_1d
 
 from dada.data._inputs import as_values
-from dada.estimators.base import PersonalEstimator
+from dada.estimators.joining import GrowingEstimator
 
 
-class DadaRegressor(RegressorMixin, PersonalEstimator):
+class DadaRegressor(RegressorMixin, GrowingEstimator):
     """Regressor with a model for each user, learned along a graph of who resembles whom.
 
     Targets are standardised over all users; a constant among the base predictors is the intercept. Parameters and

@@ -19,8 +19,8 @@ from dada.estimators.workers import check_workers, latency_of
 UNKNOWN_USER = ("error", "average")
 GRAPHS = ("auto", "everyone", "learned", "evidence", "evidence-symmetric", "none")
 LEARNED = ("learned", "evidence", "evidence-symmetric")
-OPTIONAL = ("kappa", "max_neighbours", "max_bits", "max_time_s", "tol")
-POSITIVE = ("graph_every", "max_bits", "max_time_s", "tol")
+OPTIONAL = ("half_life", "kappa", "max_neighbours", "max_bits", "max_time_s", "tol")
+POSITIVE = ("graph_every", "half_life", "max_bits", "max_time_s", "tol")
 MAY_BE_AUTO = ("beta", "graph_every", "lam", "mu", "n_updates")
 
 
