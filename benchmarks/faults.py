@@ -1,6 +1,7 @@
 """What faults cost: accuracy of simulated networks with losses and crashes, and with liars.
 
     python benchmarks/faults.py --seeds 6
+    python benchmarks/faults.py --seeds 6 --graph distance
 
 Two claims are checked: with a fifth of the messages lost and a tenth of the peers crashing again and again, accuracy is
 within 2 points of the network without faults; and with a tenth of liars, honest users end no worse than 1 point below
@@ -19,16 +20,16 @@ from dada.cli.sim import make_case
 FAULTS = ("none", "loss,churn", "byzantine", "all")
 
 
-def measure(faults, seed, users, steps):
+def measure(faults, seed, users, steps, graph):
     """Mean accuracies of the honest users of one network."""
-    case = make_case("moons", users, steps, seed, faults)
+    case = make_case("moons", users, steps, seed, faults, graph)
     outcome = case.network.run()
     return {**case.accuracies(outcome), "edges": outcome.edges, "bytes": outcome.counts["bytes"]}
 
 
-def summary(seeds, users, steps, jobs):
+def summary(seeds, users, steps, graph, jobs):
     """Means over seeds, by name of the faults."""
-    cases = [(faults, seed, users, steps) for faults in FAULTS for seed in seeds]
+    cases = [(faults, seed, users, steps, graph) for faults in FAULTS for seed in seeds]
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         rows = pool.starmap(measure, cases)
     means = {}
@@ -43,10 +44,11 @@ def main():
     parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--users", type=int, default=50)
     parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--graph", choices=("evidence", "distance"), default="evidence")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="print nothing but JSON on stdout")
     options = parser.parse_args()
-    means = summary(range(1, options.seeds + 1), options.users, options.steps, options.jobs)
+    means = summary(range(1, options.seeds + 1), options.users, options.steps, options.graph, options.jobs)
     drop = means["none"]["test_accuracy"] - means["loss,churn"]["test_accuracy"]
     gain = means["byzantine"]["test_accuracy"] - means["byzantine"]["local_accuracy"]
     if options.json:

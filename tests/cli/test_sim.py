@@ -25,6 +25,16 @@ def test_the_result_as_json():
         assert found[name] > 0
 
 
+def test_both_ways_to_choose_neighbours():
+    found = {}
+    for graph in ("evidence", "distance"):
+        result = runner.invoke(app, [*SMALL, "--faults", "none", "--graph", graph, "--json"])
+        found[graph] = json.loads(result.stdout)
+        assert found[graph]["graph"] == graph
+        assert found[graph]["edges"] > 0
+    assert found["evidence"]["bytes"] != found["distance"]["bytes"]
+
+
 def test_the_result_as_a_table():
     result = runner.invoke(app, [*SMALL, "--faults", "none"])
     assert result.exit_code == 0
@@ -55,10 +65,12 @@ def test_a_violation_names_the_command_that_repeats_it(monkeypatch):
     monkeypatch.setattr(Network, "run", broken)
     result = runner.invoke(app, [*SMALL, "--faults", "all"])
     assert result.exit_code == 1
-    assert "dada sim --users 8 --steps 8 --seed 3 --faults all --data moons" in " ".join(result.stderr.split())
+    assert "dada sim --users 8 --steps 8 --seed 3 --faults all --data moons --graph evidence" in " ".join(
+        result.stderr.split()
+    )
 
 
-@pytest.mark.parametrize(("option", "value"), [("--faults", "rain"), ("--data", "stars")])
+@pytest.mark.parametrize(("option", "value"), [("--faults", "rain"), ("--data", "stars"), ("--graph", "paper")])
 def test_what_is_not_known_is_refused(option, value):
     result = runner.invoke(app, [*SMALL, option, value])
     assert result.exit_code == 2

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from dada.cli.console import AsJson, Seed, percent, print_error, print_json, print_table, stdout, working
+from dada.cli.graphs import GraphOption, GraphRule, peer_settings, plan_settings
 from dada.cli.watch import Live, Record, synthetic_info, watching
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Case:
 
     network: Network
     test: Samples
+    graph: GraphRule
     info: RunInfo
 
     def run(self, page: Observer, show: Callable[[NetworkPoint], None]) -> Outcome:
@@ -81,13 +83,21 @@ class Case:
 
         from dada.engine import Plan, accuracy_per_user, run
 
-        problem = self.network.problem
-        plan = Plan(n_updates=ENGINE_UPDATES * problem.n_users, kappa=min(5, problem.n_users - 1))
+        problem, graph = self.network.problem, plan_settings(self.graph)
+        plan = Plan(ENGINE_UPDATES * problem.n_users, kappa=min(5, problem.n_users - 1), restart="local", **graph)
         result = run(problem, plan, np.random.default_rng(0))
         return float(accuracy_per_user(self.test, result.models)[honest].mean())
 
 
-def make_case(data: str, users: int, steps: int, seed: int, faults: str, journal: BinaryIO | None = None) -> Case:
+def make_case(
+    data: str,
+    users: int,
+    steps: int,
+    seed: int,
+    faults: str,
+    graph: GraphRule = "evidence",
+    journal: BinaryIO | None = None,
+) -> Case:
     """Draw users and build their network."""
     import numpy as np
 
@@ -107,7 +117,7 @@ def make_case(data: str, users: int, steps: int, seed: int, faults: str, journal
     problem = task.problem(beta=BETA, mu1=MU, regularizer=LogDegree(lam=0.3, delta=0.1))
     config = PeerConfig(
         problem.n_predictors, BETA, MU, regularizer=problem.regularizer, coupling=problem.coupling,
-        max_neighbours=64, damping=0.5, vet=True, trust_largest=0.2,
+        max_neighbours=64, damping=0.5, vet=True, trust_largest=0.2, **peer_settings(graph),
     )  # fmt: skip
     network = Network(
         problem,
@@ -116,11 +126,11 @@ def make_case(data: str, users: int, steps: int, seed: int, faults: str, journal
         Faults.named(faults),
         steps=steps,
         seed=seed,
-        replay=f"dada sim --users {users} --steps {steps} --seed {seed} --faults {faults} --data {data}",
+        replay=f"dada sim --users {users} --steps {steps} --seed {seed} --faults {faults} --data {data} --graph {graph}",
         journal=journal,
     )
     title = f"{users} simulated peers, {data}; faults: {faults}"
-    return Case(network, task.samples_of(people.test), _info(title, people, task, network))
+    return Case(network, task.samples_of(people.test), graph, _info(title, people, task, network))
 
 
 def _info(title: str, people: SyntheticUsers, task: Task, network: Network) -> RunInfo:
@@ -142,6 +152,7 @@ def sim(
     seed: Seed = 0,
     faults: FaultNames = "all",
     data: Data = "moons",
+    graph: GraphOption = "evidence",
     journal: JournalPath = None,
     live: Live = False,
     record: Record = None,
@@ -170,7 +181,7 @@ def sim(
                 tell(f"Wake-up {point.time_s:.0f} of {steps}: {point.up} peers up, {point.edges} edges")
 
             file = None if journal is None else stack.enter_context(journal.open("wb"))
-            case = make_case(data, users, steps, seed, faults, file)
+            case = make_case(data, users, steps, seed, faults, graph, file)
             try:
                 outcome = case.run(page, show)
             except InvariantError as error:
@@ -180,7 +191,8 @@ def sim(
             engine = case.engine_accuracy(outcome.honest)
         result = _result(case, outcome, engine)
         if as_json:
-            print_json({"users": users, "steps": steps, "seed": seed, "faults": faults, "data": data, **result})
+            asked = {"users": users, "steps": steps, "seed": seed, "faults": faults, "data": data, "graph": graph}
+            print_json(asked | result)
         else:
             _show(result, users)
 

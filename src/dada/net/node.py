@@ -196,7 +196,7 @@ class Node:
                 continue
 
     def _beat(self) -> None:
-        self.links.neighbours = frozenset(self.member.peer.neighbours)
+        self.links.neighbours = frozenset((*self.member.peer.neighbours, *self.member.peer.listeners))
         self.links.beat()
         self._remember_addresses()
         if self._judge_at <= self._clock():

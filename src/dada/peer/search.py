@@ -15,6 +15,7 @@ one question.
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +25,9 @@ from dada.peer.messages import Descriptor, FriendsReply, FriendsRequest, PeerId
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling, flaw_of
 
-# Neighbours that an answer names, and candidates kept for the next graph steps.
-FRIENDS_TOLD, MOST_CANDIDATES = 4, 32
+# Neighbours that an answer names, candidates kept for the next graph steps, neighbours whose answers are awaited,
+# and answers of each.
+FRIENDS_TOLD, MOST_CANDIDATES, MOST_ASKED, MOST_ANSWERS = 4, 32, 8, 4
 # Peers whose addresses are remembered beside those of the view.
 MOST_ADDRESSES = 1024
 
@@ -57,7 +59,7 @@ class Search:
         self._peer, self._sampling, self._rng = peer, sampling, rng
         self.candidates: OrderedDict[PeerId, None] = OrderedDict()
         self.addresses: OrderedDict[PeerId, tuple[str, ...]] = OrderedDict()
-        self._asked: set[PeerId] = set()
+        self._asked: OrderedDict[PeerId, int] = OrderedDict()
 
     @property
     def is_beyond_view(self) -> bool:
@@ -78,10 +80,12 @@ class Search:
 
     def ask(self) -> list[Effect]:
         """Ask some neighbours for theirs."""
-        self._asked.clear()
-        if self.is_beyond_view:
-            self._asked.update(self._draw(self._peer.neighbours, gossip_mix(1).n_refresh))
-        return [Send(peer, FriendsRequest()) for peer in sorted(self._asked)]
+        if not self.is_beyond_view:
+            return []
+        asked = self._draw(self._peer.neighbours, gossip_mix(1).n_refresh)
+        for peer in asked:
+            _put(self._asked, peer, min(self._asked.get(peer, 0) + 1, MOST_ANSWERS), MOST_ASKED)
+        return [Send(peer, FriendsRequest()) for peer in asked]
 
     def receive(self, sender: PeerId, message: FriendsRequest | FriendsReply) -> list[Effect]:
         """Answer one who learns from this peer, or take up an answer."""
@@ -90,28 +94,22 @@ class Search:
                 return []
             friends = self._draw([peer for peer in self._peer.neighbours if peer != sender], FRIENDS_TOLD)
             return [Send(sender, FriendsReply(tuple(Descriptor(one, 0, self.addresses_of(one)) for one in friends)))]
-        if sender not in self._asked:
-            return [Refused(sender, "friends that were not asked for, or came too late")]
-        self._asked.discard(sender)
+        if self._asked.get(sender, 0) == 0:
+            return [Refused(sender, "friends that were not asked for")]
+        self._asked[sender] -= 1
         flaw = flaw_of(message.friends, FRIENDS_TOLD)
         if flaw is not None:
             return [Refused(sender, flaw)]
         for known in message.friends:
             if known.peer != self._peer.me:
                 self.learn(known.peer, known.addresses)
-                self.candidates[known.peer] = None
-                self.candidates.move_to_end(known.peer)
-        while len(self.candidates) > MOST_CANDIDATES:
-            self.candidates.popitem(last=False)
+                _put(self.candidates, known.peer, None, MOST_CANDIDATES)
         return []
 
     def learn(self, peer: PeerId, addresses: tuple[str, ...]) -> None:
         """Remember where a peer listens."""
         if addresses:
-            self.addresses[peer] = addresses
-            self.addresses.move_to_end(peer)
-            if len(self.addresses) > MOST_ADDRESSES:
-                self.addresses.popitem(last=False)
+            _put(self.addresses, peer, addresses, MOST_ADDRESSES)
 
     def addresses_of(self, peer: PeerId) -> tuple[str, ...]:
         """Where to dial a peer, as far as is known."""
@@ -119,3 +117,11 @@ class Search:
 
     def _draw(self, peers: list[PeerId], n: int) -> list[PeerId]:
         return [peers[p] for p in self._rng.permutation(len(peers))[:n]]
+
+
+def _put(held: OrderedDict[PeerId, Any], peer: PeerId, value: Any, most: int) -> None:
+    """Hold a value for a peer, and let go of the oldest where there are too many."""
+    held[peer] = value
+    held.move_to_end(peer)
+    if len(held) > most:
+        held.popitem(last=False)

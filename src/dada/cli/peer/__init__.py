@@ -10,8 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from dada.cli.console import AsJson, print_json, stderr, stdout
+from dada.cli.graphs import GraphOption, peer_settings
 
 app = typer.Typer(no_args_is_help=True, help="Be one peer of a network that learns together, without a server.")
+
+# Part of the largest sample counts that are not believed.
+DISTRUST = 0.2
 
 HomeFolder = Annotated[
     Path, typer.Option("--home", envvar="DADA_HOME", help="Folder of this peer: key, network file, state.")
@@ -33,6 +37,7 @@ def new_network(
     beta: Annotated[float, typer.Option(min=1e-6, help="Largest l1 norm of a model.")] = 10.0,
     mu: Annotated[float, typer.Option(min=0.0, help="How strongly neighbours' models are drawn together.")] = 1.0,
     rate: Annotated[float, typer.Option(min=1e-3, help="Wake-ups per peer and second.")] = 1.0,
+    graph: GraphOption = "evidence",
     private: Annotated[
         bool, typer.Option("--private", help="Put a fresh secret into the file: only who has it can join.")
     ] = False,
@@ -53,7 +58,8 @@ def new_network(
         columns = columns_like(like, label)
     else:
         columns = columns_by_hand(feature or [], classes)
-    network = network_for(columns, stumps, {"beta": beta, "mu1": mu}, rate, private)
+    settings = {"beta": beta, "mu1": mu, "vet": True, "trust_largest": DISTRUST, **peer_settings(graph)}
+    network = network_for(columns, stumps, settings, rate, private)
     network.write(file)
     kind = "private: whoever has it can join, so give it to invited peers only" if private else "open to anybody"
     stdout().print(f"{file}: {len(columns.features)} features, {network.coupling.size} base predictors; {kind}.")

@@ -11,6 +11,7 @@ import typer
 
 from dada.cli import watch
 from dada.cli.console import AsJson, Seed, bits, percent, print_json, print_table, stderr
+from dada.cli.graphs import GraphOption
 
 if TYPE_CHECKING:
     from dada.cli.swarm.live import Live as Screen
@@ -34,6 +35,7 @@ def swarm(
     in_process: Annotated[
         bool, typer.Option("--in-process", help="All peers in one process; real sockets all the same.")
     ] = False,
+    graph: GraphOption = "evidence",
     keep: Annotated[Path | None, typer.Option(help="Keep the peers' folders here.")] = None,
     live: watch.Live = False,
     record: watch.Record = None,
@@ -51,6 +53,7 @@ def swarm(
     - `dada swarm`
     - `dada swarm --users 20 --data moons --seconds 60 --json`
     - `dada swarm --kill-every 5`
+    - `dada swarm --graph distance`
     - `dada swarm --users 300 --in-process --seconds 120`
     - `dada swarm --live --kill-every 10`
     """
@@ -64,7 +67,7 @@ def swarm(
         raise ValueError("--kill-every kills processes, so it cannot be combined with --in-process")
     wakeups_per_s = rate if rate is not None else min(8.0, 160.0 / users)
     people, task = make_users(data, users, seed)
-    network = make_network(task, wakeups_per_s)
+    network = make_network(task, wakeups_per_s, graph)
     console = stderr()
     with (
         watch.watching(live, record) as page,
@@ -73,7 +76,8 @@ def swarm(
         with console.status("Learning in one place, to compare") if console.is_terminal else nullcontext():
             reference = learn_centrally(people, task, network, seed)
         homes = make_homes(Path(folder), people, task, network)
-        overview = Overview(page, _info(data, people, task, reference))
+        is_directed = network.config.graph == "evidence"
+        overview = Overview(page, _info(data, people, task, reference), is_directed)
         screen = Screen(console, task.samples_of(people.test), network, reference, None if page is silent else overview)
         if in_process:
             run_in_process(homes, seconds, screen)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dada.cli.graphs import GraphRule, peer_settings, plan_settings
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.core.regularizers import LogDegree
@@ -19,7 +20,7 @@ from dada.net.network import Network
 from dada.peer.planner import Rhythm
 from dada.task import Task
 
-BETA, MU = 10.0, 1.0
+BETA, MU, KAPPA = 10.0, 1.0, 10
 # Enough that models change no more.
 UPDATES_PER_USER = 200
 
@@ -46,20 +47,18 @@ def make_users(data: str, n_users: int, seed: int) -> tuple[SyntheticUsers, Task
     return people, Task.of(people.train, Stumps(n=200, rule="feature-range"))
 
 
-def make_network(task: Task, wakeups_per_s: float) -> Network:
+def make_network(task: Task, wakeups_per_s: float, graph: GraphRule = "evidence") -> Network:
     """What the peers of a swarm agree on."""
     predictors, arrays = task.predictors.to_arrays()
     return Network(
-        settings={"beta": BETA, "mu1": MU, "vet": True},
+        settings={"beta": BETA, "mu1": MU, "vet": True, **peer_settings(graph)},
         features=tuple(f"x{d}" for d in range(task.train.n_features)),
         classes=("-1", "1"),
         coupling=np.asarray(task.predictors.coupling, np.float64),
         predictors=predictors,
         arrays=arrays,
-        rhythm=Rhythm(
-            local_steps=60, first_graph_steps=8, graph_every=5, kappa=10, wakeups_per_s=wakeups_per_s, restart=True
-        ),
-        regularizer=LogDegree(lam=1.0, delta=0.1),
+        rhythm=Rhythm(local_steps=60, first_graph_steps=8, graph_every=5, kappa=KAPPA, wakeups_per_s=wakeups_per_s),
+        regularizer=LogDegree(lam=3.0, delta=0.1),
     )
 
 
@@ -92,7 +91,8 @@ def learn_centrally(people: SyntheticUsers, task: Task, network: Network, seed: 
         return result.trace[-1].test_accuracy, float(result.graph.mean_neighbours)
 
     fixed = Plan(n_updates=UPDATES_PER_USER * K, learn_graph=False)
-    learned = Plan(n_updates=UPDATES_PER_USER * K, graph_every=20 * K)
+    graph = plan_settings(settings["graph"])
+    learned = Plan(UPDATES_PER_USER * K, kappa=min(KAPPA, K - 1), graph_every=20 * K, restart="local", **graph)
     oracle = CollaborationGraph.from_scipy(people.oracle_weights())
     engine, neighbours = learned_by(learned, settings["mu1"])
     return Reference(

@@ -1,0 +1,119 @@
+"""Batches: everybody in a small network; some at random, friends of friends and old neighbours in a large one."""
+
+import numpy as np
+import pytest
+
+from dada.core.gossip import gossip_mix
+from dada.peer.config import PeerConfig
+from dada.peer.effects import Refused, Send
+from dada.peer.messages import Descriptor, EdgeState, FriendsReply, FriendsRequest
+from dada.peer.peer import Peer
+from dada.peer.sampling import VIEW_SIZE, PeerSampling
+from dada.peer.search import FRIENDS_TOLD, MOST_CANDIDATES, Search
+
+KAPPA = 8
+
+
+def name(k):
+    return k.to_bytes(2, "big")
+
+
+def make(n_known, neighbours=()):
+    rng = np.random.default_rng(0)
+    peer = Peer(b"me", np.ones((2, 3), np.int8), PeerConfig(n_predictors=3, beta=1.0, mu1=1.0))
+    peer.start(0.0)
+    for other in neighbours:
+        peer.receive(other, EdgeState(1, other, 1.0), 0.0)
+    sampling = PeerSampling(b"me", rng)
+    sampling.introduce(Descriptor(name(k), 0, (f"view:{k}",)) for k in range(n_known))
+    return Search(peer, sampling, rng)
+
+
+@pytest.fixture
+def large():
+    """A peer whose view is full, with three neighbours that are not in it."""
+    return make(VIEW_SIZE, [b"ann", b"bob", b"eve"])
+
+
+def befriend(search, friends):
+    """Ask, and let one neighbour answer."""
+    (first, *_) = search.ask()
+    assert isinstance(first, Send)
+    assert first.message == FriendsRequest()
+    return search.receive(first.to, FriendsReply(tuple(friends)))
+
+
+def test_a_network_that_fits_a_view_is_sampled_uniformly_and_nobody_is_asked_for_friends():
+    search = make(VIEW_SIZE - 1, [b"ann"])
+    assert len(search.sample(KAPPA)) == KAPPA
+    assert b"ann" not in search.sample(VIEW_SIZE)
+    assert search.ask() == []
+
+
+def test_a_batch_has_the_proportions_of_the_engine(large):
+    friends = [Descriptor(b"friend%d" % k, 0) for k in range(MOST_CANDIDATES)]
+    for start in range(0, MOST_CANDIDATES, FRIENDS_TOLD):
+        assert befriend(large, friends[start : start + FRIENDS_TOLD]) == []
+    batch, mix = large.sample(KAPPA), gossip_mix(KAPPA)
+    assert len(batch) == mix.size
+    assert sum(peer.startswith(b"friend") for peer in batch) == mix.n_gossip
+    assert sum(peer in (b"ann", b"bob", b"eve") for peer in batch) == mix.n_refresh
+    assert sum(len(peer) == 2 for peer in batch) == mix.n_uniform
+
+
+def test_peers_of_the_view_take_the_place_of_friends_that_are_not_known(large):
+    batch = large.sample(KAPPA)
+    assert sum(len(peer) == 2 for peer in batch) == KAPPA
+
+
+def test_each_friend_is_asked_once(large):
+    befriend(large, [Descriptor(b"friend", 0)])
+    assert b"friend" in large.sample(KAPPA)
+    assert b"friend" not in large.sample(KAPPA)
+
+
+def test_friends_of_friends_can_be_dialled(large):
+    befriend(large, [Descriptor(b"friend", 0, ("10.0.0.1:4000",))])
+    assert large.addresses_of(b"friend") == ("10.0.0.1:4000",)
+    assert large.addresses_of(name(3)) == ("view:3",)
+    assert large.addresses_of(b"nobody") == ()
+
+
+def test_neighbours_are_told_to_those_who_learn_from_me_and_to_nobody_else(large):
+    large.learn(b"bob", ("10.0.0.2:4000",))
+    (answer,) = large.receive(b"ann", FriendsRequest())
+    told = {friend.peer: friend.addresses for friend in answer.message.friends}
+    assert told == {b"bob": ("10.0.0.2:4000",), b"eve": ()}
+    assert large.receive(name(1), FriendsRequest()) == []
+
+
+@pytest.mark.parametrize(
+    "friends",
+    [
+        [Descriptor(name(k), 0) for k in range(FRIENDS_TOLD + 1)],
+        [Descriptor(b"twice", 0), Descriptor(b"twice", 1)],
+        [Descriptor(b"", 0)],
+        [Descriptor(b"far", 0, ("x" * 1000,))],
+    ],
+)
+def test_malformed_friends_are_refused(large, friends):
+    (refused,) = befriend(large, friends)
+    assert isinstance(refused, Refused)
+    assert not large.candidates
+
+
+def test_an_answer_counts_once_and_only_if_it_was_asked_for(large):
+    (refused,) = large.receive(b"ann", FriendsReply((Descriptor(b"friend", 0),)))
+    assert isinstance(refused, Refused)
+    asked = [send.to for send in large.ask()]
+    assert large.receive(asked[0], FriendsReply((Descriptor(b"friend", 0),))) == []
+    assert isinstance(large.receive(asked[0], FriendsReply((Descriptor(b"other", 0),)))[0], Refused)
+    assert list(large.candidates) == [b"friend"]
+
+
+def test_candidates_are_bounded_and_the_oldest_go_first(large):
+    for k in range(MOST_CANDIDATES + 5):
+        befriend(large, [Descriptor(b"friend%d" % k, 0), Descriptor(b"me", 0)])
+    assert len(large.candidates) == MOST_CANDIDATES
+    assert b"friend0" not in large.candidates
+    assert b"me" not in large.candidates
