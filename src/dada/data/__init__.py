@@ -1,6 +1,7 @@
 """User datasets and base predictors."""
 
 from dada.data.moons import SyntheticUsers, moons, moons100
+from dada.data.parquet import ParquetUsers
 from dada.data.population import Population
 from dada.data.predictors import (
     BasePredictors,
@@ -21,6 +22,7 @@ __all__ = [
     "Constant",
     "FeatureSummary",
     "Linear",
+    "ParquetUsers",
     "Population",
     "Pretrained",
     "RandomFourier",

@@ -103,13 +103,14 @@ def population_from_table(
     """
     is_path = isinstance(frame_or_path, str | Path)
     frame = read_table(frame_or_path) if is_path else collected(frame_or_path)
-    columns = _feature_columns([str(name) for name in frame.columns], user, label, features, drop)
+    columns = feature_columns([str(name) for name in frame.columns], user, label, features, drop)
     return Population.from_arrays(frame[columns], frame[label], frame[user])
 
 
-def _feature_columns(
+def feature_columns(
     columns: list[str], user: str, label: str, features: Sequence[str] | None, drop: Sequence[str]
 ) -> list[str]:
+    """The columns to learn from, of all that a table has; refuses names that it has not."""
     absent = [name for name in (user, label, *(features or ()), *drop) if name not in columns]
     if absent:
         raise ValueError(f"the table has no column {shorten(absent)}; it has {len(columns)}: {shorten(columns, 20)}")

@@ -81,16 +81,21 @@ def learn(
     told: dict[str, Any] = {}
     if isinstance(used["graph"], str) and used["graph"] == AUTO:
         used["graph"], told["held_out"] = choose_graph(used, rows, recipe, rng.spawn(1)[0])
-    used["lam"] = _lam(used, rows, predictors, rng.spawn(1)[0]) if used["lam"] == AUTO else used["lam"]
+    used["lam"] = lam_of(used, rows, predictors, rng.spawn(1)[0]) if used["lam"] == AUTO else used["lam"]
     if watched.observer is not silent:
         watched.observer(rows.info(predictors))
     result = carry_out(used, rows, predictors, rng, watched, models)
-    told |= {name: used[name] for name in TOLD if name != "graph_every"}
+    return Learned(predictors, told | told_of(used, predictors, recipe), result)
+
+
+def told_of(used: dict[str, Any], predictors: BasePredictors, recipe: Recipe) -> dict[str, Any]:
+    """What `settings_` tells of settings that are all decided."""
+    told = {name: used[name] for name in TOLD if name != "graph_every"}
     told |= {"graph_every": graph_every(used), "latency": latency_of(used)}
     told |= {"n_predictors": predictors.n, "predictors": recipe}
     if not isinstance(used["graph"], str):
         told["graph"] = "given"
-    return Learned(predictors, told, result)
+    return told
 
 
 def choose_graph(
@@ -157,7 +162,7 @@ def _problem(used: dict[str, Any], rows: Rows, predictors: BasePredictors) -> An
     )
 
 
-def _lam(used: dict[str, Any], rows: Rows, predictors: BasePredictors, rng: np.random.Generator) -> float | None:
+def lam_of(used: dict[str, Any], rows: Rows, predictors: BasePredictors, rng: np.random.Generator) -> float | None:
     """lam for the wanted number of neighbours, where a graph is learned from distances; None where lam is not used."""
     plan = plan_of(used, rows.people.n_users)
     if not plan.learn_graph or plan.graph_rule != "distance" or used["regularizer"] is not None:

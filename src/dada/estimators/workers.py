@@ -10,7 +10,8 @@ from numbers import Integral, Real
 from typing import Any
 
 from dada.engine.crews import Crew, Threads
-from dada.engine.sharded import Sharded
+from dada.engine.processes import Processes
+from dada.engine.sharded import Read, Sharded, ThisProcess
 
 ENGINES = ("local", "ray")
 ALL = -1
@@ -49,14 +50,23 @@ def crew_of(params: dict[str, Any]) -> Iterator[Crew | None]:
     """Workers for the runs of a fit; None where updates are known at once and one thread makes them."""
     n_jobs = params["n_jobs"]
     if params["engine"] == "ray":
-        from dada.engine.ray import OnRay, cluster_cpus
-
-        with Sharded(cluster_cpus() if n_jobs in (None, ALL) else n_jobs, OnRay()) as crew:
+        with shards_of(params) as crew:
             yield crew
     elif latency_of(params) == 0:
         yield None
     else:
         yield Threads((os.cpu_count() or 1) if n_jobs == ALL else n_jobs or 1)
+
+
+def shards_of(params: dict[str, Any], read: Read | None = None) -> Sharded:
+    """Shards for a fit, on Ray or in processes of this machine, which read their own rows where `read` is given."""
+    n_jobs = params["n_jobs"]
+    if params["engine"] == "ray":
+        from dada.engine.ray import OnRay, cluster_cpus
+
+        return Sharded(cluster_cpus() if n_jobs in (None, ALL) else n_jobs, OnRay(), read)
+    n_shards = (os.cpu_count() or 1) if n_jobs == ALL else n_jobs or 1
+    return Sharded(n_shards, ThisProcess() if n_shards == 1 else Processes(), read)
 
 
 def _are_several(engine: str, n_jobs: Any) -> bool:

@@ -1,0 +1,130 @@
+"""Fitting users whose rows lie in Parquet files and never in one process."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dada.data import BasePredictors, FeatureSummary, ParquetUsers, Population
+from dada.engine import run
+from dada.engine.far import FarProblem
+from dada.estimators.auto import AUTO, numbers
+from dada.estimators.chance import generator
+from dada.estimators.classifier import DadaClassifier
+from dada.estimators.learning import Learned, Watched, lam_of, told_of
+from dada.estimators.rows import Rows
+from dada.estimators.settings import check_settings, graph_of, plan_of, recipe_of, regularizer_of
+from dada.estimators.workers import LATENCY, shards_of
+from dada.events import Observer, silent
+
+# Users among whom lam is sought where it is not given.
+SAMPLE = 500
+
+
+@dataclass(frozen=True, eq=False)
+class Margins:
+    """Reads the margins of a range of users; goes to where a shard is."""
+
+    users: ParquetUsers
+    predictors: BasePredictors
+
+    def __call__(self, first: int, last: int) -> NDArray[Any]:
+        """y_i h_j(x_i) of the users first..last-1."""
+        people = self.users.read(first, last)
+        predictions = self.predictors.predict(people.X)
+        return np.asarray(predictions * people.y[:, None].astype(predictions.dtype))
+
+
+def fit_parquet(
+    model: DadaClassifier,
+    users: ParquetUsers,
+    *,
+    observer: Observer = silent,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> DadaClassifier:
+    """Fit a classifier to users of whom no process holds all rows.
+
+    Every shard (an actor with ``engine="ray"``, else a process of this machine; `n_jobs` of them) reads the rows of its
+    own users. This process keeps the ids, the models and the graph. Base predictors are fitted to merged summaries of
+    the files (see `FeatureSummary`) instead of to all rows, and updates always take time to be known (`latency`).
+
+    Parameters
+    ----------
+    model : DadaClassifier
+        What to fit, with its settings. ``graph="learned"`` without `lam` takes the value that suits 500 of the users.
+    users : ParquetUsers
+        Where the rows are.
+    observer, checkpoint
+        As of `DadaClassifier.fit`.
+
+    Returns
+    -------
+    The model, fitted; its `train_accuracy_` is the mean over users, which the trace does not tell.
+
+    Examples
+    --------
+    >>> import polars as pl, tempfile
+    >>> from dada.data import moons
+    >>> people = moons(1, n_users=12).train
+    >>> table = pl.DataFrame(people.X[:, :2], schema=["east", "north"])
+    >>> table = table.with_columns(who=people.user_ids.repeat(people.sizes), side=people.y)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     table.write_parquet(f"{folder}/moons.parquet")
+    ...     users = ParquetUsers.open(folder, user="who", label="side")
+    ...     model = fit_parquet(DadaClassifier(n_updates=30, random_state=0), users)
+    >>> model.models_.shape[0]
+    12
+    """
+    params = model.get_params(deep=False)
+    check_settings(params)
+    if params["latency"] in (AUTO, 0):
+        params["latency"] = LATENCY
+    summary = FeatureSummary.of_all(_summaries(params, users))
+    rows = _stand_in(users, summary.rows())
+    recipe = recipe_of(params["predictors"], rows)
+    predictors = recipe.fit(rows.people.X)
+    used = numbers(params, rows, predictors.n)
+    if isinstance(used["graph"], str) and used["graph"] == AUTO:
+        used["graph"] = "everyone"
+    rng = generator(model.random_state)
+    if used["lam"] == AUTO:
+        used["lam"] = lam_of(used, Rows(users.sample(SAMPLE), 2), predictors, rng.spawn(1)[0])
+    plan = plan_of(used, users.n_users)
+    graph = graph_of(used["graph"], users.n_users, np.random.default_rng(users.n_users)) if used["mu"] > 0 else None
+    with shards_of(used, Margins(users, predictors)) as crew:
+        problem = FarProblem.of(
+            crew, users.sizes, predictors.n, name=f"{users.name} {recipe!r}", loss=used["loss"], beta=used["beta"],
+            mu1=used["mu"], regularizer=regularizer_of(used), graph_loss=used["graph_loss"],
+            coupling=np.asarray(predictors.coupling, np.float64),
+        )  # fmt: skip
+        shown: Any = Watched(observer, checkpoint).options()
+        result = run(problem, plan, rng, graph=graph, crew=crew, dtype=used["dtype"], **shown)
+        margins = problem.margins(result.models)
+    model._keep(rows, Learned(predictors, told_of(used, predictors, recipe), result))
+    model.classes_, model.n_features_in_ = users.classes, len(users.feature_names)
+    model.feature_names_in_ = np.array(users.feature_names, dtype=object)
+    model.settings_["most_rows"] = int(users.sizes.max())
+    right = np.add.reduceat((margins > 0).astype(np.float64), rows.people.row_start[:-1])
+    model.train_accuracy_ = float((right / users.sizes).mean())
+    return model
+
+
+def _summaries(params: dict[str, Any], users: ParquetUsers) -> Any:
+    """Summaries of the files, in their order: always the same, whoever makes them."""
+    numbers_of_files = range(len(users.files))
+    if params["engine"] != "ray":
+        return map(users.summary_of, numbers_of_files)
+    from dada.engine.ray_tasks import Tasks
+
+    return Tasks().map(users.summary_of, numbers_of_files)
+
+
+def _stand_in(users: ParquetUsers, sample: NDArray[np.float64]) -> Rows:
+    """All users with their numbers of rows, but with some rows that are spread as theirs in the place of theirs."""
+    row_start = np.concatenate([[0], np.cumsum(users.sizes)]).astype(np.int64)
+    nothing = np.zeros(len(sample), np.int8)
+    return Rows(Population(sample, nothing, row_start, users.user_ids, users.classes, users.feature_names), 2)
