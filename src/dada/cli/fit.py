@@ -14,10 +14,11 @@ from dada.cli.watch import Live, Record, watching
 
 if TYPE_CHECKING:
     from dada import DadaClassifier, Population
+    from dada.data import ParquetUsers
     from dada.cli.console import Watch
     from dada.events import Observer
 
-Table = Annotated[Path, typer.Argument(help="CSV or Parquet file, one row per example.")]
+Table = Annotated[Path, typer.Argument(help="CSV or Parquet file, or folder of Parquet files; one row per example.")]
 UserColumn = Annotated[str, typer.Option("--user", help="Column that says whose row it is.")]
 Columns = Annotated[list[str] | None, typer.Option("--drop", help="Column to leave out; may be given several times.")]
 
@@ -56,7 +57,8 @@ def fit(
     """Learn a model for every user of a table, and the graph between them.
 
     First a part of every user's rows is held out, to say what learning together brings over learning alone; then the
-    model file is made from all rows.
+    model file is made from all rows. Of a folder of Parquet files, every shard reads the rows of its own users and no
+    process holds all of them; nothing is held out.
 
     **Examples**
 
@@ -65,28 +67,32 @@ def fit(
     - `dada fit visits.csv --user person --label came --holdout 0 --json`
     - `dada fit visits.csv --user person --label came --checkpoint half-way`
     - `dada fit visits.parquet --user person --label came --engine ray --jobs 8`
+    - `dada fit visits/ --user person --label came --engine ray`
     - `dada fit visits.csv --user person --label came --live`
     """
     from dada import modelfile, save_model
-    from dada.data import population_from_table
+    from dada.data import ParquetUsers, population_from_table
     from dada.events import everyone
 
-    people = population_from_table(file, user=user, label=label, drop=tuple(drop or ()))
+    in_shards = file.is_dir()
+    read = ParquetUsers.open if in_shards else population_from_table
+    people: Any = read(file, user=user, label=label, drop=tuple(drop or ()))
     given = {"beta": beta, "mu": mu, "lam": lam, "n_updates": updates, "max_neighbours": max_neighbours}
     given |= {"n_jobs": jobs, "latency": latency}
     settings = {name: value for name, value in given.items() if value is not None} | {"graph": graph, "engine": engine}
     with watching(live, record) as page:
         with progress() as watch:
-            held_out = _try_out(people, settings, holdout, seed, watch) if holdout > 0 else None
+            held_out = _try_out(people, settings, holdout, seed, watch) if holdout > 0 and not in_shards else None
             observer = everyone(watch("all rows"), _titled(page, f"{file.name}: {label}, by {user}"))
-            model = _fitted(people, settings, seed, observer, checkpoint)
+            fitted = _fitted_in_shards if in_shards else _fitted
+            model = fitted(people, settings, seed, observer, checkpoint)
         save_model(model, output)
         modelfile.annotate(output, user_column=user, label_column=label)
         result = {
             "users": people.n_users,
             "rows": people.n_rows,
             "features": people.n_features,
-            "train_accuracy": _mean(model.trace_[-1].train_accuracy),
+            "train_accuracy": _mean(model.train_accuracy_ if in_shards else model.trace_[-1].train_accuracy),
             "neighbours": round(model.graph_.mean_neighbours, 6),
             "bits": round(model.bits_),
             "held_out": held_out,
@@ -112,6 +118,17 @@ def _fitted(
     model = DadaClassifier(**settings, random_state=seed)
     users = people.user_ids.repeat(people.sizes)
     return model.fit(_frame(people), labels, users=users, observer=observer, checkpoint=checkpoint)
+
+
+def _fitted_in_shards(
+    users: ParquetUsers, settings: dict[str, Any], seed: int, observer: Any, checkpoint: Path | None = None
+) -> DadaClassifier:
+    from dada import DadaClassifier
+    from dada.estimators.far import fit_parquet
+
+    return fit_parquet(
+        DadaClassifier(**settings, random_state=seed), users, observer=observer, checkpoint=checkpoint
+    )
 
 
 def _frame(people: Population) -> Any:

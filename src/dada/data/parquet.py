@@ -101,6 +101,16 @@ class ParquetUsers:
         return len(self.user_ids)
 
     @property
+    def n_rows(self) -> int:
+        """Number of rows of all users together, R."""
+        return int(self.sizes.sum())
+
+    @property
+    def n_features(self) -> int:
+        """Number of features, D."""
+        return len(self.feature_names)
+
+    @property
     def name(self) -> str:
         """Short name of what the files hold, from their names, sizes and tables of contents."""
         digest = hashlib.sha256()
@@ -116,7 +126,7 @@ class ParquetUsers:
         import polars as pl
 
         low, high = self.user_ids[first].item(), self.user_ids[last - 1].item()
-        return self._read(pl.col(self.user).is_between(low, high), self.user_ids[first:last])
+        return self._read(pl.col(self.user).is_between(pl.lit(low), pl.lit(high)), self.user_ids[first:last])
 
     def sample(self, most: int) -> Population:
         """At most so many users, spread evenly over all."""
