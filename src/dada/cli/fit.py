@@ -14,8 +14,8 @@ from dada.cli.watch import Live, Record, watching
 
 if TYPE_CHECKING:
     from dada import DadaClassifier, Population
-    from dada.data import ParquetUsers
     from dada.cli.console import Watch
+    from dada.data import ParquetUsers
     from dada.events import Observer
 
 Table = Annotated[Path, typer.Argument(help="CSV or Parquet file, or folder of Parquet files; one row per example.")]
@@ -126,9 +126,7 @@ def _fitted_in_shards(
     from dada import DadaClassifier
     from dada.estimators.far import fit_parquet
 
-    return fit_parquet(
-        DadaClassifier(**settings, random_state=seed), users, observer=observer, checkpoint=checkpoint
-    )
+    return fit_parquet(DadaClassifier(**settings, random_state=seed), users, observer=observer, checkpoint=checkpoint)
 
 
 def _frame(people: Population) -> Any:
