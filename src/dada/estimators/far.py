@@ -107,7 +107,8 @@ def fit_parquet(
     model._keep(rows, Learned(predictors, told_of(used, predictors, recipe), result))
     model.classes_, model.n_features_in_ = users.classes, len(users.feature_names)
     model.feature_names_in_ = np.array(users.feature_names, dtype=object)
-    model.settings_["most_rows"] = int(users.sizes.max())
+    # The rows that stand in for all others are nobody's, to be gone on with by partial_fit.
+    model.held_ = []
     right = np.add.reduceat((margins > 0).astype(np.float64), rows.people.row_start[:-1])
     model.train_accuracy_ = float((right / users.sizes).mean())
     return model
