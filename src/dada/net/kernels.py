@@ -77,8 +77,11 @@ def lean_environment(
 ) -> dict[str, str]:
     """Environment variables that keep the process of a peer with such margins small; `say` hears of a long wait."""
     library = ensure_library(margins, folder, say)
-    # A peer multiplies nothing large: one thread of NumPy's linear algebra is enough, and each more takes memory.
-    return {"OPENBLAS_NUM_THREADS": "1"} | ({} if library is None else {linked.VARIABLE: str(library)})
+    # A peer multiplies nothing large and allocates little: one thread of NumPy's linear algebra and one arena of the C
+    # library's memory are enough, and each more takes memory.
+    return {"OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"} | (
+        {} if library is None else {linked.VARIABLE: str(library)}
+    )
 
 
 def rehearse(dtype: np.dtype[Any], n_predictors: int) -> dict[str, Call]:

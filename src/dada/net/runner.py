@@ -1,4 +1,4 @@
-"""The process of one peer: `python -m dada.net.runner FOLDER`, started by `dada peer run` and by a swarm.
+"""What the process of one peer does: read its folder, run its node, and report.
 
 It imports no more than it needs, so that a peer is small: no table reader, no plotting, no command framework.
 """
@@ -146,7 +146,7 @@ def _say(text: str) -> None:
 
 def arguments(home: Home, options: RunOptions) -> list[str]:
     """The command line that runs a peer with these options."""
-    line = [sys.executable, "-m", "dada.net.runner", str(home.folder), "--listen", options.listen]
+    line = [sys.executable, "-m", "dada.net", str(home.folder), "--listen", options.listen]
     line += [f"--join={ticket}" for ticket in options.join]
     line += [f"--allow={peer.hex()}" for peer in sorted(options.allowed or ())]
     line += [f"--exchange-every={options.exchange_every_s}"]
@@ -157,7 +157,7 @@ def arguments(home: Home, options: RunOptions) -> list[str]:
 
 def parse(line: Sequence[str]) -> tuple[Home, RunOptions]:
     """The folder and the options in a command line; the inverse of `arguments`."""
-    parser = argparse.ArgumentParser(prog="dada.net.runner", description="Run the peer that lives in a folder.")
+    parser = argparse.ArgumentParser(prog="dada.net", description="Run the peer that lives in a folder.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--listen", default=LOOPBACK)
     parser.add_argument("--join", action="append", default=[])
@@ -187,7 +187,3 @@ def main() -> int:
         _say(f"Error: {error}")
         return 2
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

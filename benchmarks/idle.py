@@ -1,0 +1,77 @@
+"""What an idle peer costs: resident memory and processor time of peers as processes, at one wake-up a second.
+
+    python benchmarks/idle.py --seconds 60
+
+Peers that know each other wait on the loopback interface; the first few seconds, in which they meet, do not count. Two
+claims are checked: below 60 MB of resident memory each, and below 1 % of a core.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from dada.cli.swarm.population import make_homes, make_network, make_users
+from dada.net.kernels import lean_environment
+from dada.net.runner import RunOptions
+from dada.net.swarm import Swarm
+
+WARMING_UP_S = 15.0
+
+
+def cpu_s(pid):
+    """Processor time that a process has used."""
+    ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(ticks[11]) + int(ticks[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_mb(pid):
+    """Resident memory of a process, in millions of bytes."""
+    lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(lines["VmRSS"].split()[0]) * 1024 / 1e6
+
+
+def measure(users, seconds):
+    """Memory and share of a core of each peer."""
+    people, task = make_users("moons", users, seed=0)
+    with tempfile.TemporaryDirectory() as folder:
+        homes = make_homes(Path(folder), people, task, make_network(task, wakeups_per_s=1.0))
+        swarm = Swarm(homes, RunOptions(), np.random.default_rng(0), lean_environment(homes[0].read_samples()))
+        try:
+            swarm.start()
+            time.sleep(WARMING_UP_S)
+            pids = [child.process.pid for child in swarm.children]
+            before, began = [cpu_s(pid) for pid in pids], time.monotonic()
+            time.sleep(seconds)
+            passed = time.monotonic() - began
+            shares = [(cpu_s(pid) - was) / passed for pid, was in zip(pids, before, strict=True)]
+            memory = [resident_mb(pid) for pid in pids]
+        finally:
+            swarm.stop()
+    return {"peers": users, "seconds": seconds, "largest_mb": max(memory), "mean_core": float(np.mean(shares))}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--users", type=int, default=3, help="number of peers")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--json", action="store_true", help="print nothing but JSON on stdout")
+    options = parser.parse_args()
+    found = measure(options.users, options.seconds)
+    if options.json:
+        print(json.dumps(found, indent=2))
+    else:
+        print(
+            f"{found['peers']} peers for {found['seconds']:g} s: at most {found['largest_mb']:.1f} MB, "
+            f"on average {100 * found['mean_core']:.2f} % of a core each"
+        )
+    sys.exit(not (found["largest_mb"] < 60.0 and found["mean_core"] < 0.01))
+
+
+if __name__ == "__main__":
+    main()
