@@ -60,14 +60,18 @@ def default_recipe(rows: Rows) -> Recipe:
 def numbers(params: dict[str, Any], rows: Rows, n_weights: int) -> dict[str, Any]:
     """The settings with a number in place of every ``"auto"`` that sizes decide; graph and lam stay."""
     used = dict(params)
+    # Each class has weights of its own, and a row of C classes counts as C - 1 comparisons with the right one, whose
+    # mean is the loss: bound, length and pull are those of two classes for each pair.
+    n_classes = max(2, rows.n_classes)
     if used["loss"] == AUTO:
         used["loss"] = "squared" if rows.n_classes == 0 else "logistic" if rows.weights is None else "adaboost"
     if used["beta"] == AUTO:
-        used["beta"] = BETA
+        used["beta"] = BETA * n_classes / 2
     if used["mu"] == AUTO:
-        used["mu"] = PULL.get(used["loss"], OTHER_PULL) * float(rows.people.confidence.mean())
+        pull = PULL.get(used["loss"], OTHER_PULL) * float(rows.people.confidence.mean())
+        used["mu"] = pull / (n_classes - 1)
     if used["n_updates"] == AUTO:
-        used["n_updates"] = int(np.clip(n_weights // 2, LEAST_UPDATES, MOST_UPDATES))
+        used["n_updates"] = int(np.clip(n_weights // 2, LEAST_UPDATES, MOST_UPDATES * n_classes // 2))
     return used
 
 
