@@ -34,11 +34,11 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
         Loss of a user's model on its own rows. "auto" is logistic, or AdaBoost's where rows or
         classes have weights.
     beta : float or "auto"
-        Bound on the sum of absolute weights of a model: larger fits closer. "auto" is 30.
+        Bound on the sum of absolute weights of a model: larger fits closer. "auto" is 15 per class, 30 in regression.
     mu : float or "auto"
         How strongly a model is drawn to its neighbours', and the weight of the graph's regularizer. 0 means that
         everybody learns alone and no graph is learned. "auto" is 0.35 times the mean confidence of users (2 times for
-        AdaBoost's loss).
+        AdaBoost's loss), divided by the number of classes less one.
     lam : float or "auto"
         Weight of the squared edge weights: smaller gives fewer neighbours. "auto" finds the value that gives the first
         graph `n_neighbours` per user on average.
