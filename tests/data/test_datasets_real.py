@@ -1,21 +1,11 @@
 """The published data themselves, where DADA_DATA holds them."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from dada.data.datasets import computer, entry_of, harws, load, school, vehicle
+from dada.data.datasets import computer, entry_of, harws, school, vehicle
+from tests.helpers.datasets import load_or_skip
 from tests.helpers.publisher_files import computer_mat, harws_zip, partial_json, school_mats
-
-
-def real(name):
-    folder = os.environ.get("DADA_DATA")
-    if not folder or not Path(folder, f"{name}.parquet").is_file():
-        pytest.skip(f"DADA_DATA names no folder with {name}.parquet")
-    return load(name)
-
 
 # name: K, D, records, fewest and most per user, share of +1
 TABLE = {
@@ -35,7 +25,7 @@ SPLITS = {
 
 @pytest.mark.parametrize("name", TABLE)
 def test_sizes_are_the_published_ones(name):
-    data = real(name)
+    data = load_or_skip(name)
     sizes = data.population().sizes
     share = round(float((data.y == 1).mean()), 4)
     assert (data.n_users, data.X.shape[1], len(data.y), sizes.min(), sizes.max(), share) == TABLE[name]
@@ -44,23 +34,23 @@ def test_sizes_are_the_published_ones(name):
 
 @pytest.mark.parametrize("name", SPLITS)
 def test_the_papers_split_has_the_published_sizes(name):
-    parts = real(name).split()
+    parts = load_or_skip(name).split()
     assert tuple((part.n_rows, part.sizes.min(), part.sizes.max()) for part in parts) == SPLITS[name]
 
 
 @pytest.mark.parametrize("name", TABLE)
 def test_the_rows_are_the_reference(name):
-    assert real(name).sha256() == entry_of(name).sha256
+    assert load_or_skip(name).sha256() == entry_of(name).sha256
 
 
 def test_school_has_ten_splits_of_equal_size():
-    data = real("school")
+    data = load_or_skip("school")
     assert data.splits == ("paper", *(f"split{i}" for i in range(1, 11)))
     assert {data.split(which)[0].n_rows for which in data.splits} == {11472}
 
 
 def test_the_label_of_school_is_its_score_above_20():
-    data = real("school")
+    data = load_or_skip("school")
     np.testing.assert_array_equal(data.y == 1, data.extras["score"] > 20)
 
 
@@ -68,7 +58,7 @@ def test_the_label_of_school_is_its_score_above_20():
 
 
 def test_computer_files_give_the_reference(tmp_path):
-    data = real("computer")
+    data = load_or_skip("computer")
     score = data.extras["score"].reshape(190, 20)
     traits = np.stack([data.extras[f"z{j}"][::20] for j in range(7)], axis=1)
     computer_mat(tmp_path / "c.mat", score, data.X[:20], traits)
@@ -76,7 +66,7 @@ def test_computer_files_give_the_reference(tmp_path):
 
 
 def test_school_files_give_the_reference(tmp_path):
-    data = real("school")
+    data = load_or_skip("school")
     x = np.empty((28, len(data.y)))
     x[list(school.PUPIL)] = data.X.T
     x[list(school.YEAR_AND_SCHOOL)] = [data.extras[name] for name in school.YEAR_AND_SCHOOL.values()]
@@ -87,14 +77,14 @@ def test_school_files_give_the_reference(tmp_path):
 
 
 def test_the_partial_vehicle_file_gives_the_reference(tmp_path):
-    data = real("vehicle_partial")
+    data = load_or_skip("vehicle_partial")
     of_sensor = [data.users == k for k in range(23)]
     partial_json(tmp_path / "p.json", [data.X[rows] for rows in of_sensor], [data.y[rows] for rows in of_sensor])
     assert vehicle.read_partial({vehicle.PARTIAL_FILE: tmp_path / "p.json"}).sha256() == data.sha256()
 
 
 def test_harws_files_give_the_reference_but_for_the_other_559_features(tmp_path):
-    data = real("harws")
+    data = load_or_skip("harws")
     parts = {}
     for part, which in enumerate(("train", "test")):
         rows = data.extras["orig_split"] == part

@@ -77,8 +77,8 @@ _QUICK_BETA: Grid = {"beta": (1.0, 10.0, 100.0)}
 _QUICK_MU: Grid = {"mu": (0.1, 1.0, 10.0)}
 _QUICK_LAM: Grid = {"lam": (0.01, 1.0)}
 _QUICK_C: Grid = {"C": (0.1, 1.0, 10.0)}
-_TREES: Grid = {"trees": (30, 100, 300), "depth": (1, 3)}
-_QUICK_TREES: Grid = {"trees": (30, 100), "depth": (1, 3)}
+_TREES: Grid = {"trees": (30, 100), "depth": (1, 3)}
+_QUICK_TREES: Grid = {"trees": (30, 100), "depth": (3,)}
 
 METHODS = {
     method.name: method
