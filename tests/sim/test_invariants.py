@@ -1,9 +1,11 @@
 """A watcher that never complains proves nothing: each broken rule must be found, with the command that repeats it."""
 
+import msgspec
 import numpy as np
 import pytest
 
 from dada.peer.edges import Edge
+from dada.peer.following import Following
 from dada.peer.member import Member
 from dada.peer.own_model import OwnModel
 from dada.peer.sampling import PeerSampling
@@ -121,3 +123,39 @@ def test_a_member_without_a_model_of_its_own_is_found(monkeypatch):
 
     broken(monkeypatch, "__init__", wrong, Member)
     run_until_found("no model of its own", faults="none")
+
+
+# -- the evidence graph --------------------------------------------------------------------------------------------
+
+
+def test_a_sound_evidence_graph_passes_too():
+    run_all(range(3), graph="evidence")
+
+
+def test_a_follower_that_is_not_heard_is_found(monkeypatch):
+    def wrong(original, hood, sender, follow):
+        effects = original(hood, sender, follow)
+        hood.heard[sender].listens = False
+        return effects
+
+    broken(monkeypatch, "_on_follow", wrong, Following)
+    run_until_found("edge to .*: followed is True here, False there", graph="evidence", faults="none")
+
+
+def test_a_follower_that_is_told_of_moves_for_ever_is_found(monkeypatch):
+    def wrong(original, hood, sender, follow):
+        return original(hood, sender, msgspec.structs.replace(follow, follows=True))
+
+    broken(monkeypatch, "_on_follow", wrong, Following)
+    run_until_found("edge to .*: followed is False here, True there", graph="evidence", faults="churn")
+
+
+def test_a_word_that_is_never_repeated_is_found(monkeypatch):
+    def wrong(original, hood, name, edge, now, *rest, **others):
+        effects = original(hood, name, edge, now, *rest, **others)
+        edge.acknowledged = True
+        hood.waiting.pop(name, None)
+        return effects
+
+    broken(monkeypatch, "_announce", wrong, Following)
+    run_until_found("edge to", graph="evidence", faults="loss")

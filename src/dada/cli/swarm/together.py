@@ -11,6 +11,7 @@ import numpy as np
 
 from dada.cli.console import stderr
 from dada.cli.swarm.live import Live
+from dada.net.events import Listening, NodeEvent
 from dada.net.home import Home
 from dada.net.kernels import lean_environment
 from dada.net.node import Node
@@ -68,9 +69,19 @@ def run_in_process(homes: Sequence[Home], seconds: float, live: Live) -> None:
 
 
 async def _run_nodes(homes: Sequence[Home], seconds: float, live: Live) -> None:
-    nodes = [await open_node(home, OPTIONS) for home in homes]
+    up = asyncio.Semaphore(0)
+
+    def watch(event: NodeEvent) -> None:
+        if isinstance(event, Listening):
+            up.release()
+
+    nodes = [await open_node(home, OPTIONS, watch) for home in homes]
     known = [read_ticket(nodes[0].ticket)]
     tasks = [asyncio.create_task(node.run(known if node is not nodes[0] else ())) for node in nodes]
+    starting: asyncio.Future[Any] = asyncio.gather(*(up.acquire() for _ in nodes))
+    awaited: list[asyncio.Future[Any]] = [starting, *tasks]
+    await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+    starting.cancel()
     deadline = time.monotonic() + seconds
     with live:
         while (left := deadline - time.monotonic()) > 0 and not any(task.done() for task in tasks):
