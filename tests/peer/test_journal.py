@@ -84,10 +84,13 @@ def test_a_replayed_life_ends_in_the_same_state(regularizer):
     assert last.digest == digest_of(peer)
 
 
-def test_a_journal_goes_on_after_a_restart():
+@pytest.mark.parametrize("graph", ["distance", "evidence"])
+def test_a_journal_goes_on_after_a_restart(graph):
     file = io.BytesIO()
-    lives(60.0, file, crash_at=30.0)
+    peer = lives(60.0, file, crash_at=30.0, graph=graph, n_neighbours=1)
     assert replay(io.BytesIO(file.getvalue())).births == 2
+    *_, last = read(io.BytesIO(file.getvalue()))
+    assert last.digest == digest_of(peer)
 
 
 def test_looking_at_a_member_changes_nothing():
