@@ -195,16 +195,22 @@ def heaviest_predictors(alpha: NDArray[Any], most: int = TOP_PREDICTORS) -> tupl
     return np.where(weights != 0, numbers, -1), weights
 
 
-def edges_by_pair(said: Iterable[tuple[int, int, float]]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Edges as a snapshot holds them, from what each end says of its weight: every pair once, with the mean.
+def edges_said(
+    said: Iterable[tuple[int, int, float]], directed: bool
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Edges as a snapshot holds them, from what users say of whom they learn from and how much.
 
-    >>> k, l, w = edges_by_pair([(1, 0, 0.5), (0, 1, 0.7), (2, 1, 1.0)])
-    >>> k.tolist(), l.tolist(), w.tolist()
-    ([0, 1], [1, 2], [0.6, 1.0])
+    In an undirected graph both ends may speak of the same edge: it stands once, with the mean of what they say.
+
+    >>> said = [(1, 0, 0.5), (0, 1, 0.75), (2, 1, 1.0)]
+    >>> [column.tolist() for column in edges_said(said, directed=False)]
+    [[0, 1], [1, 2], [0.625, 1.0]]
+    >>> [column.tolist() for column in edges_said(said, directed=True)]
+    [[0, 1, 2], [1, 0, 1], [0.75, 0.5, 1.0]]
     """
     weights: dict[tuple[int, int], list[float]] = {}
     for k, l, w in said:
-        weights.setdefault((min(k, l), max(k, l)), []).append(w)
+        weights.setdefault((k, l) if directed else (min(k, l), max(k, l)), []).append(w)
     pairs = sorted(weights)
     ends = np.array(pairs, np.int64).reshape(-1, 2)
     return ends[:, 0], ends[:, 1], np.array([np.mean(weights[pair]) for pair in pairs])

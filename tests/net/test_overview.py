@@ -65,6 +65,14 @@ def test_two_neighbours_have_one_edge_with_the_mean_of_both_weights(overview, he
     assert shown.accuracy.tolist() == [0.75, 0.75]
 
 
+def test_where_each_decides_for_itself_edges_have_a_direction(heard):
+    overview = Overview(heard, events.RunInfo(users=("ann", "bob")), directed=True)
+    overview.tell([status(ANN, {BOB: 1.0}), status(BOB, {ANN: 2.0})])
+    shown = heard.snapshot
+    assert shown.directed
+    assert (shown.k.tolist(), shown.l.tolist(), shown.w.tolist()) == ([0, 1], [1, 0], [1.0, 2.0])
+
+
 def test_an_accuracy_that_is_given_is_shown(overview, heard):
     overview.tell([status(ANN), status(BOB)], accuracy=lambda: np.array([0.9, 0.8]))
     assert heard.snapshot.accuracy.tolist() == [0.9, 0.8]

@@ -17,6 +17,7 @@ from dada.cli.watch import announce
 if TYPE_CHECKING:
     from dada.events import RunInfo
     from dada.net.home import Home
+    from dada.net.network import Network
 
 LOOK_EVERY_S = 1.0
 # A running peer writes its status every second.
@@ -75,10 +76,12 @@ def follow_peers(place: Path, homes: list[Home], host: str, port: int) -> None:
     """Show what peers say about themselves, until Ctrl-C."""
     from dada.dashboard.live import LivePage
     from dada.dashboard.recorder import Recorder
+    from dada.net.network import read_network
     from dada.net.overview import Overview
 
     with tempfile.TemporaryDirectory(prefix="dada-") as folder, Recorder(Path(folder) / "run.dadalog") as recorder:
-        overview = Overview(recorder, _info(place, homes))
+        network = read_network(homes[0].network)
+        overview = Overview(recorder, _info(place, homes, network), directed=network.config.graph == "evidence")
         with LivePage(recorder.path, host, port) as page, suppress(KeyboardInterrupt):
             announce(page.url)
             while recorder.failure is None:
@@ -87,12 +90,10 @@ def follow_peers(place: Path, homes: list[Home], host: str, port: int) -> None:
             raise OSError(f"the page has ended, because its recording could not be written: {recorder.failure}")
 
 
-def _info(place: Path, homes: list[Home]) -> RunInfo:
+def _info(place: Path, homes: list[Home], network: Network) -> RunInfo:
     from dada.data import predictors_from_arrays
     from dada.events import RunInfo
-    from dada.net.network import read_network
 
-    network = read_network(homes[0].network)
     predictors = predictors_from_arrays(network.predictors, network.arrays)
     names = [home.folder.resolve().name for home in homes]
     return RunInfo(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dada.core.compiled import Array
-from dada.events import TOP_PREDICTORS, Observer, PeerStatus, RunInfo, Snapshot, SnapshotOffer, edges_by_pair
+from dada.events import TOP_PREDICTORS, Observer, PeerStatus, RunInfo, Snapshot, SnapshotOffer, edges_said
 
 # What a peer counts anew in each of its lives.
 COUNTS = ("messages_sent", "wire_bytes", "messages_refused")
@@ -53,6 +53,8 @@ class Overview:
     info : RunInfo
         What is known beforehand; its users are the peers whose statuses will be told, in this order. Peers elsewhere
         that some of them have as neighbours are added after them, under the first digits of their ids.
+    directed : bool
+        Whether each peer decides for itself whom it learns from, as by evidence; else both ends agree on an edge.
 
     Examples
     --------
@@ -63,8 +65,8 @@ class Overview:
     (['RunInfo', 'PeerStatus', 'SnapshotOffer'], [False, False])
     """
 
-    def __init__(self, observer: Observer, info: RunInfo) -> None:
-        self._observer, self._info = observer, info
+    def __init__(self, observer: Observer, info: RunInfo, directed: bool = False) -> None:
+        self._observer, self._info, self._directed = observer, info, directed
         self._asked = [_Seen() for _ in info.users]
         self._places: dict[str, int] = {}
         self._strangers: list[str] = []
@@ -154,7 +156,7 @@ class Overview:
             k=k,
             l=l,
             w=w,
-            directed=False,
+            directed=self._directed,
             confidence=_extended(samples / max(samples.max(initial=0.0), 1.0), more, 0.0),
             loss=_extended(np.array([seen.status.get("loss", np.nan) for seen in self._asked], float), more, np.nan),
             accuracy=_extended(own if accuracy is None else accuracy(), more, np.nan),
@@ -166,12 +168,13 @@ class Overview:
 
     def _edges(self) -> tuple[Array, Array, Array]:
         """What the peers that are up say of their neighbours."""
-        return edges_by_pair(
+        said = [
             (place, self._places[peer], weight)
             for place, seen in enumerate(self._asked)
             if seen.is_up
             for peer, weight in seen.status.get("neighbours", {}).items()
-        )
+        ]
+        return edges_said(said, self._directed)
 
 
 def _extended(values: Array, more: int, filler: float) -> Array:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dada.core.compiled import Array
-from dada.events import Observer, PeerStatus, RunInfo, Snapshot, SnapshotOffer, edges_by_pair, heaviest_predictors
+from dada.events import Observer, PeerStatus, RunInfo, Snapshot, SnapshotOffer, edges_said, heaviest_predictors
 from dada.sim.network import Network
 from dada.sim.world import Host
 
@@ -56,6 +56,11 @@ class Overview:
         )
         self.observer(SnapshotOffer(self._snapshot, milestone))
 
+    @property
+    def _is_directed(self) -> bool:
+        """By evidence each peer follows whom it likes; otherwise the two ends of an edge agree on it."""
+        return self.network.config.graph == "evidence"
+
     def _snapshot(self) -> Snapshot:
         hosts = self.network.world.hosts
         k, l, w = self._edges()
@@ -67,7 +72,7 @@ class Overview:
             k=k,
             l=l,
             w=w,
-            directed=False,
+            directed=self._is_directed,
             confidence=self.network.problem.confidence,
             loss=np.array([host.member.peer.loss if _is_known(host) else np.nan for host in hosts]),
             accuracy=self._per_user(self.accuracy(models)),
@@ -80,13 +85,14 @@ class Overview:
     def _edges(self) -> tuple[Array, Array, Array]:
         """What the honest who are up say of their neighbours; ids that a liar made up belong to nobody."""
         numbers = self.network.world.numbers
-        return edges_by_pair(
+        said = [
             (host.number, numbers[peer], host.member.peer.edges[peer].weight)
             for host in self.network.world.hosts
             if host.is_up and _is_known(host)
             for peer in host.member.peer.neighbours
             if peer in numbers
-        )
+        ]
+        return edges_said(said, self._is_directed)
 
     def _rows(self, model_of: Callable[[Host], Array]) -> Array:
         problem = self.network.problem
