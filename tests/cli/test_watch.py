@@ -1,8 +1,13 @@
+import json
+import os
 import signal
 import subprocess
 import sys
+import time
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -10,10 +15,14 @@ from typer.testing import CliRunner
 from dada import events
 from dada.cli.dashboard import dashboard, newest_recording
 from dada.cli.report import report
+from dada.cli.swarm.population import make_homes, make_network, make_users
 from dada.cli.watch import SlowMotion, watching
 from dada.dashboard import records
 from dada.dashboard.logfile import LogReader
 from tests.helpers.recordings import tell_run, write_recording
+from tests.helpers.viewer import Viewer
+
+ROOT = Path(__file__).parents[2]
 
 app = typer.Typer()
 app.command()(dashboard)
@@ -48,7 +57,7 @@ def test_a_live_page_stays_until_ctrl_c():
     )
     process = subprocess.Popen(
         [sys.executable, "-c", script],
-        cwd=Path(__file__).parents[2],
+        cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -58,6 +67,97 @@ def test_a_live_page_stays_until_ctrl_c():
     assert "until Ctrl-C" in lines[1]
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=30) == ("left\n", "")
+
+
+@contextmanager
+def live(*arguments, cwd):
+    """A viewer of the page that a command of dada shows, and its process; ends with Ctrl-C."""
+    script = "from dada.cli.app import main; main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        cwd=cwd,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            line = process.stderr.readline()
+            while line and not line.startswith("Watch it at "):
+                line = process.stderr.readline()
+            assert line, "the command ended without a page"
+            yield Viewer(line.split()[-1]), process
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert process.returncode in (0, 130)
+
+
+COMMANDS = {
+    "demo": ["--users", 10],
+    "fit": ["visits.csv", "--user", "person", "--label", "came", "--holdout", 0, "--updates", 20],
+    "sim": ["--users", 6, "--steps", 8, "--faults", "churn"],
+    "swarm": ["--users", 3, "--seconds", 2, "--in-process"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_way_to_run_can_be_watched_and_recorded(command, tmp_path):
+    rows = [f"{person},{x},{'yes' if x > person else 'no'}" for person in range(3) for x in range(5)]
+    (tmp_path / "visits.csv").write_text("\n".join(["person,x,came", *rows]))
+    with live(command, *COMMANDS[command], "--live", "--record", "run.dadalog", cwd=tmp_path) as (viewer, process):
+        viewer.until(records.Users)
+        # Before that, Ctrl-C would only end the run. A live demo takes twenty seconds, and ends with its run.
+        while command != "demo" and "until Ctrl-C" not in process.stderr.readline():
+            assert process.poll() is None
+    kept = [records.decode(content) for content in LogReader(tmp_path / "run.dadalog")]
+    info = next(record for record in kept if isinstance(record, records.Info))
+    n_users = {"demo": 10, "fit": 3, "sim": 6, "swarm": 3}[command]
+    assert len(info.users) == n_users
+    assert len(info.title) > 10
+    assert any(isinstance(record, records.Edges) for record in kept)
+    assert any(isinstance(record, records.Peers) for record in kept) == (command in ("sim", "swarm"))
+    assert "<=" in info.predictors[0]
+
+
+@pytest.fixture
+def homes(tmp_path):
+    people, task = make_users("moons", 2, seed=0)
+    return make_homes(tmp_path / "peers", people, task, make_network(task, 1.0))
+
+
+def speak(home, me, other, **given):
+    """Write the status of a peer as its process does."""
+    plain = {
+        "id": me, "epoch": 5, "time": time.time(), "samples": 4, "model_updates": 3, "loss": 0.1, "accuracy": 1.0,
+        "heaviest": [[2, 1.0]], "neighbours": {other: 0.5}, "round_trips_ms": {other: 2.5}, "links_refused": {},
+        "messages_sent": 9, "wire_bytes": 900, "messages_refused": 0,
+    }  # fmt: skip
+    # Replaced at once: a reader never sees half of it.
+    (home.folder / "new").write_text(json.dumps(plain | given))
+    os.replace(home.folder / "new", home.status)
+
+
+def test_peers_on_this_machine_are_followed(homes, tmp_path):
+    ann, bob = homes
+    speak(ann, "aa" * 32, "bb" * 32)
+    with live("dashboard", "peers", cwd=tmp_path) as (viewer, _):
+        first = viewer.until(records.Peers)
+        assert (first.up, viewer.until(records.Info).users[:2]) == (b"\1\0", ["peer-000", "peer-001"])
+        speak(ann, "aa" * 32, "bb" * 32)
+        speak(bob, "bb" * 32, "aa" * 32, messages_refused=3)
+        peers = viewer.until(records.Peers, lambda record: record.up == b"\1\1")
+        assert np.frombuffer(peers.refused, "<u4").tolist() == [0, 3]
+        np.testing.assert_allclose(np.frombuffer(peers.rtt_ms, "<f4"), [2.5, 2.5])
+        speak(bob, "bb" * 32, "aa" * 32, epoch=6)
+        viewer.until(records.Peers, lambda record: np.frombuffer(record.restarts, "<u4").tolist() == [0, 1])
+
+
+def test_one_peer_is_followed_with_its_neighbours_elsewhere(homes, tmp_path):
+    speak(homes[0], "aa" * 32, "bb" * 32)
+    with live("dashboard", "peers/peer-000", cwd=tmp_path) as (viewer, _):
+        info = viewer.until(records.Info)
+        assert (info.title, info.users) == ("Peer peer-000", ["peer-000", "bbbbbbbb"])
 
 
 def test_slow_motion_makes_a_run_last():
@@ -79,7 +179,7 @@ def test_the_newest_recording_is_shown_where_none_is_named(tmp_path):
     old, new = write_recording(tmp_path / "b.dadalog"), write_recording(tmp_path / "a.dadalog")
     assert old.stat().st_mtime_ns <= new.stat().st_mtime_ns
     assert newest_recording(tmp_path) == new
-    with pytest.raises(FileNotFoundError, match="make one with dada demo --record"):
+    with pytest.raises(FileNotFoundError, match="make a recording with dada demo --record"):
         newest_recording(tmp_path / "empty")
 
 

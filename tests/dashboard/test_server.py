@@ -1,7 +1,5 @@
 import http.client
-import json
 import threading
-from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import pytest
@@ -10,42 +8,7 @@ from dada.dashboard.live import LivePage
 from dada.dashboard.recorder import Recorder
 from dada.dashboard.server import Address
 from tests.helpers.recordings import tell_moment, tell_run, write_recording
-
-
-@contextmanager
-def connected(url, timeout_s=20):
-    parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_s)
-    try:
-        yield connection
-    finally:
-        connection.close()
-
-
-def get(url, path="/", headers=None):
-    with connected(url) as connection:
-        connection.request("GET", path, headers=headers or {})
-        answer = connection.getresponse()
-        return answer.status, answer.read(), dict(answer.getheaders())
-
-
-class Viewer:
-    """A viewer without a browser: hears sizes and fetches what it lacks, as the page does."""
-
-    def __init__(self, url):
-        self.url, self.log = url, b""
-
-    def catch_up(self, wanted):
-        """Follow the recording until it is as long as wanted."""
-        with connected(self.url) as connection:
-            connection.request("GET", "/events")
-            stream = connection.getresponse()
-            while len(self.log) < wanted:
-                line = stream.fp.readline()
-                if line.startswith(b"data: "):
-                    size = json.loads(line[6:])["size"]
-                    while len(self.log) < size:
-                        self.log += get(self.url, f"/log?from={len(self.log)}")[1]
+from tests.helpers.viewer import Viewer, get
 
 
 @pytest.fixture

@@ -154,7 +154,7 @@ export class App {
     const colouring = new Colouring(history, frame, view.colour, document.documentElement.dataset.theme);
     const colours = Array.from({ length: K }, (_, k) => (peers && !peers.up[k] ? UNKNOWN : colouring.colourOf(k)));
     const names = Array.from({ length: K }, (_, k) => history.name(k));
-    this.scene.show({ edges, limit: view.limit, colours, radii, names });
+    this.scene.show({ edges, directed: frame.directed, limit: view.limit, colours, radii, names });
     const summary = `Collaboration graph of ${K} users and ${edges.w.length} edges after ${frame.updates} updates`;
     this.scene.canvas.setAttribute("aria-label", summary);
     $("#legend").replaceChildren(...colouring.legend(colours.includes(UNKNOWN)));

@@ -17,6 +17,7 @@ export function savePng(scene, history) {
   const context = copy.getContext("2d");
   context.fillStyle = paint(theme.paper);
   context.fillRect(0, 0, copy.width, copy.height);
+  scene.render(scene.edges.marked.length);
   context.drawImage(canvas, 0, 0);
   context.drawImage(names, 0, 0);
   copy.toBlob((blob) => save(fileName(history, "png"), blob), "image/png");

@@ -1,6 +1,6 @@
 // When pictures are drawn, and how much is drawn in each. A picture is begun only when the one before is finished, so
-// a slow machine is never asked for more than it can do. Where drawing is slow, fewer edges are drawn while something
-// moves; and where nobody is touching the page, pictures are further apart, to leave the machine to the run.
+// a slow machine is never asked for more than it can do. Where drawing is slow, fewer and thinner edges are drawn while
+// something moves; and where nobody is touching the page, pictures are further apart, to leave the machine to the run.
 
 const SLOW_MS = 42;
 const FAST_MS = 24;
@@ -9,16 +9,27 @@ const LONGEST_PAUSE_MS = 1000;
 const FEWEST_EDGES = 1500;
 const FIRST_EDGES = 12_000;
 
-// How many edges leave a movement smooth.
+// How many edges leave a movement smooth, and whether they should be thin.
 export class EdgeBudget {
   constructor() {
     this.edges = FIRST_EDGES;
+    this.strain = 0;
+  }
+
+  // One slow picture may have had another reason; several in a row have not.
+  get isThin() {
+    return this.strain >= 2;
   }
 
   // A picture of `shown` out of `all` edges took so long.
   note(tookMs, shown, all) {
-    if (tookMs > SLOW_MS) this.edges = Math.max(FEWEST_EDGES, shown * Math.max(0.3, (0.8 * SLOW_MS) / tookMs));
-    else if (tookMs < FAST_MS && shown < all) this.edges = Math.max(this.edges, 1.25 * shown);
+    if (tookMs > SLOW_MS) {
+      this.edges = Math.max(FEWEST_EDGES, shown * Math.max(0.3, (0.8 * SLOW_MS) / tookMs));
+      this.strain = Math.min(3, this.strain + 1);
+    } else if (tookMs < FAST_MS) {
+      if (shown < all) this.edges = Math.max(this.edges, 1.25 * shown);
+      else this.strain = Math.max(0, this.strain - 0.05);
+    }
   }
 
   of(all) {
@@ -27,8 +38,9 @@ export class EdgeBudget {
 }
 
 export class DrawingLoop {
-  // `draw(isAtRest)` begins a picture and returns [edges shown, edges in all]; `isDone()` says whether it is finished;
-  // `isTouched()` whether somebody is moving something by hand right now.
+  // `draw(isAtRest)` begins a picture and returns how many edges it shows, how many there are in all, and whether it is
+  // as good as it gets; `isDone()` says whether it is finished; `isTouched()` whether somebody is moving something by
+  // hand right now.
   constructor({ draw, isDone, isTouched, clock = window }) {
     Object.assign(this, { draw, isDone, isTouched, clock });
     this.budget = new EdgeBudget();
@@ -65,7 +77,7 @@ export class DrawingLoop {
     if (this.began !== null) this.finish(now);
     if (this.wanted && (now >= this.pauseUntil || this.isTouched())) this.begin(now, false);
     else if (this.wanted) this.sleep(this.pauseUntil - now, () => this.wake());
-    else if (this.shown[0] < this.shown[1]) this.sleep(REST_MS, () => this.rest());
+    else if (!this.picture.isWhole) this.sleep(REST_MS, () => this.rest());
     else this.running = false;
   }
 
@@ -74,7 +86,7 @@ export class DrawingLoop {
     this.running = true;
     this.began = now;
     this.isAtRest = isAtRest;
-    this.shown = this.draw(isAtRest);
+    this.picture = this.draw(isAtRest);
     this.clock.requestAnimationFrame((next) => this.tick(next));
   }
 
@@ -82,7 +94,7 @@ export class DrawingLoop {
     const took = now - this.began;
     this.began = null;
     // How long a picture at rest takes says nothing about movements.
-    if (!this.isAtRest) this.budget.note(took, ...this.shown);
+    if (!this.isAtRest) this.budget.note(took, this.picture.shown, this.picture.all);
     this.pauseUntil = took > SLOW_MS ? now + Math.min(3 * took, LONGEST_PAUSE_MS) : 0;
   }
 

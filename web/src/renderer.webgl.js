@@ -1,42 +1,43 @@
-// Draws the graph on the graphics card. Positions live in a texture that nodes and edges read, so a moving layout costs
-// one small upload per frame, however many edges there are.
+// Draws the graph on the graphics card. Everything lives in textures, which the corners of lines and discs read, so a
+// moving layout costs one small upload per picture, however many edges there are. All lines are one list of triangles,
+// and so are all discs: instances of four corners each are slow on many cards, and slowest where there is no card.
 
 const TEXTURE_WIDTH = 1024;
 
-const PLACE = `
+const COMMON = `#version 300 es
 uniform highp sampler2D places;
 uniform vec3 camera;  // middle, pixels per unit
 uniform vec2 view;    // width and height in pixels
-vec2 place(uint k) {
-  return texelFetch(places, ivec2(int(k) % ${TEXTURE_WIDTH}, int(k) / ${TEXTURE_WIDTH}), 0).rg;
-}
-vec2 toPixels(vec2 world) { return (world - camera.xy) * camera.z; }
+uniform float mixing;
+ivec2 texel(int item) { return ivec2(item % ${TEXTURE_WIDTH}, item / ${TEXTURE_WIDTH}); }
+vec2 toPixels(int user) { return (texelFetch(places, texel(user), 0).rg - camera.xy) * camera.z; }
 vec4 toClip(vec2 pixels) { return vec4(pixels.x * 2.0 / view.x, -pixels.y * 2.0 / view.y, 0.0, 1.0); }
 `;
 
-const EDGE_VERTEX = `#version 300 es
-${PLACE}
-layout(location = 0) in uvec2 ends;
-layout(location = 1) in vec2 ink;       // opacity before and after
-layout(location = 2) in float marked;   // 1 for edges of the chosen user
-uniform float mixing;
+const EDGE_VERTEX = `${COMMON}
+uniform highp sampler2D items;  // ends, the first one a half more for edges of the chosen user; opacity before and after
 uniform float ratio;
 uniform vec3 colour;
 uniform vec3 accent;
-uniform float others;                   // how visible unmarked edges are
+uniform float others;           // how visible unmarked edges are
+uniform bool thin;              // lines of one pixel, instead of two triangles each
 out vec4 paint;
 out float side;
 void main() {
-  vec2 a = toPixels(place(ends.x));
-  vec2 b = toPixels(place(ends.y));
-  float opacity = mix(ink.x, ink.y, mixing);
+  vec4 edge = texelFetch(items, texel(thin ? gl_VertexID >> 1 : gl_VertexID >> 2), 0);
+  float marked = fract(edge.x) * 2.0;
+  vec2 a = toPixels(int(edge.x));
+  vec2 b = toPixels(int(edge.y));
+  float opacity = mix(edge.z, edge.w, mixing);
   opacity = mix(opacity * others, min(0.25 + opacity * 1.6, 0.95), marked);
   vec2 along = b - a;
   vec2 across = normalize(vec2(-along.y, along.x) + vec2(1e-6, 0.0));
   float width = (0.5 + 0.55 * sqrt(opacity) + 0.5 * marked) * ratio;
   float sign = (gl_VertexID & 1) == 0 ? -1.0 : 1.0;
-  vec2 corner = (gl_VertexID < 2 ? a : b) + across * sign * (width + 0.5);
-  side = sign * (width + 0.5) / width;
+  bool isFirst = (gl_VertexID & (thin ? 1 : 2)) == 0;
+  float away = thin ? 0.0 : sign * (width + 0.5);
+  vec2 corner = (isFirst ? a : b) + across * away;
+  side = away / width;
   paint = vec4(mix(colour, accent, marked), opacity);
   gl_Position = opacity < 0.004 ? vec4(2.0, 2.0, 2.0, 1.0) : toClip(corner);
 }`;
@@ -51,27 +52,24 @@ void main() {
   result = vec4(paint.rgb * alpha, alpha);
 }`;
 
-const NODE_VERTEX = `#version 300 es
-${PLACE}
-layout(location = 0) in uint user;
-layout(location = 1) in vec4 before;
-layout(location = 2) in vec4 after;
-layout(location = 3) in float radius;
-layout(location = 4) in float strength;  // 0 faded, 1 normal, 2 outlined
-uniform float mixing;
+const NODE_VERTEX = `${COMMON}
+uniform highp usampler2D items;  // colour before and after, radius, strength: 0 faded, 1 normal, 2 outlined
 uniform float zoom;
 out vec4 paint;
 out vec2 offset;
 flat out float size;
 flat out float outline;
+vec4 colourOf(uint packed) { return vec4(uvec4(packed, packed >> 8, packed >> 16, packed >> 24) & 255u) / 255.0; }
 void main() {
-  size = radius * zoom * (strength > 1.5 ? 1.15 : 1.0) + 1.5;
-  vec2 corner = vec2((gl_VertexID & 1) == 0 ? -1.0 : 1.0, gl_VertexID < 2 ? -1.0 : 1.0);
+  int user = gl_VertexID >> 2;
+  uvec4 node = texelFetch(items, texel(user), 0);
+  size = uintBitsToFloat(node.z) * zoom * (node.w == 2u ? 1.15 : 1.0) + 1.5;
+  vec2 corner = vec2((gl_VertexID & 1) == 0 ? -1.0 : 1.0, (gl_VertexID & 2) == 0 ? -1.0 : 1.0);
   offset = corner * (size + 1.0);
-  paint = mix(before, after, mixing);
-  paint.a *= strength < 0.5 ? 0.22 : 1.0;
-  outline = strength > 1.5 ? 1.0 : 0.0;
-  gl_Position = toClip(toPixels(place(user)) + offset);
+  paint = mix(colourOf(node.x), colourOf(node.y), mixing);
+  paint.a *= node.w == 0u ? 0.22 : 1.0;
+  outline = node.w == 2u ? 1.0 : 0.0;
+  gl_Position = toClip(toPixels(user) + offset);
 }`;
 
 const NODE_FRAGMENT = `#version 300 es
@@ -114,25 +112,12 @@ function program(gl, vertex, fragment) {
   return { handle: result, uniforms };
 }
 
-// Vertex attributes of one kind of instance: name -> [size, type, bytes per component kind].
-function attributes(gl, layout) {
-  const array = gl.createVertexArray();
-  const buffers = layout.map(() => gl.createBuffer());
-  gl.bindVertexArray(array);
-  layout.forEach(({ size, type, normalized, integer }, location) => {
-    gl.bindBuffer(gl.ARRAY_BUFFER, buffers[location]);
-    gl.enableVertexAttribArray(location);
-    if (integer) gl.vertexAttribIPointer(location, size, type, 0, 0);
-    else gl.vertexAttribPointer(location, size, type, Boolean(normalized), 0, 0);
-    gl.vertexAttribDivisor(location, 1);
-  });
-  gl.bindVertexArray(null);
-  return { array, buffers };
-}
+// Rows of a texture that hold so many texels.
+const rowsFor = (count) => Math.max(1, Math.ceil(count / TEXTURE_WIDTH));
 
 export class WebGLRenderer {
   static make(canvas) {
-    const gl = canvas.getContext("webgl2", { antialias: false, premultipliedAlpha: true, preserveDrawingBuffer: true });
+    const gl = canvas.getContext("webgl2", { antialias: false, alpha: false });
     return gl ? new WebGLRenderer(canvas, gl) : null;
   }
 
@@ -149,72 +134,96 @@ export class WebGLRenderer {
     const { gl } = this;
     this.edges = program(gl, EDGE_VERTEX, EDGE_FRAGMENT);
     this.nodes = program(gl, NODE_VERTEX, NODE_FRAGMENT);
-    this.edgeData = attributes(gl, [
-      { size: 2, type: gl.UNSIGNED_INT, integer: true },
-      { size: 2, type: gl.FLOAT },
-      { size: 1, type: gl.UNSIGNED_BYTE },
-    ]);
-    this.nodeData = attributes(gl, [
-      { size: 1, type: gl.UNSIGNED_INT, integer: true },
-      { size: 4, type: gl.UNSIGNED_BYTE, normalized: true },
-      { size: 4, type: gl.UNSIGNED_BYTE, normalized: true },
-      { size: 1, type: gl.FLOAT },
-      { size: 1, type: gl.UNSIGNED_BYTE },
-    ]);
-    this.texture = gl.createTexture();
-    gl.bindTexture(gl.TEXTURE_2D, this.texture);
-    for (const name of [gl.TEXTURE_MIN_FILTER, gl.TEXTURE_MAG_FILTER]) gl.texParameteri(gl.TEXTURE_2D, name, gl.NEAREST);
+    [this.placeTexture, this.edgeTexture, this.nodeTexture] = [0, 1, 2].map(() => this.makeTexture());
+    this.corners = gl.createBuffer();
+    this.cornersFor = 0;
     gl.enable(gl.BLEND);
     gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
     this.fence = null;
   }
 
-  upload(buffer, data) {
-    this.gl.bindBuffer(this.gl.ARRAY_BUFFER, buffer);
-    this.gl.bufferData(this.gl.ARRAY_BUFFER, data, this.gl.DYNAMIC_DRAW);
+  makeTexture() {
+    const { gl } = this;
+    const texture = gl.createTexture();
+    gl.bindTexture(gl.TEXTURE_2D, texture);
+    for (const name of [gl.TEXTURE_MIN_FILTER, gl.TEXTURE_MAG_FILTER]) gl.texParameteri(gl.TEXTURE_2D, name, gl.NEAREST);
+    return texture;
+  }
+
+  // Two triangles for each of so many items, whose corners are numbered 4 i to 4 i + 3.
+  needCorners(count) {
+    if (count <= this.cornersFor) return;
+    const { gl } = this;
+    this.cornersFor = 2 * count;
+    const corners = new Uint32Array(6 * this.cornersFor);
+    for (let i = 0; i < this.cornersFor; i++) {
+      corners.set([4 * i, 4 * i + 1, 4 * i + 2, 4 * i + 2, 4 * i + 1, 4 * i + 3], 6 * i);
+    }
+    gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, this.corners);
+    gl.bufferData(gl.ELEMENT_ARRAY_BUFFER, corners, gl.STATIC_DRAW);
+  }
+
+  upload(texture, [inner, format, type], data, count) {
+    const { gl } = this;
+    gl.bindTexture(gl.TEXTURE_2D, texture);
+    gl.texImage2D(gl.TEXTURE_2D, 0, inner, TEXTURE_WIDTH, rowsFor(count), 0, format, type, data);
   }
 
   setPlaces(places) {
     const { gl } = this;
-    const height = Math.max(1, Math.ceil(places.length / 2 / TEXTURE_WIDTH));
-    const padded = new Float32Array(TEXTURE_WIDTH * height * 2);
+    const count = places.length / 2;
+    const padded = new Float32Array(TEXTURE_WIDTH * rowsFor(count) * 2);
     padded.set(places);
-    gl.bindTexture(gl.TEXTURE_2D, this.texture);
-    gl.texImage2D(gl.TEXTURE_2D, 0, gl.RG32F, TEXTURE_WIDTH, height, 0, gl.RG, gl.FLOAT, padded);
+    this.upload(this.placeTexture, [gl.RG32F, gl.RG, gl.FLOAT], padded, count);
   }
 
   setNodes({ before, after, radius, strength }) {
-    this.nodeCount = radius.length;
-    const users = Uint32Array.from({ length: radius.length }, (_, k) => k);
-    [users, before, after, radius, strength].forEach((data, i) => this.upload(this.nodeData.buffers[i], data));
+    const { gl } = this;
+    const count = radius.length;
+    const data = new Uint32Array(TEXTURE_WIDTH * rowsFor(count) * 4);
+    const columns = [new Uint32Array(before.buffer), new Uint32Array(after.buffer), new Uint32Array(radius.buffer), strength];
+    for (let k = 0; k < count; k++) for (let c = 0; c < 4; c++) data[4 * k + c] = columns[c][k];
+    this.nodeCount = count;
+    this.needCorners(count);
+    this.upload(this.nodeTexture, [gl.RGBA32UI, gl.RGBA_INTEGER, gl.UNSIGNED_INT], data, count);
   }
 
   setEdges({ ends, ink, marked }) {
-    this.edgeCount = marked.length;
-    [ends, ink, marked].forEach((data, i) => this.upload(this.edgeData.buffers[i], data));
+    const { gl } = this;
+    const count = marked.length;
+    const data = new Float32Array(TEXTURE_WIDTH * rowsFor(count) * 4);
+    for (let e = 0; e < count; e++) {
+      data[4 * e] = ends[2 * e] + 0.5 * marked[e];
+      data[4 * e + 1] = ends[2 * e + 1];
+      data[4 * e + 2] = ink[2 * e];
+      data[4 * e + 3] = ink[2 * e + 1];
+    }
+    this.edgeCount = count;
+    this.needCorners(count);
+    this.upload(this.edgeTexture, [gl.RGBA32F, gl.RGBA, gl.FLOAT], data, count);
   }
 
   draw(view) {
     const { gl } = this;
     const { width, height } = this.canvas;
     gl.viewport(0, 0, width, height);
-    gl.clearColor(0, 0, 0, 0);
+    gl.clearColor(...view.theme.paper, 1);
     gl.clear(gl.COLOR_BUFFER_BIT);
-    gl.bindTexture(gl.TEXTURE_2D, this.texture);
-    this.use(this.edges, view);
+    gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, this.corners);
+    this.use(this.edges, this.edgeTexture, view);
     gl.uniform3fv(this.edges.uniforms.colour, view.theme.edge);
     gl.uniform3fv(this.edges.uniforms.accent, view.theme.accent);
     gl.uniform1f(this.edges.uniforms.others, view.others);
     gl.uniform1f(this.edges.uniforms.ratio, view.ratio);
-    gl.bindVertexArray(this.edgeData.array);
-    gl.drawArraysInstanced(gl.TRIANGLE_STRIP, 0, 4, Math.min(view.edgeCount, this.edgeCount));
-    this.use(this.nodes, view);
+    const count = Math.min(view.edgeCount, this.edgeCount);
+    gl.uniform1i(this.edges.uniforms.thin, view.isThin ? 1 : 0);
+    if (view.isThin) gl.drawArrays(gl.LINES, 0, 2 * count);
+    else gl.drawElements(gl.TRIANGLES, 6 * count, gl.UNSIGNED_INT, 0);
+    this.use(this.nodes, this.nodeTexture, view);
     gl.uniform3fv(this.nodes.uniforms.paper, view.theme.paper);
     gl.uniform3fv(this.nodes.uniforms.rim, view.theme.ink);
     gl.uniform1f(this.nodes.uniforms.zoom, view.nodeZoom * view.ratio);
-    gl.bindVertexArray(this.nodeData.array);
-    gl.drawArraysInstanced(gl.TRIANGLE_STRIP, 0, 4, this.nodeCount);
-    gl.bindVertexArray(null);
+    gl.drawElements(gl.TRIANGLES, 6 * this.nodeCount, gl.UNSIGNED_INT, 0);
     if (this.fence) gl.deleteSync(this.fence);
     this.fence = gl.fenceSync(gl.SYNC_GPU_COMMANDS_COMPLETE, 0);
     gl.flush();
@@ -226,12 +235,17 @@ export class WebGLRenderer {
     return !fence || gl.isContextLost() || gl.getSyncParameter(fence, gl.SYNC_STATUS) === gl.SIGNALED;
   }
 
-  use({ handle, uniforms }, { camera, ratio, mixing }) {
+  use({ handle, uniforms }, items, { camera, ratio, mixing }) {
     const { gl, canvas } = this;
     gl.useProgram(handle);
+    [this.placeTexture, items].forEach((texture, unit) => {
+      gl.activeTexture(gl.TEXTURE0 + unit);
+      gl.bindTexture(gl.TEXTURE_2D, texture);
+    });
+    gl.uniform1i(uniforms.places, 0);
+    gl.uniform1i(uniforms.items, 1);
     gl.uniform3f(uniforms.camera, camera.x, camera.y, camera.scale * ratio);
     gl.uniform2f(uniforms.view, canvas.width, canvas.height);
-    gl.uniform1i(uniforms.places, 0);
     gl.uniform1f(uniforms.mixing, mixing);
   }
 }

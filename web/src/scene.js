@@ -78,10 +78,10 @@ export class Scene {
   }
 
   // Shows a graph. `colours` has three channels per user, `radii` one number.
-  show({ edges, limit, colours, radii, names, down }) {
+  show({ edges, directed, limit, colours, radii, names }) {
     if (radii.length !== this.users.length) this.start(radii.length);
     this.users = names;
-    this.down = down;
+    this.directed = directed;
     this.shown = edges;
     const after = { k: edges.k, l: edges.l, ink: inkOf(edges.w, limit) };
     const mixing = this.mixing;
@@ -119,7 +119,7 @@ export class Scene {
     this.mark();
   }
 
-  // Brings out the user in focus with its edges and neighbours.
+  // Brings out the user in focus with those it learns from.
   mark() {
     if (!this.nodes) return;
     const { focus, nodes, edges } = this;
@@ -128,7 +128,8 @@ export class Scene {
     if (focus !== null) {
       for (let e = 0; e < edges.marked.length; e++) {
         const [k, l] = [edges.ends[2 * e], edges.ends[2 * e + 1]];
-        if ((k !== focus && l !== focus) || edges.ink[2 * e + 1] === 0) continue;
+        const isItsOwn = k === focus || (l === focus && !this.directed);
+        if (!isItsOwn || edges.ink[2 * e + 1] === 0) continue;
         edges.marked[e] = 1;
         nodes.strength[k] = nodes.strength[l] = 1;
       }
@@ -159,29 +160,36 @@ export class Scene {
 
   // Whether all that there is to see is on the screen.
   get isAtRest() {
-    return !this.loop.isBusy && this.mixing === 1 && this.shownEdges === this.edges.marked.length;
+    return !this.loop.isBusy && this.mixing === 1 && Boolean(this.loop.picture?.isWhole);
   }
 
-  // Begins a picture; returns how many edges it has, and how many there are.
+  // Begins a picture, see `DrawingLoop`.
   draw(isAtRest) {
-    const count = this.edges.marked.length;
-    if (!this.nodes || !this.places.length) return [count, count];
+    const all = this.edges.marked.length;
+    if (!this.nodes || !this.places.length) return { shown: all, all, isWhole: true };
     if (!this.camera.free) {
       const moving = this.camera.fit(this.places, this.fittingPart());
       this.fitScale = this.camera.scale;
       if (moving) this.invalidate();
     }
-    const { mixing, nodeZoom, ratio, camera, theme } = this;
-    if (mixing < 1) this.invalidate();
-    const others = this.focus === null ? 1 : 0.18;
-    const edgeCount = isAtRest ? count : this.loop.budget.of(count);
-    this.renderer.draw({ camera, ratio, mixing, theme, nodeZoom, others, edgeCount });
+    if (this.mixing < 1) this.invalidate();
+    const { budget } = this.loop;
+    const shown = isAtRest ? all : budget.of(all);
+    const isThin = !isAtRest && budget.isThin;
+    this.render(shown, isThin);
     this.drawNames();
     this.layout.shown();
-    this.shownEdges = edgeCount;
+    this.shownEdges = shown;
     this.drawn++;
     if (this.drawn === 1) performance.mark("first-graph");
-    return [edgeCount, count];
+    return { shown, all, isWhole: shown === all && !isThin };
+  }
+
+  // Draws so many edges, the darkest first, and all users. What is drawn can be read until the browser shows it.
+  render(edgeCount, isThin = false) {
+    const { mixing, nodeZoom, ratio, camera, theme } = this;
+    const others = this.focus === null ? 1 : 0.18;
+    this.renderer.draw({ camera, ratio, mixing, theme, nodeZoom, others, edgeCount, isThin });
   }
 
   // How far the camera moves towards its aim in this picture: the same way per second at any pace.
@@ -198,10 +206,14 @@ export class Scene {
   }
 
   drawNames() {
+    const labels = labelsOf(this);
+    // To clear what is clear costs time all the same.
+    if (!labels.length && !this.hasNames) return;
+    this.hasNames = labels.length > 0;
     const context = this.names.getContext("2d");
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     context.clearRect(0, 0, this.camera.width, this.camera.height);
-    drawLabels(context, labelsOf(this), css(this.theme.paper.map((channel) => Math.round(channel * 255))));
+    drawLabels(context, labels, css(this.theme.paper.map((channel) => Math.round(channel * 255))));
   }
 
   watchSize() {

@@ -41,7 +41,7 @@ function machine(msPerThousand, all, touched) {
       const edges = isAtRest ? all : loop.budget.of(all);
       seen.readyAt = clock.now + (msPerThousand * edges) / 1000;
       seen.pictures.push({ at: clock.now, edges, isAtRest });
-      return [edges, all];
+      return { shown: edges, all, isWhole: edges === all && (isAtRest || !loop.budget.isThin) };
     },
   });
   return { clock, loop, seen };
@@ -107,6 +107,21 @@ test("no picture is begun before the last one is finished", () => {
   seen.pictures.slice(1).forEach(({ at }, i) => {
     assert.ok(at >= seen.pictures[i].at + (40 * seen.pictures[i].edges) / 1000);
   });
+});
+
+test("edges are thin after several slow pictures in a row, not after one, and whole again at rest", () => {
+  const budget = new EdgeBudget();
+  budget.note(100, 500, 500);
+  assert.equal(budget.isThin, false);
+  budget.note(100, 500, 500);
+  assert.equal(budget.isThin, true);
+  for (let i = 0; i < 60; i++) budget.note(16, 500, 500);
+  assert.equal(budget.isThin, false);
+  const { clock, loop, seen } = machine(100, 500, false);
+  clock.run(2000, () => loop.request());
+  assert.equal(loop.budget.isThin, true);
+  clock.run(4000);
+  assert.deepEqual([seen.pictures.at(-1).isAtRest, loop.isBusy], [true, false]);
 });
 
 test("the number of edges never falls below what tells something", () => {

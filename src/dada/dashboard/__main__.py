@@ -10,7 +10,8 @@ import threading
 
 
 def _stop_with_input() -> None:
-    while sys.stdin.buffer.read(4096):
+    # Past the buffer of `sys.stdin`, whose lock a thread must not hold when the interpreter ends.
+    while os.read(sys.stdin.fileno(), 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
 

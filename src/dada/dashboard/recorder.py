@@ -66,7 +66,7 @@ class Recorder:
         # Without a buffer every record reaches those who follow the file at once, and none is lost with the process.
         self._file: BinaryIO | None = self.path.open("wb", buffering=0)
         self._file.write(header())
-        self._began = now()
+        self._began: float | None = None
         self._spent = self._price = self._last = self._last_progress = 0.0
         self._size = 0
         self._edges = EdgeChanges()
@@ -77,6 +77,9 @@ class Recorder:
         if self._file is None:
             return
         before = self._now()
+        if self._began is None:
+            # A run may be prepared, and kernels compiled, long before there is anything to tell.
+            self._began = before
         age = before - self._began
         if isinstance(event, events.SnapshotOffer):
             if event.milestone:
