@@ -14,11 +14,14 @@ from datetime import date
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.testing import assert_array_equal
 
 from dada import (
     CollaborationGraph,
     Constant,
     DadaClassifier,
+    DadaClassifierCV,
+    DadaRegressor,
     DegreeFunction,
     DegreeTarget,
     Linear,
@@ -131,6 +134,51 @@ def test_labels_of_any_type_come_back_exactly(labels, tmp_path):
     predicted = load_model(tmp_path / "model.dada").predict(ROWS.X, users=ROWS.users)
     assert predicted.dtype == y.dtype
     np.testing.assert_array_equal(predicted, y)
+
+
+def manifest_of(path):
+    with zipfile.ZipFile(path) as archive:
+        return json.loads(archive.read("manifest.json"))
+
+
+def several_classes():
+    rng = np.random.default_rng(0)
+    X, users = rng.normal(size=(60, 2)), np.repeat(["ann", "bob", "cid"], 20)
+    return X, np.array(["low", "middle", "top"])[np.digitize(X[:, 0], [-0.5, 0.5])], users
+
+
+def test_three_classes_come_back(tmp_path):
+    X, y, users = several_classes()
+    model = DadaClassifier(n_updates=30, random_state=0).fit(X, y, users=users)
+    save_model(model, tmp_path / "kinds.dada")
+    loaded = load_model(tmp_path / "kinds.dada")
+    assert loaded.classes_.tolist() == ["low", "middle", "top"]
+    assert_array_equal(loaded.decision_function(X, users=users), model.decision_function(X, users=users))
+    assert loaded.bits_ == model.bits_
+
+
+def test_numbers_come_back(tmp_path):
+    X, _, users = several_classes()
+    model = DadaRegressor(n_updates=30, random_state=0).fit(X, 40 + 3 * X[:, 0], users=users)
+    save_model(model, tmp_path / "numbers.dada")
+    loaded = load_model(tmp_path / "numbers.dada")
+    assert isinstance(loaded, DadaRegressor)
+    assert_array_equal(loaded.predict(X, users=users), model.predict(X, users=users))
+    assert loaded.get_params() == model.get_params()
+
+
+def test_only_what_the_first_version_lacked_is_of_the_second(path, tmp_path):
+    X, y, users = several_classes()
+    save_model(DadaClassifier(n_updates=5, random_state=0).fit(X, y, users=users), tmp_path / "kinds.dada")
+    assert manifest_of(path)["version"] == 1
+    assert manifest_of(tmp_path / "kinds.dada")["version"] == 2
+
+
+def test_a_search_is_told_what_to_save(tmp_path):
+    X, y, users = several_classes()
+    search = DadaClassifierCV(DadaClassifier(n_updates=5), betas=(10.0,), pulls=(1.0,), graphs=("everyone",))
+    with pytest.raises(TypeError, match="of a search, save its best_estimator_"):
+        save_model(search.fit(X, y, users=users), tmp_path / "search.dada")
 
 
 def test_names_of_features_come_back(tmp_path):
@@ -332,8 +380,8 @@ def test_a_file_without_a_note_is_read(path):
 
 
 def test_a_newer_version_is_named(path):
-    rewritten(path, lambda manifest: manifest.update(version=2, library="dada-learn 9.1"))
-    with pytest.raises(ModelFileError, match=r"people.dada: .*version 2, written by dada-learn 9.1; .*up to 1"):
+    rewritten(path, lambda manifest: manifest.update(version=3, library="dada-learn 9.1"))
+    with pytest.raises(ModelFileError, match=r"people.dada: .*version 3, written by dada-learn 9.1; .*up to 2"):
         load_model(path)
 
 

@@ -29,7 +29,7 @@ from dada.data import BasePredictors, predictors_from_arrays
 from dada.engine import Ledger
 from dada.events import TracePoint
 
-FORMAT, VERSION = "dada-model", 1
+FORMAT, VERSION = "dada-model", 2
 MANIFEST = "manifest.json"
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
 _TRACE_FIELDS = tuple(item.name for item in fields(TracePoint))
@@ -52,12 +52,12 @@ class StoredModel:
     settings : dict
         Hyper-parameters, as values that JSON can express.
     classes, user_ids : arrays
-        The two labels and the users, of any type numpy stores without pickle.
+        The labels and the users, of any type numpy stores without pickle; no labels where numbers are predicted.
     feature_names : tuple of str or None
         None where the data had no names.
     predictors : BasePredictors
         The fitted base predictors.
-    models : array of shape (n_users, n_predictors)
+    models : array of shape (n_users, n_predictors), or (n_users, n_classes * n_predictors) of three classes or more
     confidence : array of shape (n_users,)
     graph : CollaborationGraph
     trace : tuple of TracePoint
@@ -67,6 +67,8 @@ class StoredModel:
         Model updates made.
     note : dict of str to str
         What its writer wants to remember, such as names of columns.
+    target : (float, float), optional
+        Mean and scale of the numbers that are predicted; None for classes.
     """
 
     library: str
@@ -83,6 +85,7 @@ class StoredModel:
     status: Status
     n_updates: int
     note: dict[str, str] = field(default_factory=dict)
+    target: tuple[float, float] | None = None
 
 
 def write(model: StoredModel, path: str | os.PathLike[str]) -> None:
@@ -165,10 +168,11 @@ def _encode(model: StoredModel) -> bytes:
     members = {f"{name}.npy": _npy_bytes(name, array) for name, array in sorted(arrays.items())}
     manifest = {
         "format": FORMAT,
-        "version": VERSION,
+        # Two classes are all that the first version knew; its readers go on reading them.
+        "version": 1 if len(model.classes) == 2 else VERSION,
         "library": model.library,
         "n_users": int(model.models.shape[0]),
-        "n_predictors": int(model.models.shape[1]),
+        "n_predictors": model.predictors.n,
         "feature_names": None if model.feature_names is None else list(model.feature_names),
         "float_bits": model.ledger.float_bits,
         "graph_directed": model.graph.directed,
@@ -177,6 +181,7 @@ def _encode(model: StoredModel) -> bytes:
         "predictors": spec,
         "settings": model.settings,
         "status": model.status.name,
+        "target": None if model.target is None else list(model.target),
         "members": {name: hashlib.sha256(data).hexdigest() for name, data in members.items()},
     }
     text = json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
@@ -254,6 +259,7 @@ def _npy_array(name: str, data: bytes) -> NDArray[Any]:
 
 def _decode(manifest: Mapping[str, Any], arrays: Arrays) -> StoredModel:
     K, n = int(manifest["n_users"]), int(manifest["n_predictors"])
+    target = manifest.get("target")
     names = manifest["feature_names"]
     own = {name.removeprefix("predictors/"): a for name, a in arrays.items() if name.startswith("predictors/")}
     predictors = predictors_from_arrays(manifest["predictors"], own)
@@ -261,9 +267,14 @@ def _decode(manifest: Mapping[str, Any], arrays: Arrays) -> StoredModel:
     _require(names is None or len(names) == predictors.n_features, "as many feature names as features")
     users, classes, confidence = arrays["users"], arrays["classes"], arrays["confidence"]
     _require(users.shape == (K,) and len(np.unique(users)) == K, f"{K} different users")
-    _require(classes.shape == (2,) and classes[0] != classes[1], "two classes")
+    n_classes = len(classes)
+    if target is None:
+        _require(n_classes >= 2 and len(np.unique(classes)) == n_classes, "two classes or more")
+    else:
+        _require(n_classes == 0 and len(target) == 2 and target[1] > 0, "the mean and the scale of what is predicted")
+    n_weights = n * n_classes if n_classes > 2 else n
     _require(confidence.shape == (K,) and bool((confidence > 0).all()), f"{K} confidences > 0")
-    ledger = Ledger(n, int(manifest["float_bits"]), arrays["ledger/models"], arrays["ledger/graph"])
+    ledger = Ledger(n_weights, int(manifest["float_bits"]), arrays["ledger/models"], arrays["ledger/graph"])
     columns = [arrays[f"trace/{name}"] for name in _TRACE_FIELDS]
     return StoredModel(
         library=str(manifest["library"]),
@@ -272,7 +283,7 @@ def _decode(manifest: Mapping[str, Any], arrays: Arrays) -> StoredModel:
         user_ids=users,
         feature_names=None if names is None else tuple(names),
         predictors=predictors,
-        models=_csr(arrays, "models", "data", (K, n)).toarray(),
+        models=_csr(arrays, "models", "data", (K, n_weights)).toarray(),
         confidence=confidence,
         graph=_graph(arrays, K, bool(manifest["graph_directed"])),
         trace=tuple(_trace_point(values) for values in zip(*columns, strict=True)),
@@ -280,6 +291,7 @@ def _decode(manifest: Mapping[str, Any], arrays: Arrays) -> StoredModel:
         status=Status[manifest["status"]],
         n_updates=int(manifest["n_updates"]),
         note={str(name): str(text) for name, text in manifest.get("note", {}).items()},
+        target=None if target is None else (float(target[0]), float(target[1])),
     )
 
 

@@ -3,10 +3,11 @@
 import json
 import zipfile
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dada import DadaClassifier, save_model
+from dada import DadaClassifier, DadaRegressor, save_model
 from dada.cli import app
 
 
@@ -72,3 +73,39 @@ def test_debug_shows_the_traceback(model):
     model.unlink()
     result = CliRunner().invoke(app, ["--debug", "inspect", str(model)])
     assert isinstance(result.exception, FileNotFoundError)
+
+
+@pytest.fixture
+def people(tmp_path):
+    rng = np.random.default_rng(0)
+    X, users = rng.normal(size=(60, 2)), np.repeat(["ann", "bob", "cid"], 20)
+    rows = "".join(f"{user},{a},{b}\n" for user, (a, b) in zip(users[::10], X[::10], strict=True))
+    (tmp_path / "rows.csv").write_text("user,a,b\n" + rows)
+    return X, users
+
+
+def run_json(*arguments):
+    result = CliRunner().invoke(app, [*map(str, arguments), "--json"])
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_several_classes_are_predicted_and_inspected(people, tmp_path):
+    X, users = people
+    y = np.array(["low", "middle", "top"])[np.digitize(X[:, 0], [-0.5, 0.5])]
+    save_model(DadaClassifier(n_updates=30, random_state=0).fit(X, y, users=users), tmp_path / "kinds.dada")
+    rows = run_json("predict", tmp_path / "kinds.dada", tmp_path / "rows.csv")
+    assert {row["label"] for row in rows} <= {"low", "middle", "top"}
+    assert all(1 / 3 <= row["score"] <= 1 for row in rows)
+    seen = run_json("inspect", tmp_path / "kinds.dada", "--user", "bob", "-o", tmp_path / "graph.png")
+    assert seen["train_accuracy"] is None
+    assert all(entry["predictor"].startswith(("low: ", "middle: ", "top: ")) for entry in seen["predictors"])
+    assert CliRunner().invoke(app, ["inspect", str(tmp_path / "kinds.dada")]).exit_code == 0
+
+
+def test_numbers_are_predicted_and_inspected(people, tmp_path):
+    X, users = people
+    save_model(DadaRegressor(n_updates=30, random_state=0).fit(X, 40 + X[:, 0], users=users), tmp_path / "n.dada")
+    rows = run_json("predict", tmp_path / "n.dada", tmp_path / "rows.csv")
+    assert all(set(row) == {"user", "label"} and 30 < row["label"] < 50 for row in rows)
+    assert run_json("inspect", tmp_path / "n.dada")["users"] == 3

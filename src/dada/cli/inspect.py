@@ -12,7 +12,9 @@ from dada.cli.console import AsJson, number, percent, print_json, print_table, s
 from dada.cli.predict import ModelFile
 
 if TYPE_CHECKING:
-    from dada import DadaClassifier
+    from dada import DadaClassifier, DadaRegressor
+
+    Model = DadaClassifier | DadaRegressor
 
 
 def inspect(
@@ -34,10 +36,10 @@ def inspect(
     """
     from dada import load_model
 
-    classifier = load_model(model)
-    result = _everybody(classifier, top) if user is None else _one_user(classifier, user, top)
+    estimator = load_model(model)
+    result = _everybody(estimator, top) if user is None else _one_user(estimator, user, top)
     if output is not None:
-        write_graph(classifier, output)
+        write_graph(estimator, output)
         result["output"] = str(output)
     if as_json:
         print_json(result)
@@ -47,14 +49,14 @@ def inspect(
         stdout().print(f"\nThe graph is in [bold]{output}[/bold].", highlight=False, soft_wrap=True)
 
 
-def _everybody(model: DadaClassifier, top: int) -> dict[str, Any]:
+def _everybody(model: Model, top: int) -> dict[str, Any]:
     counts, degree = model.graph_.neighbour_counts, model.graph_.degree
     order = np.argsort(-degree, kind="stable")[:top]
     return {
         "users": model.n_users_,
         "edges": model.graph_.n_edges,
         "neighbours": round(model.graph_.mean_neighbours, 6),
-        "train_accuracy": round(float(np.nanmean(model.trace_[-1].train_accuracy)), 6),
+        "train_accuracy": _accuracy(model),
         "bits": round(model.bits_),
         "most_connected": [
             {"user": model.users_[k].item(), "neighbours": int(counts[k]), "degree": float(degree[k])} for k in order
@@ -63,18 +65,26 @@ def _everybody(model: DadaClassifier, top: int) -> dict[str, Any]:
     }
 
 
-def _one_user(model: DadaClassifier, user: str, top: int) -> dict[str, Any]:
+def _one_user(model: Model, user: str, top: int) -> dict[str, Any]:
     k = position_of(model.users_, user)
     neighbours = model.neighbours_of(model.users_[k].item())
     return {
         "user": model.users_[k].item(),
         "confidence": float(model.confidence_[k]),
         "degree": float(model.graph_.degree[k]),
-        "train_accuracy": float(model.trace_[-1].train_accuracy[k]),
+        "train_accuracy": _accuracy(model, k),
         "neighbours": [{"user": n.user, "weight": n.weight, "share": n.share} for n in neighbours[:top]],
         "n_neighbours": len(neighbours),
         "predictors": _predictors(model, model.models_[k].astype(float), top),
     }
+
+
+def _accuracy(model: Model, k: int | None = None) -> float | None:
+    """Of a user or of all; the trace has none where targets are numbers or several classes."""
+    values = model.trace_[-1].train_accuracy
+    if np.isnan(values).all():
+        return None
+    return round(float(np.nanmean(values)), 6) if k is None else float(values[k])
 
 
 def position_of(users: Any, text: str) -> int:
@@ -90,24 +100,30 @@ def position_of(users: Any, text: str) -> int:
     return int(found[0])
 
 
-def _predictors(model: DadaClassifier, weights: Any, top: int) -> list[dict[str, Any]]:
+def _predictors(model: Model, weights: Any, top: int) -> list[dict[str, Any]]:
     names = getattr(model, "feature_names_in_", None)
     order = np.argsort(-np.abs(weights), kind="stable")[:top]
     return [
-        {"predictor": model.predictors_.describe(int(j), names), "weight": float(weights[j])}
-        for j in order
-        if weights[j] != 0
+        {"predictor": _described(model, int(j), names), "weight": float(weights[j])} for j in order if weights[j] != 0
     ]
 
 
-def write_graph(model: DadaClassifier, output: Path) -> None:
+def _described(model: Model, j: int, names: Any) -> str:
+    """A weight by its base predictor, and of several classes by its class."""
+    block, base = divmod(j, model.predictors_.n)
+    text = model.predictors_.describe(base, names)
+    return text if len(model.models_[0]) == model.predictors_.n else f"{model.classes_[block]}: {text}"
+
+
+def write_graph(model: Model, output: Path) -> None:
     """Draw the graph, or write it for other programs, by the ending of the name."""
     if output.suffix == ".graphml":
         model.graph_.write_graphml(output, model.users_)
     elif output.suffix in (".png", ".svg"):
         from dada.plot.panels import GraphPanel, graph_picture
 
-        errors = 1 - model.trace_[-1].train_accuracy
+        accuracy = model.trace_[-1].train_accuracy
+        errors = 1 - accuracy if len(accuracy) else np.zeros(model.n_users_)
         labels = [str(user) for user in model.users_.tolist()]
         panel = GraphPanel("Who learns from whom", model.graph_, model.confidence_, errors, labels)
         graph_picture([panel]).savefig(output, dpi=150)
@@ -120,8 +136,9 @@ def _show_everybody(result: dict[str, Any]) -> None:
         ["users", str(result["users"])],
         ["edges", str(result["edges"])],
         ["neighbours per user", number(result["neighbours"])],
-        ["accuracy on training rows", percent(result["train_accuracy"])],
     ]
+    if result["train_accuracy"] is not None:
+        rows.append(["accuracy on training rows", percent(result["train_accuracy"])])
     print_table(("", ""), rows)
     connected = [[str(row["user"]), str(row["neighbours"]), f"{row['degree']:.3g}"] for row in result["most_connected"]]
     stdout().print()
@@ -131,9 +148,11 @@ def _show_everybody(result: dict[str, Any]) -> None:
 
 
 def _show_user(result: dict[str, Any]) -> None:
+    accuracy = result["train_accuracy"]
+    of_rows = "" if accuracy is None else f"{percent(accuracy)} on its training rows, "
     stdout().print(
-        f"User [bold]{result['user']}[/bold]: confidence {result['confidence']:.2f}, "
-        f"{percent(result['train_accuracy'])} on its training rows, {result['n_neighbours']} neighbours\n",
+        f"User [bold]{result['user']}[/bold]: confidence {result['confidence']:.2f}, {of_rows}"
+        f"{result['n_neighbours']} neighbours\n",
         highlight=False,
     )
     neighbours = [[str(n["user"]), f"{n['weight']:.3g}", percent(n["share"])] for n in result["neighbours"]]

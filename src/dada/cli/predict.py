@@ -1,4 +1,4 @@
-"""`dada predict`: labels for the rows of a table, each by its own user's model."""
+"""`dada predict`: labels or numbers for the rows of a table, each by its own user's model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def predict(
 ) -> None:
     """Predict the label of every row of a table.
 
-    Writes the user, the predicted label and the score of the second class, in the order of the rows.
+    Writes the user and the predicted label, in the order of the rows; of two classes the score of the second, of more
+    the score of the predicted one, and of numbers none.
 
     **Examples**
 
@@ -54,16 +55,16 @@ def predict(
 
 
 def predictions(model: Path, file: Path, user: str | None, unknown_user: str) -> pl.DataFrame:
-    """The user, label and score of every row."""
+    """The user, label and, of classes, score of every row."""
     import polars as pl
 
-    from dada import load_model, modelfile
+    from dada import DadaClassifier, load_model, modelfile
     from dada.data import read_table
 
     user = user or modelfile.read(model).note.get("user_column", "user")
-    classifier = load_model(model).set_params(unknown_user=unknown_user)
+    estimator = load_model(model).set_params(unknown_user=unknown_user)
     frame = read_table(file)
-    names = getattr(classifier, "feature_names_in_", None)
+    names = getattr(estimator, "feature_names_in_", None)
     features = [name for name in frame.columns if name != user] if names is None else list(names)
     absent = [name for name in (user, *features) if name not in frame.columns]
     if absent:
@@ -72,8 +73,12 @@ def predictions(model: Path, file: Path, user: str | None, unknown_user: str) ->
     owners = frame[user].to_numpy()
     # A model that was fitted on an array knows its features by their places only.
     X = frame.select(features).to_numpy() if names is None else frame.select(features)
-    scores = classifier.predict_proba(X, users=owners)[:, 1]
-    return pl.DataFrame({user: frame[user], "label": classifier.predict(X, users=owners), "score": scores})
+    found = pl.DataFrame({user: frame[user], "label": estimator.predict(X, users=owners)})
+    if not isinstance(estimator, DadaClassifier):
+        return found
+    each = estimator.predict_proba(X, users=owners)
+    scores = each[:, 1] if each.shape[1] == 2 else each.max(axis=1)
+    return found.with_columns(score=pl.Series(scores))
 
 
 def write_table(frame: pl.DataFrame, output: Path) -> None:

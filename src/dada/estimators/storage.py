@@ -1,4 +1,4 @@
-"""A fitted classifier to and from its model file."""
+"""A fitted estimator to and from its model file."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from dada.core.losses import Loss
 from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree
 from dada.data import Constant, Linear, RandomFourier, Stumps, Union
 from dada.estimators.classifier import DadaClassifier
+from dada.estimators.regressor import DadaRegressor
 from dada.modelfile import StoredModel
 
 # What an estimator used in place of "auto" stands among the settings under this name.
@@ -22,12 +23,12 @@ USED = "used"
 _KINDS = {kind.__name__: kind for kind in (Constant, DegreeTarget, Linear, LogDegree, RandomFourier, Stumps)}
 
 
-def save_model(model: DadaClassifier, path: str | os.PathLike[str]) -> None:
-    """Write a fitted classifier to a model file, without pickle.
+def save_model(model: DadaClassifier | DadaRegressor, path: str | os.PathLike[str]) -> None:
+    """Write a fitted estimator to a model file, without pickle.
 
     Parameters
     ----------
-    model : DadaClassifier
+    model : DadaClassifier or DadaRegressor
         Fitted. Its predictions after `load_model` are the same, bit for bit.
     path : path
         Where to write; an existing file is replaced once the new one is complete.
@@ -49,16 +50,18 @@ def save_model(model: DadaClassifier, path: str | os.PathLike[str]) -> None:
     array(['no', 'yes'], dtype='<U3')
     """
     check_is_fitted(model)
-    if len(getattr(model, "classes_", ())) != 2:
+    if not isinstance(model, DadaClassifier | DadaRegressor):
         raise TypeError(
-            "a model file holds a DadaClassifier of two classes: keep other estimators with joblib or pickle"
+            f"a model file holds a DadaClassifier or a DadaRegressor, got a {type(model).__name__}: "
+            "of a search, save its best_estimator_"
         )
+    is_regression = isinstance(model, DadaRegressor)
     names = getattr(model, "feature_names_in_", None)
     params = model.get_params(deep=False)
     stored = StoredModel(
         library=f"dada-learn {__version__}",
         settings={**{name: _to_json(name, value) for name, value in params.items()}, USED: _used(model)},
-        classes=model.classes_,
+        classes=np.empty(0) if is_regression else model.classes_,
         user_ids=model.users_,
         feature_names=None if names is None else tuple(names.tolist()),
         predictors=model.predictors_,
@@ -69,12 +72,13 @@ def save_model(model: DadaClassifier, path: str | os.PathLike[str]) -> None:
         ledger=model.ledger_,
         status=model.status_,
         n_updates=model.n_iter_,
+        target=(model.target_mean_, model.target_scale_) if is_regression else None,
     )
     modelfile.write(stored, path)
 
 
-def load_model(path: str | os.PathLike[str]) -> DadaClassifier:
-    """Read a fitted classifier from a model file.
+def load_model(path: str | os.PathLike[str]) -> DadaClassifier | DadaRegressor:
+    """Read a fitted estimator from a model file.
 
     Parameters
     ----------
@@ -83,7 +87,7 @@ def load_model(path: str | os.PathLike[str]) -> DadaClassifier:
 
     Returns
     -------
-    DadaClassifier
+    DadaClassifier or DadaRegressor
         Fitted, with the hyper-parameters of the one that was saved.
 
     Raises
@@ -98,10 +102,9 @@ def load_model(path: str | os.PathLike[str]) -> DadaClassifier:
         settings = dict(stored.settings)
         used = settings.pop(USED, {})
         params = {name: _from_json(value, stored.graph) for name, value in settings.items()}
-        model = DadaClassifier(**params)
+        model = _empty(stored, params)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise modelfile.ModelFileError(f"{path}: the settings of the model file make no sense ({error!r})") from error
-    model.classes_ = stored.classes
     model.users_ = stored.user_ids
     model.n_users_ = len(stored.user_ids)
     model.n_features_in_ = stored.predictors.n_features
@@ -119,7 +122,18 @@ def load_model(path: str | os.PathLike[str]) -> DadaClassifier:
     return model
 
 
-def _used(model: DadaClassifier) -> dict[str, Any]:
+def _empty(stored: StoredModel, params: dict[str, Any]) -> DadaClassifier | DadaRegressor:
+    """The estimator of the stored kind, with what its targets mean."""
+    if stored.target is None:
+        classifier = DadaClassifier(**params)
+        classifier.classes_ = stored.classes
+        return classifier
+    regressor = DadaRegressor(**params)
+    regressor.target_mean_, regressor.target_scale_ = stored.target
+    return regressor
+
+
+def _used(model: DadaClassifier | DadaRegressor) -> dict[str, Any]:
     return {name: value for name, value in model.settings_.items() if isinstance(value, str | int | float)}
 
 
