@@ -1,24 +1,37 @@
 """Shards on Ray: the same state as in one process, also when an actor dies in the middle."""
 
 import hashlib
+import json
+import statistics
 import sys
 import uuid
 
 import numpy as np
+import polars as pl
 import pytest
+from typer.testing import CliRunner
 
+from dada import DadaClassifier, DadaClassifierCV, DadaRegressor, load_model
+from dada.cli.app import app
 from dada.core.graph import CollaborationGraph
 from dada.core.losses import Loss
 from dada.core.plan import Plan
 from dada.core.problem import Problem
 from dada.core.regularizers import LogDegree
+from dada.data import moons
 from dada.engine import run
 from dada.engine.sharded import Sharded, ThisProcess
 from dada.events import TracePoint
+from dada.experiments import catalogue
+from dada.experiments.catalogue import Reproduction
+from dada.experiments.jobs import Job
+from dada.experiments.lab import Lab
+from dada.experiments.page import Page
 
 ray = pytest.importorskip("ray", reason='Ray is not installed: pip install "dada-learn[ray]"')
 
 from dada.engine.ray import OnRay  # noqa: E402
+from dada.engine.ray_tasks import Tasks  # noqa: E402
 
 K, N = 60, 12
 WINDOWS = 5
@@ -134,3 +147,80 @@ def test_without_ray_the_command_that_installs_it_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match=r'pip install "dada-learn\[ray\]"'):
         OnRay()
+
+
+@pytest.fixture(scope="module")
+def people():
+    train = moons(3, n_users=12).train
+    return train.X[:, :2], train.y, train.user_ids.repeat(train.sizes)
+
+
+@pytest.mark.parametrize("estimator", [DadaClassifier, DadaRegressor])
+def test_estimators_learn_the_same_models_on_ray(estimator, people):
+    X, y, users = people
+    here = estimator(n_updates=20, latency=0.1, random_state=0).fit(X, y, users=users)
+    there = estimator(n_updates=20, engine="ray", n_jobs=2, random_state=0).fit(X, y, users=users)
+    assert there.settings_["latency"] == 0.1
+    assert np.array_equal(here.models_, there.models_)
+
+
+def test_a_search_finds_the_same_on_ray(people):
+    X, y, users = people
+    search = DadaClassifierCV(DadaClassifier(n_updates=20), betas=(10.0,), pulls=(1.0, 0.5), random_state=0)
+    here = search.fit(X, y, users=users).cv_results_
+    assert search.set_params(engine="ray", n_jobs=2).fit(X, y, users=users).cv_results_ == here
+
+
+def test_jobs_of_a_reproduction_give_the_same_on_ray(tmp_path):
+    jobs = [Job.of("moons", "constant", {}, seed=0, run=number) for number in range(3)]
+    with Lab(tmp_path / "here", n_jobs=1) as lab:
+        here = lab.run(jobs, "here")
+    with Lab(tmp_path / "there", n_jobs=2, engine="ray") as lab:
+        assert lab.run(jobs, "there") == here
+
+
+def test_a_reproduction_takes_the_engine_from_the_command_line(tmp_path, monkeypatch):
+    def make(lab, datasets):
+        found = lab.run([Job.of("moons", "constant", {}, seed=0, run=0)], "one")
+        return Page(
+            "kappa", "A page", "Lead.", [], {"engine": lab.engine, "jobs": lab.n_jobs, "test": found[0]["test"]}
+        )
+
+    monkeypatch.setitem(catalogue.CATALOGUE, "kappa", Reproduction("kappa", "A page", "supplement", make))
+    result = CliRunner().invoke(app, ["reproduce", "kappa", "--engine", "ray", "--out", str(tmp_path), "--json"])
+    assert result.exit_code == 0, result.stderr
+    shown = json.loads(result.stdout)
+    assert (shown["engine"], shown["jobs"], len(shown["test"])) == ("ray", 2, 100)
+
+
+def test_an_error_in_a_task_is_raised():
+    with Tasks() as tasks, pytest.raises(statistics.StatisticsError):
+        tasks.submit(statistics.mean, []).result()
+
+
+def test_shards_read_their_own_files_and_the_command_line_fits_them(people, tmp_path):
+    X, y, users = people
+    rows = pl.DataFrame(X, schema=["east", "north"]).with_columns(who=pl.Series(users), side=pl.Series(y))
+    (tmp_path / "rows").mkdir()
+    for number, part in enumerate(rows.partition_by("who", maintain_order=True)):
+        part.write_parquet(tmp_path / "rows" / f"{number}.parquet")
+    models = []
+    for name, engine in (("here", ["--jobs", "1"]), ("there", ["--engine", "ray", "--jobs", "2"])):
+        words = [
+            "fit",
+            tmp_path / "rows",
+            "--user",
+            "who",
+            "--label",
+            "side",
+            "--updates",
+            20,
+            "--graph",
+            "none",
+            *engine,
+        ]
+        result = CliRunner().invoke(app, [str(word) for word in [*words, "--json", "-o", tmp_path / name]])
+        assert result.exit_code == 0, result.stderr
+        assert json.loads(result.stdout)["users"] == 12
+        models.append(load_model(tmp_path / name).models_)
+    assert np.array_equal(*models)

@@ -27,14 +27,12 @@ class Tasks(Executor):
 
     def __init__(self) -> None:
         self.ray = started()
-        self.known: dict[Callable[..., Any], Any] = {}
+        self.called = self.ray.remote(_called)
         self.under_way: set[Any] = set()
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Have a function of an importable module called."""
-        if function not in self.known:
-            self.known[function] = self.ray.remote(function)
-        reference = self.known[function].remote(*args, **kwargs)
+        """Have a function called."""
+        reference = self.called.remote(function, args, kwargs)
         self.under_way.add(reference)
         future: Future[Any] = reference.future()
         future.add_done_callback(lambda _: self.under_way.discard(reference))
@@ -44,3 +42,8 @@ class Tasks(Executor):
         """End; with `cancel_futures`, what has not begun is left undone."""
         for reference in list(self.under_way) if cancel_futures else ():
             self.ray.cancel(reference)
+
+
+def _called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Ray takes plain functions only; through this one, methods of objects go too."""
+    return function(*args, **kwargs)

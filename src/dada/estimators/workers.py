@@ -15,7 +15,7 @@ from dada.engine.sharded import Read, Sharded, ThisProcess
 
 ENGINES = ("local", "ray")
 ALL = -1
-# Of the mean time between two updates of a user. Fits with less do not differ; with more, users learn from old news.
+# On Moons the objective is then 0.4 % above that without latency, and accuracies are the same.
 LATENCY = 0.1
 
 
