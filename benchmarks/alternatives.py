@@ -5,8 +5,7 @@
 All get the same Moons users (few training rows each, two moons turned by one of four angles) and, but for AdaBoost,
 which finds its own, the same 200 decision stumps as features. gossipy and Flower have needs of their own, so each may
 live in an environment of its own, named by its Python; what is not installed is left out. docs/alternatives.md says
-what is compared with what. Seconds are of processor time in one thread; only Flower's, which has processes of its own,
-are of the clock.
+what is compared with what. Seconds are of processors, of all processes that take part.
 """
 
 import argparse

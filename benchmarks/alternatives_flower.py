@@ -8,8 +8,9 @@ In every round each client gets the model, makes one pass of gradient descent ov
 import argparse
 import json
 import os
-import time
+from contextlib import suppress
 from itertools import pairwise
+from pathlib import Path
 
 os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -46,12 +47,11 @@ def simulate(stored, path, rounds, rate):
     def serve(grid: Grid, context: Context) -> None:
         strategy = FedAvg(fraction_train=1.0, fraction_evaluate=0.0, min_available_nodes=n_users)
         first = ArrayRecord([np.zeros(n + 1, np.float32)])
-        began = time.perf_counter()
-        # Starting Ray and the actors is not counted: the first round is, with all that it waits for.
+        began = processor_seconds()
         result = strategy.start(
             grid=grid, initial_arrays=first, num_rounds=rounds, train_config=ConfigRecord({"rate": rate, "path": path})
         )
-        found["seconds"] = time.perf_counter() - began
+        found["seconds"] = processor_seconds() - began
         found["model"] = result.arrays.to_numpy_ndarrays()[0]
 
     resources = {"client_resources": {"num_cpus": 1.0, "num_gpus": 0.0}}
@@ -60,6 +60,21 @@ def simulate(stored, path, rounds, rate):
     right = ((X @ found["model"][:-1] + found["model"][-1] > 0) == (y > 0)).astype(float)
     accuracy = np.mean([right[a:b].mean() for a, b in pairwise(start)])
     return {"seconds": found["seconds"], "updates": rounds * n_users, "accuracy": float(accuracy), "rate": rate}
+
+
+def processor_seconds():
+    """Time of processors that this process and all under it have had: Ray's own among them."""
+    times, parents = {}, {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = status.read_text().rpartition(")")[2].split()
+            parents[int(status.parent.name)] = int(fields[1])
+            times[int(status.parent.name)] = sum(map(int, fields[11:15]))
+    found, new = {os.getpid()}, {os.getpid()}
+    while new:
+        new = {child for child, parent in parents.items() if parent in found} - found
+        found |= new
+    return sum(times[pid] for pid in found) / os.sysconf("SC_CLK_TCK")
 
 
 def client_app():
