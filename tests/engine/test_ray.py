@@ -206,20 +206,9 @@ def test_shards_read_their_own_files_and_the_command_line_fits_them(people, tmp_
         part.write_parquet(tmp_path / "rows" / f"{number}.parquet")
     models = []
     for name, engine in (("here", ["--jobs", "1"]), ("there", ["--engine", "ray", "--jobs", "2"])):
-        words = [
-            "fit",
-            tmp_path / "rows",
-            "--user",
-            "who",
-            "--label",
-            "side",
-            "--updates",
-            20,
-            "--graph",
-            "none",
-            *engine,
-        ]
-        result = CliRunner().invoke(app, [str(word) for word in [*words, "--json", "-o", tmp_path / name]])
+        columns = ["--user", "who", "--label", "side", "--updates", "20", "--graph", "none", "--json"]
+        words = ["fit", str(tmp_path / "rows"), *columns, *engine, "-o", str(tmp_path / name)]
+        result = CliRunner().invoke(app, words)
         assert result.exit_code == 0, result.stderr
         assert json.loads(result.stdout)["users"] == 12
         models.append(load_model(tmp_path / name).models_)
