@@ -1,11 +1,14 @@
 """The Python code of the README and of docs/ runs, page by page, in an empty folder.
 
 A block fenced as ```python runs after the blocks above it: as a script, or, where it starts with >>>, as
-examples with their output. A block fenced as ```python no-run is only shown.
+examples with their output. A block fenced as ```python no-run is only shown. With DADA_PICTURES=docs/images the
+pictures that pages draw become those that they show.
 """
 
 import doctest
+import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,16 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 def test_code_of_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_blocks(page)
+    if wanted := os.environ.get("DADA_PICTURES"):
+        for picture in tmp_path.glob("*.png"):
+            shutil.copy(picture, ROOT / wanted)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pictures_of_page_are_there(page):
+    shown = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
+    missing = [name for name in shown if not (page.parent / name).is_file()]
+    assert missing == []
 
 
 def test_a_wrong_page_fails_at_its_line(tmp_path):

@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from dada import plot
+from dada import DadaClassifier, DadaRegressor, plot
 from dada.core.graph import CollaborationGraph
 from dada.events import TracePoint
 from dada.plot.display import MOST_DRAWN
@@ -74,3 +74,21 @@ def test_a_notebook_shows_only_a_table_of_a_large_graph():
     graph = CollaborationGraph.empty(MOST_DRAWN + 1)
     assert graph._repr_png_() is None
     assert "<img" not in graph._repr_html_()
+
+
+def test_a_notebook_shows_settings_picture_and_table_of_a_fitted_model():
+    model = DadaClassifier(n_updates=5, random_state=0)
+    before = model._repr_mimebundle_()["text/html"]
+    assert "data:image/png" not in before
+    model.fit([[0.0], [1.0]] * 3, [0, 1] * 3, users=["ann", "ann", "bob", "bob", "cid", "cid"])
+    shown = model._repr_mimebundle_()
+    assert "n_updates" in shown["text/html"]
+    assert "data:image/png" in shown["text/html"]
+    assert "accuracy on training rows" in shown["text/html"]
+    assert model._repr_html_() != before
+    assert shown["text/plain"] == repr(model)
+
+
+def test_a_notebook_shows_a_fitted_regression_too():
+    model = DadaRegressor(n_updates=5, random_state=0).fit([[0.0], [1.0]] * 2, [0.0, 1.0] * 2, users=[1, 1, 2, 2])
+    assert "accuracy" not in model._repr_html_().rpartition("Who learns from whom")[2]

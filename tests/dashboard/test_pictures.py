@@ -38,7 +38,7 @@ def url(tmp_path_factory):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     wanted = os.environ.get("DADA_PICTURES")
-    return Path(wanted) if wanted else tmp_path_factory.mktemp("pictures")
+    return Path(__file__).parents[2] / wanted if wanted else tmp_path_factory.mktemp("pictures")
 
 
 @pytest.mark.parametrize("name", VIEWS)

@@ -170,6 +170,19 @@ class PersonalEstimator(BaseEstimator):
             for other, weight in zip(self.users_[others].tolist(), weights.tolist(), strict=True)
         ]
 
+    def _repr_html_inner(self) -> str:
+        """What notebooks show: the settings, and of a fitted model who learns from whom."""
+        settings = str(super()._repr_html_inner())
+        if not hasattr(self, "graph_"):
+            return settings
+        from dada.plot.display import model_html
+
+        return settings + model_html(self)
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**options)
+        return bundle | ({"text/html": self._repr_html_inner()} if "text/html" in bundle else {})
+
     def _learn(self, rows: Rows, observer: Observer = silent, checkpoint: str | os.PathLike[str] | None = None) -> None:
         params = self.get_params(deep=False)
         check_settings(params)

@@ -60,6 +60,25 @@ def graph_facts(graph: CollaborationGraph) -> dict[str, str]:
     return facts
 
 
+def model_html(model: Any) -> str:
+    """A fitted estimator's graph, drawn with its users' names, and how its fit went.
+
+    >>> from dada import DadaClassifier
+    >>> fitted = DadaClassifier(random_state=0).fit([[0.0], [1.0]] * 2, [0, 1, 0, 1], users=["ann", "ann", "bob", "bob"])
+    >>> "All planned updates were made." in model_html(fitted)
+    True
+    """
+    accuracy = model.trace_[-1].train_accuracy
+    facts = graph_facts(model.graph_)
+    if accuracy.size:
+        facts["accuracy on training rows"] = f"{100 * np.nanmean(accuracy):.1f} %, mean over users"
+    facts |= {"base predictors": f"{model.models_.shape[1]:,}", "sent": f"{model.bits_:.3g} bits"}
+    facts["fit"] = model.status_.value
+    loss = 1.0 - accuracy if accuracy.size and np.isfinite(accuracy).all() else None
+    picture = graph_png(model.graph_, confidence=model.confidence_, loss=loss, names=model.users_.tolist())
+    return as_html("Who learns from whom", facts, picture)
+
+
 def as_html(title: str, facts: Mapping[str, str], picture: bytes | None) -> str:
     """A title, a table and, where there is one, a picture beside it; needs nothing from elsewhere.
 
