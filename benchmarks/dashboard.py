@@ -8,6 +8,8 @@ what a clock on the wall shows, which on a machine with few cores includes the b
 
 The page: time from the request to the first picture of the graph, and frames per second while the view, and then a
 user, is dragged. The browser is headless and draws with the processor; a graphics card is faster.
+
+The demo: time from `dada demo --live` to a page that is open, and to a graph on it that has changed.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import http.client
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -53,18 +56,23 @@ def main():
     with browser_page() as page:
         result = {"page": speed_of_page(page, options.users, options.edges)}
     with browser_page() as page:
+        result["demo"] = speed_of_demo(page)
+    with browser_page() as page:
         result["cost"] = cost_of_watching(page, options.repeats, options.viewers)
     print(json.dumps(result, indent=2) if options.json else as_text(result, options))
 
 
 def as_text(result, options):
-    page, cost = result["page"], result["cost"]
+    page, demo, cost = result["page"], result["demo"], result["cost"]
     return "\n".join(
         [
             f"{options.users} users, {options.edges} edges; {page['renderer']}; load {page['load']:.1f}",
             f"  first picture         {page['first_picture_s']:.2f} s    (limit 3 s)",
             f"  dragging the view     {page['view_fps']:.0f} frames/s with {page['view_edges']} edges  (limit 20)",
             f"  dragging a user       {page['user_fps']:.0f} frames/s with {page['user_edges']} edges",
+            "dada demo --live",
+            f"  page open after       {demo['page_open_s']:.1f} s    (limit 5 s)",
+            f"  graph moves after     {demo['graph_moves_s']:.1f} s",
             f"a run of {cost['plain_s']:.1f} s, with a browser and {options.viewers} viewers; load {cost['load']:.1f}",
             f"  slower by the clock   {cost['wall_percent']:+.1f} %  (limit 10)",
             f"  slower by its own     {cost['own_percent']:+.1f} %",
@@ -178,6 +186,29 @@ def frames_while_dragging(page, start):
     drawn_after, ended, edges = page.evaluate("[dada.scene.drawn, performance.now(), dada.scene.shownEdges]")
     page.mouse.up()
     return (drawn_after - drawn) / (ended - began) * 1000, edges
+
+
+# -- the demo ------------------------------------------------------------------------------------------------------
+
+
+def speed_of_demo(page):
+    script = "from dada.cli.app import main; main()"
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.monotonic()
+        command = [sys.executable, "-c", script, "demo", "--live", "--out", folder]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+            line = process.stderr.readline()
+            while not line.startswith("Watch it at "):
+                line = process.stderr.readline()
+            page.goto(line.split()[-1])
+            open_s = time.monotonic() - began
+            until(page, "window.dada && dada.scene.drawn > 0 && dada.edges")
+            first = page.evaluate("dada.edges.w.length")
+            until(page, f"dada.edges.w.length !== {first}")
+            moves_s = time.monotonic() - began
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=30)
+    return {"page_open_s": open_s, "graph_moves_s": moves_s}
 
 
 # -- the cost ------------------------------------------------------------------------------------------------------

@@ -64,7 +64,8 @@ def model_html(model: Any) -> str:
     """A fitted estimator's graph, drawn with its users' names, and how its fit went.
 
     >>> from dada import DadaClassifier
-    >>> fitted = DadaClassifier(random_state=0).fit([[0.0], [1.0]] * 2, [0, 1, 0, 1], users=["ann", "ann", "bob", "bob"])
+    >>> X, y, users = [[0.0], [1.0]] * 2, [0, 1, 0, 1], ["ann", "ann", "bob", "bob"]
+    >>> fitted = DadaClassifier(random_state=0).fit(X, y, users=users)
     >>> "All planned updates were made." in model_html(fitted)
     True
     """
