@@ -48,11 +48,11 @@ def test_lam_from_a_wanted_number_of_neighbours():
     users = moons(5, n_users=50)
     task = Task.of(users.train, Stumps(n=60))
     problem = task.problem(beta=10.0, mu1=1.0)
-    for wanted in (4.0, 15.0):
+    for wanted in (8.0, 15.0, 25.0):
         lam = lam_for(problem, Plan(50 * 60), wanted, 0.01, np.random.default_rng(0), np.float32)
         settled = task.problem(beta=10.0, mu1=1.0, regularizer=LogDegree(lam, 0.01))
         graph = run(settled, Plan(50 * 60), np.random.default_rng(1)).graph
-        assert wanted / 2 < graph.mean_neighbours < 2 * wanted
+        assert 0.75 * wanted < graph.mean_neighbours < 1.25 * wanted
 
 
 def test_evidence_can_be_made_symmetric():

@@ -18,6 +18,7 @@ from dada.data._predictor_base import (
     stored_coupling,
     stored_n_features,
 )
+from dada.data.summaries import FeatureSummary
 
 __all__ = ["FittedFourier", "RandomFourier"]
 
@@ -65,18 +66,26 @@ class RandomFourier:
     def fit(self, X: Any) -> FittedFourier:
         """Measure mean and standard deviation of every feature, and draw directions and phases."""
         rows, _ = as_features(X)
-        spread = rows.std(axis=0)
+        return self._drawn(rows.mean(axis=0), rows.std(axis=0), len(rows))
+
+    def fit_summary(self, summary: FeatureSummary, marks: Any = None) -> FittedFourier:
+        """Take mean and standard deviation of every feature from users' merged summaries; marks are not needed."""
+        # What rounding leaves of the spread of a constant feature would blow it up.
+        spread = np.where(summary.high > summary.low, summary.std, 0.0)
+        return self._drawn(summary.mean, spread, summary.count)
+
+    def _drawn(self, mean: np.ndarray, spread: np.ndarray, n_rows: int) -> FittedFourier:
         varying = spread > 0
         if not varying.any():
-            raise ValueError(f"all {rows.shape[1]} features are constant in the {len(rows)} rows given")
+            raise ValueError(f"all {len(spread)} features are constant in the {n_rows} rows given")
         rng = np.random.default_rng(self.seed)
         # Distances grow with the root of the number of features, so the width does too.
         scale = self.width * np.sqrt(varying.sum())
-        directions = rng.normal(size=(rows.shape[1], self.n)) / scale
+        directions = rng.normal(size=(len(spread), self.n)) / scale
         phases = rng.uniform(0, 2 * np.pi, self.n)
         inverse = np.divide(1.0, spread, out=np.zeros_like(spread), where=varying)
         coupling = np.full(self.n, float(self.coupling))
-        return FittedFourier(directions * inverse[:, None], phases, rows.mean(axis=0), coupling)
+        return FittedFourier(directions * inverse[:, None], phases, mean, coupling)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,6 +21,7 @@ from dada.data._predictor_base import (
     stored_feature,
     stored_n_features,
 )
+from dada.data.summaries import FeatureSummary
 
 __all__ = ["Constant", "FittedConstant", "FittedLinear", "Linear"]
 
@@ -60,16 +61,24 @@ class Linear:
     def fit(self, X: Any) -> FittedLinear:
         """Measure mean and standard deviation of every feature."""
         rows, _ = as_features(X)
-        feature = np.flatnonzero(rows.max(axis=0) > rows.min(axis=0)).astype(np.int32)
-        if not len(feature):
+        feature = self._varying(rows.max(axis=0) > rows.min(axis=0), len(rows))
+        return self._scaled(feature, rows.mean(axis=0)[feature], rows.std(axis=0)[feature], rows.shape[1])
+
+    def fit_summary(self, summary: FeatureSummary, marks: Any = None) -> FittedLinear:
+        """Take mean and standard deviation of every feature from users' merged summaries; marks are not needed."""
+        feature = self._varying(summary.high > summary.low, summary.count)
+        return self._scaled(feature, summary.mean[feature], summary.std[feature], summary.n_features)
+
+    def _varying(self, varies: np.ndarray, n_rows: int) -> np.ndarray:
+        if not varies.any():
             raise ValueError(
-                f"all {rows.shape[1]} features are constant in the {len(rows)} rows given: "
+                f"all {len(varies)} features are constant in the {n_rows} rows given: "
                 "linear predictors need a feature that varies"
             )
-        varying = rows[:, feature]
-        scale = varying.std(axis=0) * self.clip
-        coupling = np.full(len(feature), float(self.coupling))
-        return FittedLinear(feature, varying.mean(axis=0), scale, rows.shape[1], coupling)
+        return np.flatnonzero(varies).astype(np.int32)
+
+    def _scaled(self, feature: np.ndarray, mean: np.ndarray, std: np.ndarray, n_features: int) -> FittedLinear:
+        return FittedLinear(feature, mean, std * self.clip, n_features, np.full(len(feature), float(self.coupling)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +157,10 @@ class Constant:
     def fit(self, X: Any) -> FittedConstant:
         """Note the number of features; there is nothing to measure."""
         return FittedConstant(as_features(X)[0].shape[1], np.full(1, float(self.coupling)))
+
+    def fit_summary(self, summary: FeatureSummary, marks: Any = None) -> FittedConstant:
+        """Note the number of features; there is nothing to measure, and marks are not needed."""
+        return FittedConstant(summary.n_features, np.full(1, float(self.coupling)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from dada.data.fourier import FittedFourier, RandomFourier
 from dada.data.linear import Constant, FittedConstant, FittedLinear, Linear
 from dada.data.pretrained import FittedPretrained, Pretrained
 from dada.data.stumps import FittedStumps, Stumps
+from dada.data.summaries import FeatureSummary
 
 __all__ = [
     "BasePredictors",
@@ -31,6 +32,7 @@ __all__ = [
     "Stumps",
     "Union",
     "predictors_from_arrays",
+    "takes_summary",
 ]
 
 
@@ -67,6 +69,34 @@ class Union:
         """Fit every family to the rows of X."""
         rows, _ = as_features(X)
         return FittedUnion(tuple(recipe.fit(rows) for recipe in self.recipes))
+
+    def fit_summary(self, summary: FeatureSummary, marks: Callable[[FittedStumps], np.ndarray]) -> FittedUnion:
+        """Fit every family to users' merged summaries and the marks of their stumps: see `Stumps.fit_summary`."""
+        parts = []
+        for recipe in self.recipes:
+            if not takes_summary(recipe):
+                raise TypeError(f"{type(recipe).__name__} needs rows, for which summaries cannot stand: use fit")
+            parts.append(recipe.fit_summary(summary, marks))
+        return FittedUnion(tuple(parts))
+
+
+class SummaryRecipe(Protocol):
+    """A recipe for which merged summaries are enough."""
+
+    def fit_summary(self, summary: FeatureSummary, marks: Callable[[FittedStumps], np.ndarray]) -> BasePredictors:
+        """Fit the family to users' merged summaries, and to the summed marks of the stumps that come of these."""
+        ...
+
+
+def takes_summary(recipe: Any) -> TypeGuard[SummaryRecipe]:
+    """Whether merged summaries are enough for a recipe, which then needs no rows.
+
+    >>> takes_summary(Union(Stumps(), Constant())), takes_summary(object())
+    (True, False)
+    """
+    if isinstance(recipe, Union):
+        return all(map(takes_summary, recipe.recipes))
+    return hasattr(recipe, "fit_summary")
 
 
 @dataclass(frozen=True, eq=False)

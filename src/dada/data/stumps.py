@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -20,6 +20,7 @@ from dada.data._predictor_base import (
     stored_feature,
     stored_n_features,
 )
+from dada.data.summaries import FeatureSummary
 
 __all__ = ["FittedStumps", "Stumps", "ThresholdRule"]
 
@@ -76,32 +77,67 @@ class Stumps:
         """Place the thresholds on the rows of X."""
         rows, _ = as_features(X)
         low, high = rows.min(axis=0), rows.max(axis=0)
-        counts = self._counts(rows.shape[1])
-        thresholds = [self._thresholds(rows[:, d], low, high, d, T) for d, T in enumerate(counts) if T]
-        feature = np.repeat(np.arange(rows.shape[1], dtype=np.int32), counts)
+        points = (np.unique(column, return_counts=True) for column in rows.T)
+        return self._placed(
+            len(rows), low, high, points, lambda stumps: stumps.marks(rows, np.random.default_rng(len(rows)))
+        )
+
+    def fit_summary(self, summary: FeatureSummary, marks: Callable[[FittedStumps], np.ndarray]) -> FittedStumps:
+        """Place the thresholds where users' summaries say, without a look at rows.
+
+        Parameters
+        ----------
+        summary : FeatureSummary
+            Merged of all users.
+        marks : callable
+            Gives the sum of all users' `FittedStumps.marks`, by which stumps are found that repeat another one. Asked
+            only with ``drop_duplicates=True``.
+
+        Returns
+        -------
+        FittedStumps
+            Those of `fit` to all rows, where the summary is exact.
+
+        Examples
+        --------
+        >>> ann, bob = np.array([[0.0], [1.0]]), np.array([[2.0]])
+        >>> summary = FeatureSummary.of(ann).merged(FeatureSummary.of(bob))
+        >>> Stumps(n=2).fit_summary(summary, marks=lambda stumps: np.zeros(0)).threshold.tolist()
+        [0.5, 1.5]
+        """
+        return self._placed(summary.count, summary.low, summary.high, summary.points, marks)
+
+    def _placed(
+        self,
+        n_rows: int,
+        low: np.ndarray,
+        high: np.ndarray,
+        points: Iterable[tuple[np.ndarray, np.ndarray]],
+        marks: Callable[[FittedStumps], np.ndarray],
+    ) -> FittedStumps:
+        """Stumps on features with these ranges and points."""
+        D, counts = len(low), self._counts(len(low))
+        if self.rule == "quantile":
+            thresholds = [_quantile_cuts(*own, T) for own, T in zip(points, counts, strict=True) if T]
+        else:
+            lows, highs = (low, high) if self.rule == "feature-range" else ([low.min()] * D, [high.max()] * D)
+            thresholds = [np.linspace(lows[d], highs[d], T + 1)[1:] for d, T in enumerate(counts) if T]
+        feature = np.repeat(np.arange(D, dtype=np.int32), counts)
         threshold = np.concatenate(thresholds)
         if not np.any((low[feature] <= threshold) & (threshold < high[feature])):
             raise ValueError(
-                f"none of the {len(threshold)} stumps tells two of the {len(rows)} rows apart: features are "
+                f"none of the {len(threshold)} stumps tells two of the {n_rows} rows apart: features are "
                 f"constant, or have too few thresholds each for rule {self.rule!r}. "
                 "Give features that vary, or a larger n"
             )
-        if self.drop_duplicates:
-            kept = _first_of_each(rows, feature, threshold)
-            feature, threshold = feature[kept], threshold[kept]
-        return FittedStumps(feature, threshold, rows.shape[1], np.full(len(threshold), float(self.coupling)))
+        fitted = FittedStumps(feature, threshold, D, np.full(len(threshold), float(self.coupling)))
+        return fitted.without_repeats(marks(fitted)) if self.drop_duplicates else fitted
 
     def _counts(self, n_features: int) -> list[int]:
         if self.n is None:
             return [self.per_feature] * n_features
         each, rest = divmod(self.n, n_features)
         return [each + (d < rest) for d in range(n_features)]
-
-    def _thresholds(self, values: np.ndarray, low: np.ndarray, high: np.ndarray, d: int, T: int) -> np.ndarray:
-        if self.rule == "quantile":
-            return _quantile_cuts(values, T)
-        lo, hi = (low[d], high[d]) if self.rule == "feature-range" else (low.min(), high.max())
-        return np.linspace(lo, hi, T + 1)[1:]
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,6 +169,35 @@ class FittedStumps:
             out[block] -= 1
         return out
 
+    def marks(self, X: Any, rng: np.random.Generator) -> np.ndarray:
+        """A random word for each stump by which repeated stumps are found without a look at rows.
+
+        Every row draws a word of its own and adds or subtracts it as a stump predicts, modulo 2**64. Users' marks add
+        up; stumps that agree on all rows of all users have the same sum, and opposite ones the negative.
+
+        Examples
+        --------
+        >>> stumps = FittedStumps(np.array([0, 0, 0], np.int32), np.array([1.0, 1.5, 5.0]), 1, np.ones(3))
+        >>> first, second, third = stumps.marks(np.array([[0.0], [2.0]]), np.random.default_rng(0)).tolist()
+        >>> first == second, first == third
+        (True, False)
+        """
+        rows = check_rows(X, self.n_features)
+        words = rng.integers(2**63, size=len(rows), dtype=np.uint64)
+        below = np.empty(self.n, np.uint64)
+        for d in np.unique(self.feature):
+            column = np.ascontiguousarray(rows[:, d])
+            for j in np.flatnonzero(self.feature == d):
+                below[j] = (words * (column <= self.threshold[j])).sum(dtype=np.uint64)
+        return below + below - words[:, None].sum(axis=0, dtype=np.uint64)
+
+    def without_repeats(self, marks: np.ndarray) -> FittedStumps:
+        """The stumps that neither repeat nor oppose an earlier one, by the sum of all users' marks."""
+        # A stump and its opposite get one key.
+        _, first = np.unique(np.minimum(marks, -marks), return_index=True)
+        kept = np.sort(first)
+        return FittedStumps(self.feature[kept], self.threshold[kept], self.n_features, self.coupling[kept])
+
     def describe(self, j: int, feature_names: Sequence[str] | None = None) -> str:
         """Say what stump j tests, as in ``"age <= 30"``."""
         return f"{feature_name(int(self.feature[j]), feature_names)} <= {self.threshold[j]:.6g}"
@@ -151,31 +216,17 @@ class FittedStumps:
         return cls(feature, threshold, n_features, stored_coupling(arrays, len(feature)))
 
 
-def _quantile_cuts(values: np.ndarray, T: int) -> np.ndarray:
-    """Thresholds nearest to the T interior quantiles that fall between two distinct values."""
-    ordered = np.sort(values).astype(np.float64)
-    gaps = np.flatnonzero(ordered[1:] > ordered[:-1]) + 1
-    if not len(gaps):
-        return np.full(T, ordered[0])
-    wanted = np.arange(1, T + 1) * len(ordered) / (T + 1)
+def _quantile_cuts(values: np.ndarray, counts: np.ndarray, T: int) -> np.ndarray:
+    """Thresholds nearest to the T interior quantiles that fall between two distinct values, given ascending."""
+    if len(values) == 1:
+        return np.full(T, values[0])
+    gaps = np.cumsum(counts)
+    wanted = np.arange(1, T + 1) * gaps[-1] / (T + 1)
+    gaps = gaps[:-1]
     right = np.clip(np.searchsorted(gaps, wanted), 1, max(1, len(gaps) - 1))
-    left_gap, right_gap = gaps[right - 1], gaps[np.minimum(right, len(gaps) - 1)]
-    cut = np.where(wanted - left_gap <= right_gap - wanted, left_gap, right_gap)
-    below, above = ordered[cut - 1], ordered[cut]
+    left, right = right - 1, np.minimum(right, len(gaps) - 1)
+    cut = np.where(wanted - gaps[left] <= gaps[right] - wanted, left, right)
+    below, above = values[cut], values[cut + 1]
     middle = below / 2 + above / 2
     # Between neighbouring floats there is no middle; the lower value still separates the two.
     return np.where((middle >= below) & (middle < above), middle, below)
-
-
-def _first_of_each(rows: np.ndarray, feature: np.ndarray, threshold: np.ndarray) -> np.ndarray:
-    """Positions of the stumps that neither repeat nor exactly oppose an earlier one on these rows."""
-    seen: set[bytes] = set()
-    kept: list[int] = []
-    for j, (d, t) in enumerate(zip(feature, threshold, strict=True)):
-        below = rows[:, d] <= t
-        # A stump and its opposite get one key: the pattern is turned so that the first row is always False.
-        key = np.packbits(below ^ below[0]).tobytes()
-        if key not in seen:
-            seen.add(key)
-            kept.append(j)
-    return np.array(kept, dtype=np.int64)

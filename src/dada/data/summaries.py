@@ -1,13 +1,13 @@
 """Summaries of features that users can merge: all that base predictors need to know, and no sample.
 
 Thresholds of stumps and scales of linear predictors are the same for everybody, so users must agree on them. Each
-summarises its own rows; two summaries merge into one, in any order, as gossip wants it. What is exchanged is a count, a
-mean, a sum of squares and at most `MOST` weighted values per feature.
+summarises its own rows; two summaries merge into one, in any order, as gossip wants it. What is exchanged is a count,
+mean, sum of squares, smallest and largest value and at most `MOST` weighted values per feature.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -20,12 +20,14 @@ __all__ = ["FeatureSummary"]
 
 # Points to which a sketch is cut when it has grown beyond the most: cutting rarely keeps the errors from adding up.
 SIZE, MOST = 512, 2048
+# Rows whose users are summarised at a time where all rows are at hand.
+CHUNK = 1 << 16
 Points = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureSummary:
-    """Moments and a sketch of the distribution of every feature.
+    """Moments, range and a sketch of the distribution of every feature.
 
     Attributes
     ----------
@@ -33,9 +35,13 @@ class FeatureSummary:
         Rows summarised.
     mean, squares : arrays of shape (D,)
         Mean, and sum of squared distances from it.
+    low, high : arrays of shape (D,)
+        Smallest and largest value.
     points : tuple of D pairs of arrays
         Ascending values of a feature and how many rows each stands for. Up to 2048 different values are kept as they
         are, more are cut into 512 equal parts.
+    is_exact : bool
+        Whether the values of all features were kept as they are.
 
     Examples
     --------
@@ -48,20 +54,40 @@ class FeatureSummary:
     count: int
     mean: np.ndarray
     squares: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
     points: tuple[Points, ...]
+    is_exact: bool = True
 
     @classmethod
     def of(cls, X: Any) -> FeatureSummary:
         """The summary of one user's rows."""
         rows, _ = as_features(X)
         mean = rows.mean(axis=0)
-        points = tuple(_shortened(*np.unique(column, return_counts=True)) for column in rows.T)
-        return cls(len(rows), mean, ((rows - mean) ** 2).sum(axis=0), points)
+        whole = [np.unique(column, return_counts=True) for column in rows.T]
+        low, high = np.array([values[[0, -1]] for values, _ in whole]).T
+        points = tuple(_shortened(values, counts.astype(np.float64)) for values, counts in whole)
+        squares = ((rows - mean) ** 2).sum(axis=0)
+        return cls(len(rows), mean, squares, low, high, points, max(len(values) for values, _ in whole) <= MOST)
 
     @classmethod
     def of_all(cls, summaries: Iterable[FeatureSummary]) -> FeatureSummary:
         """Many summaries merged into one."""
         return reduce(FeatureSummary.merged, summaries)
+
+    @classmethod
+    def of_users(cls, X: Any, row_start: np.ndarray) -> FeatureSummary:
+        """The merged summaries of users whose rows are all at hand, grouped by user.
+
+        Many small users are summarised at a time. While no feature has more than 2048 values, that is the same as
+        merging them one by one, to the last bit but for the mean and the squares.
+
+        Examples
+        --------
+        >>> FeatureSummary.of_users(np.array([[1.0], [3.0], [5.0]]), np.array([0, 2, 3])).count
+        3
+        """
+        return cls.of_all(cls.of(X[first:last]) for first, last in _chunks(row_start))
 
     def merged(self, other: FeatureSummary) -> FeatureSummary:
         """The summary of both users' rows."""
@@ -73,18 +99,27 @@ class FeatureSummary:
         apart = other.mean - self.mean
         mean = self.mean + apart * (other.count / count)
         squares = self.squares + other.squares + apart**2 * (self.count * other.count / count)
-        points = tuple(_merged(*pair) for pair in zip(self.points, other.points, strict=True))
-        return FeatureSummary(count, mean, squares, points)
+        low, high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
+        whole = [_merged(*pair) for pair in zip(self.points, other.points, strict=True)]
+        is_exact = self.is_exact and other.is_exact and max(len(values) for values, _ in whole) <= MOST
+        points = tuple(_shortened(*own) for own in whole)
+        return FeatureSummary(count, mean, squares, low, high, points, is_exact)
 
     @property
     def std(self) -> np.ndarray:
         """Standard deviation of every feature."""
         return np.sqrt(self.squares / self.count)
 
-    def rows(self, n: int = SIZE) -> np.ndarray:
-        """Rows whose columns are spread as the features are, for a recipe to be fitted on.
+    @property
+    def n_features(self) -> int:
+        """Number of features, D."""
+        return len(self.points)
 
-        What stands side by side in a row means nothing: a recipe may look at one feature at a time only.
+    def rows(self, n: int = SIZE) -> np.ndarray:
+        """Rows whose columns are spread as the features are, for a recipe to be fitted on that needs rows.
+
+        What stands side by side in a row means nothing: a recipe may look at one feature at a time only. Stumps, linear
+        and constant predictors and random waves need no rows: see their `fit_summary`.
 
         Examples
         --------
@@ -99,17 +134,25 @@ class FeatureSummary:
         return np.column_stack([np.random.default_rng(d).permutation(column) for d, column in enumerate(columns)])
 
 
+def _chunks(row_start: np.ndarray) -> Iterator[tuple[int, int]]:
+    """First and last row of groups of users with at least CHUNK rows each, but for the last group."""
+    first, end = 0, int(row_start[-1])
+    while first < end:
+        last = int(row_start[min(int(np.searchsorted(row_start, first + CHUNK)), len(row_start) - 1)])
+        yield first, last
+        first = last
+
+
 def _merged(first: Points, second: Points) -> Points:
     values = np.concatenate([first[0], second[0]])
-    weights = np.concatenate([first[1], second[1]]).astype(np.float64)
     different, place = np.unique(values, return_inverse=True)
-    return _shortened(different, np.bincount(place, weights=weights))
+    return different, np.bincount(place, weights=np.concatenate([first[1], second[1]]))
 
 
 def _shortened(values: np.ndarray, weights: np.ndarray) -> Points:
     """The points, or where there are too many, the values in the middle of `SIZE` equal parts."""
     if len(values) <= MOST:
-        return values, weights.astype(np.float64)
+        return values, weights
     quantiles = (np.arange(SIZE) + 0.5) / SIZE
     kept, counts = np.unique(_quantiles(values, weights, quantiles), return_counts=True)
     return kept, counts * (weights.sum() / SIZE)

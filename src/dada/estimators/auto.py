@@ -6,6 +6,7 @@ docs/beyond.md says how far test rows had been seen before they were settled.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,7 @@ from dada.core.problem import Problem
 from dada.core.regularizers import LogDegree
 from dada.data import Constant, Linear, Recipe, Stumps, Union
 from dada.engine import run
+from dada.estimators.agreement import agreed
 from dada.estimators.prediction import decisions_of
 from dada.estimators.rows import Rows
 from dada.estimators.splitter import PerUserKFold
@@ -39,6 +41,12 @@ N_FOLDS = 3
 FEW_USERS = 300
 SOME_USERS = 50
 LAM_EXPONENTS = (-6.0, 9.0)
+# Short runs by which lam is sought; they end when the number of neighbours is within a tenth.
+LAM_RUNS = 8
+NEAR_ENOUGH = 0.1
+LEAST_NEIGHBOURS = 0.01
+# How many times lam grows, in logarithms, when neighbours grow once: seen on Moons between 5 and 25 of them.
+USUAL_SLOPE = 3.0
 
 
 def default_recipe(rows: Rows) -> Recipe:
@@ -125,7 +133,7 @@ def winner(
     labels = None if rows.n_classes == 0 else rows.people.y
     for kept, tested in folds.split(owners, labels, users=owners):
         learned, judged = rows.take(kept), rows.take(tested)
-        predictors = recipe.fit(learned.people.X)
+        predictors, _ = agreed(recipe, learned.people)
         for c, name in enumerate(candidates):
             models = fit(learned, predictors, name)
             held_out[c] += judged.per_user(judged.right(decisions_of(judged, predictors, models)))
@@ -143,8 +151,10 @@ def lam_for(
 ) -> float:
     """The lam under which a learned graph has about so many neighbours per user.
 
-    The graph between models learned alone is solved for some values of lam. Models that have learned together are
-    nearer to each other than those, so the search is repeated once between the models that the first answer leads to.
+    Models that have learned together are nearer to each other than those learned alone, and how near depends on lam: so
+    short runs with some values of lam are tried, and between those that gave too few and too many neighbours the next
+    value is interpolated. The first two values come from the graph between given models alone, which is quickly solved:
+    one between models learned alone, which leads to too many, one between those of the first run, to too few.
 
     Examples
     --------
@@ -156,19 +166,44 @@ def lam_for(
     >>> bool(lam > 0)
     True
     """
-    seed = int(rng.integers(2**31))
+    seed, wanted = int(rng.integers(2**31)), min(float(n_neighbours), problem.n_users - 1.0)
     models = run(replace(problem, mu1=0.0), replace(plan, learn_graph=False), rng, dtype=dtype).models
-    lam = _lam_between(problem, plan, models, n_neighbours, delta, seed)
-    together = replace(problem, regularizer=LogDegree(lam, delta))
-    models = run(together, plan, rng, dtype=dtype).models
-    return _lam_between(problem, plan, models, n_neighbours, delta, seed)
+    lam = _lam_between(problem, plan, models, wanted, delta, seed)
+    low, high = (10.0**end for end in LAM_EXPONENTS)
+    tried: list[tuple[float, float]] = []
+    while True:
+        together = replace(problem, regularizer=LogDegree(lam, delta))
+        result = run(together, plan, np.random.default_rng(seed), dtype=dtype)
+        tried.append((math.log(lam), math.log(max(result.graph.mean_neighbours, LEAST_NEIGHBOURS) / wanted)))
+        if len(tried) == 1:
+            lam = _lam_between(problem, plan, result.models, wanted, delta, seed)
+        else:
+            lam = math.exp(_next_trial(tried))
+        miss = min(abs(excess) for _, excess in tried)
+        # Beyond the range of the search, lam has no influence left.
+        if miss < NEAR_ENOUGH or len(tried) == LAM_RUNS or not low < lam < high:
+            return math.exp(next(at for at, excess in tried if abs(excess) == miss))
 
 
-def _lam_between(
-    problem: Problem, plan: Plan, models: NDArray[Any], n_neighbours: float, delta: float, seed: int
-) -> float:
+def _next_trial(tried: list[tuple[float, float]]) -> float:
+    """log lam to try next, from pairs of log lam and log of how many times too many neighbours it gave.
+
+    >>> _next_trial([(0.0, -1.0), (4.0, 1.0)])
+    2.0
+    >>> _next_trial([(0.0, -1.0), (4.0, -0.5)]) > 4.0
+    True
+    """
+    few, many = [pair for pair in tried if pair[1] < 0], [pair for pair in tried if pair[1] >= 0]
+    if not few or not many:
+        nearest, excess = min(tried, key=lambda pair: abs(pair[1]))
+        return nearest - USUAL_SLOPE * excess
+    (low, short), (high, excess) = max(few, key=lambda pair: pair[1]), min(many, key=lambda pair: pair[1])
+    # Near the middle: below some lam neighbours hardly become fewer, and interpolation would creep along there.
+    return low + (high - low) * min(0.65, max(0.35, short / (short - excess)))
+
+
+def _lam_between(problem: Problem, plan: Plan, models: NDArray[Any], wanted: float, delta: float, seed: int) -> float:
     """The lam under which the graph between given models has about so many neighbours per user, by bisection."""
-    wanted = min(float(n_neighbours), problem.n_users - 1.0)
     only_graph = replace(plan, n_updates=0, local_updates=0, restart="local", max_neighbours=None)
     low, high = LAM_EXPONENTS
     for _ in range(10):

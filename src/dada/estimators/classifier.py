@@ -110,8 +110,8 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
     classes_ : array of shape (n_classes,)
         The labels.
     settings_ : dict
-        What was used in place of every "auto", the base predictors, and the accuracies on held-out rows by which a
-        graph was chosen.
+        What was used in place of every "auto", the base predictors and what these were fitted to (users' merged
+        summaries, or rows), and the accuracies on held-out rows by which a graph was chosen.
     users_ : array of shape (n_users,)
         The user ids, sorted. ``["all"]`` after a fit without users.
     n_users_ : int

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
+from dada.estimators.agreement import agreed
 from dada.estimators.auto import AUTO, LEAST_UPDATES, numbers
 from dada.estimators.chance import generator
 from dada.estimators.classifier import DadaClassifier
@@ -187,7 +188,7 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
     ) -> dict[Any, NDArray[Any]]:
         """What one fold adds to the counts of `_held_out`."""
         learned, judged = rows.take(kept), rows.take(tested)
-        predictors = recipe_of(params["predictors"], rows).fit(learned.people.X)
+        predictors, _ = agreed(recipe_of(params["predictors"], rows), learned.people)
         used = numbers(params, learned, predictors.n * rows.n_blocks)
         right: dict[Any, NDArray[Any]] = {"tested": judged.people.sizes.astype(np.float64)}
         for setting, models in self._paths(used, learned, predictors, seed):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dada.core.status import Status
 from dada.data import BasePredictors, Recipe
 from dada.engine import RunResult, run
+from dada.estimators.agreement import agreed
 from dada.estimators.auto import AUTO, LEAST_UPDATES, graph_every, lam_for, numbers, winner
 from dada.estimators.rows import Rows
 from dada.estimators.settings import graph_of, plan_of, recipe_of, regularizer_of
@@ -75,10 +76,10 @@ def learn(
         Where models start.
     """
     recipe = recipe_of(params["predictors"], rows)
-    if predictors is None:
-        predictors = recipe.fit(rows.people.X)
-    used = numbers(params, rows, predictors.n * rows.n_blocks)
     told: dict[str, Any] = {}
+    if predictors is None:
+        predictors, told["predictors_from"] = agreed(recipe, rows.people)
+    used = numbers(params, rows, predictors.n * rows.n_blocks)
     if isinstance(used["graph"], str) and used["graph"] == AUTO:
         used["graph"], told["held_out"] = choose_graph(used, rows, recipe, rng.spawn(1)[0])
     used["lam"] = lam_of(used, rows, predictors, rng.spawn(1)[0]) if used["lam"] == AUTO else used["lam"]
