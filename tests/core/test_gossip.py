@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dada.core.gossip import BatchMix, gather_peers, gossip_mix, pick, uniform_mix
+from dada.core.gossip import BatchMix, again, gather_peers, gossip_mix, may_be_near, nobody_met, pick, uniform_mix
 from dada.core.neighbour_lists import lists_from_csr
 from dada.core.plan import Plan
 from dada.core.regularizers import LogDegree
@@ -15,18 +15,68 @@ from tests.helpers.runs import watched_run
 def test_a_batch_holds_others_once_each_and_of_the_right_kinds(seed, n_users, kappa):
     rng = np.random.default_rng(seed)
     graph, mix = random_graph(rng, n_users, density=0.3), gossip_mix(kappa)
+    nearest = nobody_met(n_users, 2, 2)
+    for places in (nearest.ids, nearest.guests):
+        places[...] = np.sort(rng.integers(-1, n_users, places.shape))[:, ::-1]
     lists = lists_from_csr(graph.indptr, graph.indices, graph.weights)
     k = int(rng.integers(n_users))
     uniform = np.array([(k + 1) % n_users], np.int32)
     words = rng.integers(2**32, size=mix.n_words)
     peers = np.empty(mix.size, np.int32)
-    batch = peers[: gather_peers(BatchMix(1, *mix[1:]), lists, k, uniform, words, peers)].tolist()
-    own = set(graph.neighbours(k)[0].tolist())
-    theirs = {l for a in own for l in graph.neighbours(a)[0].tolist()}
+    batch = peers[: gather_peers(BatchMix(1, *mix[1:]), lists, nearest, k, uniform, words, peers)].tolist()
+    neighbours = [set(graph.neighbours(l)[0].tolist()) for l in range(n_users)]
+    near = [neighbours[l] | set(nearest.ids[l].tolist()) - {-1} for l in range(n_users)]
+    listed = [near[l] | set(nearest.guests[l].tolist()) - {-1} for l in range(n_users)]
+    fresh = {l for a in listed[k] for l in listed[a]} - near[k]
     assert len(set(batch)) == len(batch)
     assert k not in batch
-    assert set(batch) <= own | theirs | set(uniform.tolist())
+    assert set(batch) <= neighbours[k] | fresh | set(uniform.tolist())
     assert batch[0] == uniform[0]
+
+
+def met_by(k, nearest):
+    """Whom user k meets in some wake-ups of a population without edges."""
+    nobody, met = lists_from_csr(np.zeros(5, np.int64), np.empty(0, np.int32), np.empty(0)), set()
+    for seed in range(30):
+        peers, words = np.empty(2, np.int32), np.random.default_rng(seed).integers(2**32, size=4)
+        size = gather_peers(BatchMix(0, 2, 0), nobody, nearest, k, np.empty(0, np.int32), words, peers)
+        met |= set(peers[:size].tolist())
+    return met
+
+
+def test_a_user_without_neighbours_is_led_on_by_its_candidates():
+    nearest = nobody_met(4, 2, 0)
+    nearest.ids[:2] = [[1, -1], [2, 3]]
+    assert met_by(0, nearest) == {2, 3}
+
+
+def test_two_users_with_the_same_candidate_find_each_other():
+    nearest = nobody_met(4, 2, 2)
+    for k in (0, 3):
+        assert may_be_near(nearest, k, 1, 0.5)
+    assert met_by(0, nearest) == {3}
+
+
+def test_the_nearest_met_are_remembered_and_the_farthest_forgotten():
+    nearest = nobody_met(5, 2, 1)
+    assert [bool(may_be_near(nearest, 0, l, d)) for l, d in ((1, 4.0), (2, 3.0), (3, 5.0), (4, 1.0))] == [
+        True,
+        True,
+        False,
+        True,
+    ]
+    assert sorted(nearest.ids[0].tolist()) == [2, 4]
+    assert nearest.guests[:, 0].tolist() == [-1, 0, 0, -1, 0]
+
+
+def test_words_made_of_words_spread_as_well():
+    words = [1]
+    for _ in range(9_999):
+        words.append(again(words[-1]))
+    assert len(set(words)) == len(words)
+    counts = np.bincount([pick(word, 10) for word in words])
+    assert counts.min() > 900
+    assert counts.max() < 1100
 
 
 def test_uniform_batches_are_all_that_the_paper_asks():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dada.core.compiled import Array
-from dada.core.gossip import uniform_mix
+from dada.core.gossip import nobody_met, uniform_mix
 from dada.core.graph import CollaborationGraph
 from dada.core.graph_steps import GRAPH_STEPS
 from dada.core.neighbour_lists import lists_from_csr, lists_to_csr
@@ -13,7 +13,7 @@ from dada.core.regularizers import Regularizer
 from dada.core.schedule import GRAPH_STREAM, Schedule
 from dada.engine import Ledger
 from dada.engine.learners import roomier
-from dada.engine.loops import Batch, GraphSettings, Nearest, Users, run_graph
+from dada.engine.loops import Batch, GraphSettings, Users, run_graph, side_by_side
 
 
 class GraphLearner:
@@ -64,10 +64,10 @@ class GraphLearner:
         self.users = _users(models, start.degree)
         self.lists = lists_from_csr(start.indptr, start.indices, start.weights)
         mix = uniform_mix(schedule.kappa)
-        self.settings = GraphSettings(GRAPH_STEPS[step], regularizer.compiled, mu, mu, 0, mix)
+        self.settings = GraphSettings(GRAPH_STEPS[step], regularizer.compiled, mu, mu, 0, mix, False)
         self.wakeups = 0
         self._coupling = np.ones(models.shape[1], models.dtype)
-        self._nearest = Nearest(np.empty((len(models), 0), np.int32), np.empty((len(models), 0)))
+        self._nearest = nobody_met(len(models), 0, 0)
         asked, peers = np.empty(mix.size, np.int32), np.empty(mix.size, np.int32)
         self._batch = Batch(asked, peers, *(np.empty(mix.size) for _ in range(4)))
 
@@ -107,18 +107,20 @@ class GraphLearner:
 def _users(models: Array, degree: Array) -> Users:
     """Models as the graph kernel reads them; what only model steps read is left empty."""
     K, n = models.shape
-    return Users(
-        A=np.empty((0, n), np.int8),
-        row_start=np.zeros(K + 1, np.int64),
-        confidence=np.ones(K),
-        margins=np.empty(0, models.dtype),
-        alpha=models,
-        pull=np.empty((K, 0), models.dtype),
-        support=np.zeros((K, n), np.int16 if n < 2**15 else np.int32),
-        n_support=np.zeros(K, np.int32),
-        own_updates=np.zeros(K, np.int32),
-        degree=np.asarray(degree, np.float64).copy(),
-        stale=np.ones(K, np.uint8),
-        offset=np.empty(0, models.dtype),
-        sent=np.zeros((K, 3), np.int64),
+    return side_by_side(
+        Users(
+            A=np.empty((0, n), np.int8),
+            row_start=np.zeros(K + 1, np.int64),
+            confidence=np.ones(K),
+            margins=np.empty(0, models.dtype),
+            alpha=models,
+            pull=np.empty((K, 0), models.dtype),
+            support=np.zeros((K, n), np.int16 if n < 2**15 else np.int32),
+            n_support=np.zeros(K, np.int32),
+            own_updates=np.zeros(K, np.int32),
+            degree=np.asarray(degree, np.float64).copy(),
+            stale=np.ones(K, np.uint8),
+            offset=np.empty(0, models.dtype),
+            sent=np.zeros((K, 3), np.int64),
+        )
     )

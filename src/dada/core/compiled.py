@@ -119,12 +119,14 @@ def bits_of(typing_context: Any, x: Any) -> Any:  # pragma: no cover - compiled
 
 @intrinsic
 def prefetch_cell(typing_context: Any, array: Any, index: Any) -> Any:  # pragma: no cover - compiled
-    """Ask for the memory of array.flat[index] (a C-contiguous array), without waiting for it."""
+    """Ask for the memory of array.flat[index], without waiting for it; of more dimensions, a C-contiguous array."""
     signature = types.void(array, types.int64)
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         struct = context.make_array(signature.args[0])(context, builder, arguments[0])
-        pointer = builder.bitcast(builder.gep(struct.data, [arguments[1]]), ir.IntType(8).as_pointer())
+        start = builder.bitcast(struct.data, ir.IntType(8).as_pointer())
+        step = builder.extract_value(struct.strides, signature.args[0].ndim - 1)
+        pointer = builder.gep(start, [builder.mul(step, arguments[1])])
         word = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), word, word, word])
         function = builder.module.declare_intrinsic("llvm.prefetch", [ir.IntType(8).as_pointer()], kind)

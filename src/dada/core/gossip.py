@@ -1,17 +1,28 @@
 """Whom to ask at a graph wake-up: some peers at random, and neighbours of neighbours.
 
 Uniform sampling finds the few peers that matter among K after about K wake-ups. Friends of friends are likely friends,
-so most of a batch is drawn from the neighbours' lists; at least one peer is always drawn from everybody, because
-without any the search ends in whatever cluster it began. A few present neighbours are asked again, so that old weights
-follow when degrees change.
+so most of a batch is drawn from the lists of those in one's own list; at least one peer is always drawn from everybody,
+because without any the search ends in whatever cluster it began. A few present neighbours are asked again, so that old
+weights follow when degrees change.
+
+A user's list are its neighbours; its candidates, those peers, at most `N_CANDIDATES`, whose models were the nearest of
+all it has met, a nearer one taking the place of the farthest; and its guests, at most `N_GUESTS` who have made it their
+candidate of late. Users whom nobody resembles have few neighbours if any: candidates lead them on, and over guests they
+find each other. Peers that are one's neighbours or candidates already are passed over, for they bring nothing new.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from dada.core.compiled import Array, lean_kernel
-from dada.core.neighbour_lists import NeighbourLists
+from dada.core.neighbour_lists import NeighbourLists, is_neighbour, position
+
+N_CANDIDATES, N_GUESTS = 16, 8
+# How often a draw is repeated that led to somebody known.
+ATTEMPTS = 8
 
 
 class BatchMix(NamedTuple):
@@ -66,18 +77,119 @@ def append_new(peers: Array, size: int, k: int, l: int) -> int:
 
 
 @lean_kernel
-def gather_peers(mix: BatchMix, lists: NeighbourLists, k: int, uniform: Array, words: Array, peers: Array) -> int:
+def again(word: int) -> int:
+    """Another random word of 32 bits, made of one."""
+    mixed = ((word ^ (word >> 15)) * 0x2C1B3C6D) & 0xFFFFFFFF
+    return ((mixed ^ (mixed >> 12)) * 0x297A2D39 + 0x9E3779B9) & 0xFFFFFFFF
+
+
+class Nearest(NamedTuple):
+    """The nearest peers each user has met, and its guests; no columns: nobody is remembered.
+
+    Distances are of the present graph phase, infinite for those met before only. Free places hold -1 and come last.
+    """
+
+    ids: Array
+    dist2: Array
+    guests: Array
+
+
+def nobody_met(n_users: int, n_candidates: int, n_guests: int) -> Nearest:
+    """Room for so many peers of each user."""
+    ids = np.full((n_users, n_candidates), -1, np.int32)
+    return Nearest(ids, np.full(ids.shape, np.inf), np.full((n_users, n_guests), -1, np.int32))
+
+
+@lean_kernel
+def welcome(guests: Array, l: int, k: int) -> None:
+    """Make user k a guest of l's; where there are too many, in the place of another."""
+    n_guests = guests.shape[1]
+    place = 0
+    while place < n_guests and guests[l, place] >= 0 and guests[l, place] != k:
+        place += 1
+    if n_guests > 0:
+        guests[l, place if place < n_guests else k % n_guests] = k
+
+
+@lean_kernel
+def may_be_near(nearest: Nearest, k: int, l: int, dist2: float) -> bool:
+    """Whether l is among the nearest peers that k has met so far, recording it if so."""
+    if nearest.ids.shape[1] == 0:
+        return False
+    farthest = 0
+    for p in range(nearest.ids.shape[1]):
+        if nearest.ids[k, p] == l:
+            nearest.dist2[k, p] = dist2
+            return True
+        if nearest.dist2[k, p] > nearest.dist2[k, farthest]:
+            farthest = p
+    if dist2 >= nearest.dist2[k, farthest]:
+        return False
+    nearest.ids[k, farthest] = l
+    nearest.dist2[k, farthest] = dist2
+    welcome(nearest.guests, l, k)
+    return True
+
+
+@lean_kernel
+def is_candidate(nearest: Nearest, k: int, l: int) -> bool:
+    """Whether l is a candidate of user k."""
+    found = False
+    for p in range(nearest.ids.shape[1]):
+        found |= nearest.ids[k, p] == l
+    return found
+
+
+@lean_kernel
+def n_filled(ids: Array, k: int) -> int:
+    """How many places of row k are taken."""
+    size = 0
+    while size < ids.shape[1] and ids[k, size] >= 0:
+        size += 1
+    return size
+
+
+@lean_kernel
+def listed(lists: NeighbourLists, nearest: Nearest, k: int, word: int) -> int:
+    """One in user k's list, -1 where it is empty: a guest one time in four, else a neighbour or a candidate."""
+    length, n_candidates, n_guests = lists.length[k], n_filled(nearest.ids, k), n_filled(nearest.guests, k)
+    # The first bits say from which part, the others whom.
+    part, rest = word >> 30, (word << 2) & 0xFFFFFFFF
+    if n_guests > 0 and (part == 0 or n_candidates + length == 0):
+        return nearest.guests[k, pick(rest, n_guests)]
+    if n_candidates > 0 and (part & 1 == 1 or length == 0):
+        return nearest.ids[k, pick(rest, n_candidates)]
+    return lists.ids[lists.start[k] + pick(rest, length)] if length > 0 else -1
+
+
+@lean_kernel
+def friend_of_friend(lists: NeighbourLists, nearest: Nearest, k: int, first: int, second: int) -> int:
+    """Somebody in the list of one in user k's list, and new to it, by two random words; -1 where none is found."""
+    for _ in range(ATTEMPTS):
+        a = listed(lists, nearest, k, first)
+        if a < 0:
+            return -1
+        l = listed(lists, nearest, a, second)
+        known = l < 0 or l == k or is_candidate(nearest, k, l) or is_neighbour(lists, k, l, position(lists, k, l))
+        if not known:
+            return l
+        first, second = again(first), again(second)
+    return -1
+
+
+@lean_kernel
+def gather_peers(
+    mix: BatchMix, lists: NeighbourLists, nearest: Nearest, k: int, uniform: Array, words: Array, peers: Array
+) -> int:
     """Fill `peers` with user k's batch, without repeats; returns its size."""
     size = 0
     for b in range(mix.n_uniform):
         size = append_new(peers, size, k, uniform[b])
-    length = lists.length[k]
-    if length == 0:
-        return size
     for g in range(mix.n_gossip):
-        a = lists.ids[lists.start[k] + pick(words[2 * g], length)]
-        if lists.length[a] > 0:
-            size = append_new(peers, size, k, lists.ids[lists.start[a] + pick(words[2 * g + 1], lists.length[a])])
-    for r in range(mix.n_refresh):
+        l = friend_of_friend(lists, nearest, k, words[2 * g], words[2 * g + 1])
+        if l >= 0:
+            size = append_new(peers, size, k, l)
+    length = lists.length[k]
+    for r in range(mix.n_refresh if length > 0 else 0):
         size = append_new(peers, size, k, lists.ids[lists.start[k] + pick(words[2 * mix.n_gossip + r], length)])
     return size

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dada.core.gossip import BatchMix, gossip_mix, uniform_mix
+from dada.core.gossip import N_CANDIDATES, N_GUESTS, BatchMix, gossip_mix, uniform_mix
 from dada.core.graph_steps import GRAPH_STEPS
 from dada.core.model_steps import STEP_RULES
 
@@ -172,6 +172,18 @@ class Plan:
         """Whom a graph wake-up asks in a population of this size."""
         gossips = self.sampler == "gossip" or (self.sampler == "auto" and n_users > FEW_USERS)
         return gossip_mix(self.kappa) if gossips else uniform_mix(self.kappa)
+
+    def n_remembered(self, n_users: int) -> tuple[int, int]:
+        """How many candidates and guests a user remembers in a population of this size.
+
+        >>> Plan(n_updates=1).n_remembered(n_users=100), Plan(n_updates=1).n_remembered(n_users=1000)
+        ((0, 0), (16, 8))
+        """
+        if not self.learn_graph or self.graph_rule != "distance":
+            return 0, 0
+        searches = self.batch_mix(n_users).n_gossip > 0
+        n_candidates, n_guests = (N_CANDIDATES, N_GUESTS) if searches else (0, 0)
+        return (n_candidates if self.keep_nearest is None else self.keep_nearest), n_guests
 
     def trace_interval(self) -> int:
         """Model updates between two trace points."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from dada.core.compiled import Array, lean_kernel
 from dada.core.evidence import keep_best, log_evidence
-from dada.core.gossip import BatchMix, gather_peers
+from dada.core.gossip import BatchMix, Nearest, gather_peers
 from dada.core.graph_steps import NEGLIGIBLE
 from dada.core.losses import LossCode
 from dada.core.neighbour_lists import (
@@ -30,12 +30,16 @@ class EvidenceSettings(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Working memory of a wake-up: who is asked; the followed and the newly met, their scores and weights."""
+    """Working memory of a wake-up: who is asked; the followed and the newly met, their scores and weights.
+
+    Nobody is remembered beside them: whoever's model is best on one's samples is followed.
+    """
 
     asked: Array
     peers: Array
     scores: Array
     weights: Array
+    remembered: Nearest
 
 
 @lean_kernel
@@ -56,7 +60,7 @@ def run_evidence(
     """
     for e in range(awake.size):
         k = awake[e]
-        asked = gather_peers(settings.mix, lists, k, batches[e], words[e], candidates.asked)
+        asked = gather_peers(settings.mix, lists, candidates.remembered, k, batches[e], words[e], candidates.asked)
         cells = 4 * (lists.room[k] + asked + FIRST_ROOM)
         if free_cells(lists) < cells:
             return e

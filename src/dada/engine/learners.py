@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from dada.core.compiled import Array
-from dada.core.gossip import BatchMix
+from dada.core.gossip import BatchMix, nobody_met
 from dada.core.graph_steps import GRAPH_STEPS
 from dada.core.losses import GRAPH_LOSSES
 from dada.core.neighbour_lists import FIRST_ROOM, NeighbourLists, grow
@@ -50,8 +50,9 @@ class DistanceLearner:
         self.coupling = problem.settings(dtype).coupling
         step, most = GRAPH_STEPS[plan.graph_step], plan.max_neighbours or 0
         self.settings = GraphSettings(
-            step, problem.regularizer_code, float(problem.mu1), problem.graph_mu, most, self.mix
-        )
+            step, problem.regularizer_code, float(problem.mu1), problem.graph_mu, most, self.mix,
+            plan.keep_nearest is not None,
+        )  # fmt: skip
         self.losses = np.zeros(problem.n_users)
 
     def begin(self, state: State) -> None:
@@ -81,7 +82,7 @@ class EvidenceLearner:
         self.settings = EvidenceSettings(float(plan.tau), problem.loss_code, plan.n_neighbours, self.mix)
         most = plan.n_neighbours + self.mix.size
         asked, peers = np.empty(self.mix.size, np.int32), np.empty(most, np.int32)
-        self.candidates = Candidates(asked, peers, np.empty(most), np.empty(most))
+        self.candidates = Candidates(asked, peers, np.empty(most), np.empty(most), nobody_met(problem.n_users, 0, 0))
 
     def begin(self, state: State) -> None:
         """Nothing: evidence is gathered at each wake-up."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from dada.core.compiled import Array, inlined, lean_kernel, prefetch, prefetch_cell
-from dada.core.gossip import BatchMix, gather_peers
+from dada.core.gossip import BatchMix, Nearest, gather_peers, may_be_near
 from dada.core.graph_steps import EXACT, exact_step, lipschitz_step, pair_cost
 from dada.core.model_steps import (
     PAIRWISE,
@@ -46,7 +48,7 @@ BEYOND_CACHES = 1 << 15
 class Users(NamedTuple):
     """All users' data and models. `stale[k]` says that k's pull and degree must be made anew from its list.
 
-    Row k of `sent` counts the messages, floats and indices that user k has sent.
+    Row k of `sent` counts the messages, floats and indices that user k has sent. Make one with `side_by_side`.
     """
 
     A: Array
@@ -64,15 +66,33 @@ class Users(NamedTuple):
     sent: Array
 
 
-class Nearest(NamedTuple):
-    """The nearest peers each user has met in a graph phase (the paper's pruning remark); no columns: no pruning."""
+# A user's numbers, a line of the caches in all.
+NUMBERS = np.dtype(
+    {
+        "names": ["row_start", "confidence", "degree", "n_support", "own_updates", "sent", "stale"],
+        "formats": [np.int64, np.float64, np.float64, np.int32, np.int32, (np.int64, 3), np.uint8],
+        "itemsize": 64,
+    }
+)
 
-    ids: Array
-    dist2: Array
+
+def side_by_side(users: Users) -> Users:
+    """The same users, with all numbers of one user in one place: waiting for one then brings all."""
+    n_users = users.alpha.shape[0]
+    memory = np.zeros((n_users + 2) * NUMBERS.itemsize, np.uint8)
+    first = -memory.ctypes.data % NUMBERS.itemsize
+    table = memory[first : first + (n_users + 1) * NUMBERS.itemsize].view(NUMBERS)
+    columns = {name: table[name][: len(getattr(users, name))] for name in table.dtype.names or ()}
+    for name, column in columns.items():
+        column[...] = getattr(users, name)
+    return users._replace(**columns)
 
 
 class GraphSettings(NamedTuple):
-    """What all users share when they update weights. `max_neighbours` = 0 sets no bound."""
+    """What all users share when they update weights. `max_neighbours` = 0 sets no bound.
+
+    `prunes` says that only the nearest peers met may become neighbours.
+    """
 
     step: int
     regularizer: RegularizerCode
@@ -80,6 +100,7 @@ class GraphSettings(NamedTuple):
     mu2: float
     max_neighbours: int
     mix: BatchMix
+    prunes: bool
 
 
 class Batch(NamedTuple):
@@ -125,7 +146,10 @@ def refresh_pull(users: Users, lists: NeighbourLists, k: int) -> None:
 
 @lean_kernel
 def send_change(users: Users, followers: NeighbourLists, k: int, n_changed: int, scratch: StepScratch) -> None:
-    """Tell user k's followers which coordinates of its model moved. Those who are stale will look for themselves."""
+    """Tell user k's followers which coordinates of its model moved.
+
+    Those who are stale are told too, though they will look for themselves: to ask each whether it is takes longer.
+    """
     if n_changed == 0:
         return
     number = users.pull.dtype.type
@@ -138,8 +162,6 @@ def send_change(users: Users, followers: NeighbourLists, k: int, n_changed: int,
             scratch.gradient[scratch.coordinate[c]] = scratch.delta[c]
     for p in range(followers.start[k], followers.start[k] + followers.length[k]):
         l = followers.ids[p]
-        if users.stale[l] == 1:
-            continue
         if dense:
             w = number(followers.weights[p])
             for j in range(n):
@@ -161,14 +183,9 @@ def count_sent(users: Users, counts: Array, k: int, messages: int, floats: int, 
 
 @lean_kernel
 def prefetch_numbers(users: Users, lists: NeighbourLists, k: int) -> None:
-    """Ask for the numbers that say where user k's arrays lie."""
+    """Ask for user k's numbers, which say where its arrays lie."""
     prefetch_cell(users.row_start, k)
-    prefetch_cell(users.n_support, k)
-    prefetch_cell(users.own_updates, k)
-    prefetch_cell(users.confidence, k)
-    prefetch_cell(users.degree, k)
-    prefetch_cell(users.stale, k)
-    prefetch_cell(users.sent, k * users.sent.shape[1])
+    prefetch_cell(users.row_start, k + 1)
     prefetch_cell(lists.start, k)
     prefetch_cell(lists.length, k)
 
@@ -199,7 +216,6 @@ def prepare_change(
         late.delta[c] = scratch.delta[c]
     for p in range(followers.start[k], followers.start[k] + followers.length[k]):
         l = followers.ids[p]
-        prefetch_cell(users.stale, l)
         for c in range(n_changed):
             prefetch_cell(users.pull, l * n + scratch.coordinate[c])
 
@@ -268,24 +284,6 @@ def run_models(
 
 
 @lean_kernel
-def may_be_near(nearest: Nearest, k: int, l: int, dist2: float) -> bool:
-    """Whether l is among the nearest peers that k has met so far, recording it if so."""
-    if nearest.ids.shape[1] == 0:
-        return True
-    farthest = 0
-    for p in range(nearest.ids.shape[1]):
-        if nearest.ids[k, p] == l:
-            return True
-        if nearest.dist2[k, p] > nearest.dist2[k, farthest]:
-            farthest = p
-    if dist2 >= nearest.dist2[k, farthest]:
-        return False
-    nearest.ids[k, farthest] = l
-    nearest.dist2[k, farthest] = dist2
-    return True
-
-
-@lean_kernel
 def change_weight(users: Users, lists: NeighbourLists, k: int, l: int, old: float, new: float) -> None:
     """Store w_kl at both ends and move both degrees."""
     set_weight(lists, k, l, new)
@@ -346,7 +344,7 @@ def run_graph(
     """Graph wake-ups of the given users in turn, each with its batch of peers; models stand still meanwhile."""
     for e in range(awake.size):
         k = awake[e]
-        asked = gather_peers(settings.mix, lists, k, batches[e], words[e], batch.asked)
+        asked = gather_peers(settings.mix, lists, nearest, k, batches[e], words[e], batch.asked)
         cells = 4 * (lists.room[k] + asked + FIRST_ROOM)
         for b in range(asked):
             cells += 2 * (lists.room[batch.asked[b]] + FIRST_ROOM)
@@ -361,7 +359,7 @@ def run_graph(
                 coupling, users.alpha[k], users.support[k], users.n_support[k],
                 users.alpha[l], users.support[l], users.n_support[l],
             )  # fmt: skip
-            if not may_be_near(nearest, k, l, dist2) and weight == 0.0:
+            if not may_be_near(nearest, k, l, dist2) and settings.prunes and weight == 0.0:
                 continue
             batch.peers[size] = l
             batch.w[size] = weight

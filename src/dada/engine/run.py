@@ -269,7 +269,7 @@ class _Runner:
         if phase.kind == "models" and number == 2 and self.plan.restart == "zero":
             self.state.reset_models()
         if phase.kind == "graph":
-            self.state.forget_nearest()
+            self.state.forget_nearest(all_of_them=self.plan.keep_nearest is not None)
 
     def advance(self, phase: Phase) -> tuple[int, int]:
         """Carry out the next chunk of a phase; returns wake-ups made and wanted."""

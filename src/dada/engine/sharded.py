@@ -20,7 +20,7 @@ from dada.core.model_steps import ModelSettings, make_scratch
 from dada.core.neighbour_lists import NeighbourLists
 from dada.core.problem import margins_of, model_gradients
 from dada.engine.crews import Stretch, borders
-from dada.engine.loops import Users
+from dada.engine.loops import Users, side_by_side
 from dada.engine.windows import deliver, follow, look_again, no_changes, step_in_window
 
 # A batch of changes from one shard to another: slot in the window, user, coordinates, deltas.
@@ -82,7 +82,8 @@ class Shard:
         assert isinstance(held.A, np.ndarray)
         A = held.A if held.A.dtype == np.int8 else held.A.astype(number, copy=False)
         offset = held.offset.astype(number, copy=False)
-        self.users = Users(A=A, row_start=held.row_start, confidence=held.confidence, offset=offset, **state)
+        users = Users(A=A, row_start=held.row_start, confidence=held.confidence, offset=offset, **state)
+        self.users = side_by_side(users)
         lists = NeighbourLists(*(np.array(array) for array in part.lists))
         settings = part.settings._replace(coupling=np.array(part.settings.coupling))
         self.part = part._replace(lists=lists, settings=settings, state={})

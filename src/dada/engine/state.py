@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dada.core.compiled import Array, as_float
+from dada.core.gossip import Nearest, nobody_met
 from dada.core.graph import CollaborationGraph
 from dada.core.losses import Loss, point_curvature, point_slope, point_value
 from dada.core.neighbour_lists import NeighbourLists, lists_from_csr, lists_to_csr
@@ -22,10 +23,10 @@ from dada.core.problem import Problem
 from dada.core.regularizers import Regularizer, degree_curvature, degree_slope, degree_value
 from dada.core.schedule import Schedule
 from dada.engine.ledger import Ledger
-from dada.engine.loops import Nearest, Users
+from dada.engine.loops import Users, side_by_side
 from dada.events import TracePoint
 
-CHECKPOINT_VERSION = 1
+CHECKPOINT_VERSION = 2
 _MODEL_ARRAYS = ("margins", "alpha", "pull", "support", "n_support", "own_updates", "degree", "stale", "sent")
 _POSITION = ("phase", "done", "local_updates", "updates", "graph_wakeups", "relative_gap")
 _TRACE_FIELDS = tuple(item.name for item in fields(TracePoint))
@@ -56,25 +57,26 @@ class State:
         """Zero models on the given graph."""
         K, n = problem.n_users, problem.n_predictors
         number = as_float(dtype)
-        users = Users(
-            A=np.ascontiguousarray(problem.A)
-            if problem.A.dtype == np.int8
-            else np.ascontiguousarray(problem.A, number),
-            row_start=np.asarray(problem.row_start, np.int64),
-            confidence=problem.confidence,
-            margins=problem.offsets.astype(number),
-            alpha=np.zeros((K, n), number),
-            pull=np.zeros((K, n), number),
-            support=np.zeros((K, n), np.int16 if n < 2**15 else np.int32),
-            n_support=np.zeros(K, np.int32),
-            own_updates=np.zeros(K, np.int32),
-            degree=graph.degree,
-            stale=np.ones(K, np.uint8),
-            offset=problem.offsets.astype(number),
-            sent=np.zeros((K, 3), np.int64),
+        users = side_by_side(
+            Users(
+                A=np.ascontiguousarray(problem.A)
+                if problem.A.dtype == np.int8
+                else np.ascontiguousarray(problem.A, number),
+                row_start=np.asarray(problem.row_start, np.int64),
+                confidence=problem.confidence,
+                margins=problem.offsets.astype(number),
+                alpha=np.zeros((K, n), number),
+                pull=np.zeros((K, n), number),
+                support=np.zeros((K, n), np.int16 if n < 2**15 else np.int32),
+                n_support=np.zeros(K, np.int32),
+                own_updates=np.zeros(K, np.int32),
+                degree=graph.degree,
+                stale=np.ones(K, np.uint8),
+                offset=problem.offsets.astype(number),
+                sent=np.zeros((K, 3), np.int64),
+            )
         )
-        columns = (plan.keep_nearest or 0) if plan.learn_graph else 0
-        nearest = Nearest(np.full((K, columns), -1, np.int32), np.full((K, columns), np.inf))
+        nearest = nobody_met(K, *plan.n_remembered(K))
         lists, followers = _lists(graph)
         return cls(users, lists, followers, nearest, Ledger(n))
 
@@ -105,10 +107,12 @@ class State:
         users.margins[...] = users.offset
         users.stale[...] = 1
 
-    def forget_nearest(self) -> None:
-        """Models have moved: who is near must be found anew."""
-        self.nearest.ids[...] = -1
+    def forget_nearest(self, all_of_them: bool) -> None:
+        """Models have moved: how near those met before are now is not known, and they may be forgotten altogether."""
         self.nearest.dist2[...] = np.inf
+        if all_of_them:
+            self.nearest.ids[...] = -1
+            self.nearest.guests[...] = -1
 
     def save(self, path: str | os.PathLike[str], run_id: str) -> None:
         """Write a checkpoint; the previous one at that path stays whole until the new one is."""
@@ -117,7 +121,7 @@ class State:
         header = {"format": "dada-checkpoint", "version": CHECKPOINT_VERSION, "run": run_id, **position}
         arrays = {name: getattr(self.users, name) for name in _MODEL_ARRAYS}
         arrays |= {"indptr": indptr, "indices": indices, "weights": weights}
-        arrays |= {"nearest_ids": self.nearest.ids, "nearest_dist2": self.nearest.dist2}
+        arrays |= {f"nearest_{name}": values for name, values in self.nearest._asdict().items()}
         arrays |= {"ledger_models": self.ledger.models, "ledger_graph": self.ledger.graph}
         arrays |= {f"trace_{name}": np.array([getattr(point, name) for point in self.trace]) for name in _TRACE_FIELDS}
         try:
@@ -137,7 +141,7 @@ class State:
             getattr(self.users, name)[...] = stored[name]
         directed = self.followers is not self.lists
         self.use_graph(CollaborationGraph(stored["indptr"], stored["indices"], stored["weights"], directed))
-        self.nearest = Nearest(stored["nearest_ids"], stored["nearest_dist2"])
+        self.nearest = Nearest(*(stored[f"nearest_{name}"] for name in Nearest._fields))
         self.ledger.models, self.ledger.graph = stored["ledger_models"], stored["ledger_graph"]
         for name in _POSITION:
             setattr(self, name, header[name])

@@ -105,7 +105,7 @@ def deliver(users: Users, lists: NeighbourLists, changes: Changes, first: int, l
             continue
         for p in range(lists.start[k], lists.start[k] + lists.length[k]):
             l = lists.ids[p]
-            if not first <= l < last or users.stale[l] == 1:
+            if not first <= l < last:
                 continue
             w = users.pull.dtype.type(lists.weights[p])
             for c in range(2):
