@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from dada import __version__
-from dada.cli.bench import bench
+from dada.cli.bench import app as bench
 from dada.cli.console import print_error
 from dada.cli.dashboard import dashboard
 from dada.cli.datasets import app as datasets
@@ -68,7 +68,6 @@ def _options(
 
 
 app.command()(demo)
-app.command()(bench)
 app.command()(fit)
 app.command()(predict)
 app.command()(inspect)
@@ -78,6 +77,7 @@ app.command()(report)
 app.command()(sim)
 app.command()(replay)
 app.command()(swarm)
+app.add_typer(bench, name="bench")
 app.add_typer(datasets, name="datasets")
 app.add_typer(peer, name="peer")
 

@@ -23,6 +23,7 @@ from dada.engine import run
 from dada.estimators.agreement import agreed
 from dada.estimators.prediction import decisions_of
 from dada.estimators.rows import Rows
+from dada.estimators.sampled import MANY_USERS, extrapolated
 from dada.estimators.splitter import PerUserKFold
 
 AUTO = "auto"
@@ -155,6 +156,7 @@ def lam_for(
     short runs with some values of lam are tried, and between those that gave too few and too many neighbours the next
     value is interpolated. The first two values come from the graph between given models alone, which is quickly solved:
     one between models learned alone, which leads to too many, one between those of the first run, to too few.
+    Of many users two samples are looked at instead.
 
     Examples
     --------
@@ -166,6 +168,8 @@ def lam_for(
     >>> bool(lam > 0)
     True
     """
+    if problem.n_users > MANY_USERS and len(problem.A):
+        return extrapolated(lambda some, few: lam_for(some, few, n_neighbours, delta, rng, dtype), problem, plan, rng)
     seed, wanted = int(rng.integers(2**31)), min(float(n_neighbours), problem.n_users - 1.0)
     models = run(replace(problem, mu1=0.0), replace(plan, learn_graph=False), rng, dtype=dtype).models
     lam = _lam_between(problem, plan, models, wanted, delta, seed)

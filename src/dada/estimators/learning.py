@@ -131,6 +131,7 @@ def carry_out(
 ) -> RunResult:
     """Run the engine with settings that are all decided."""
     n_users = rows.people.n_users
+    rows.check_memory(predictors, used["n_neighbours"])
     problem = _problem(used, rows, predictors)
     plan = plan_of(used, n_users)
     if models is not None and plan.learn_graph:

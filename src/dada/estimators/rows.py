@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dada.core.memory import bytes_of_run, check_memory
 from dada.core.problem import Problem
 from dada.data import BasePredictors, Population
 from dada.engine import Samples
@@ -61,6 +62,16 @@ class Rows:
             self.people, X=self.people.X[mask], y=self.people.y[mask], row_start=before[self.people.row_start]
         )
         return replace(self, people=people, weights=None if self.weights is None else self.weights[mask])
+
+    def check_memory(self, predictors: BasePredictors, neighbours: float) -> None:
+        """Refuse a run that would not fit into memory, before its tables are made."""
+        blocks, cell_bytes = self.n_blocks, 1 if predictors.dtype == np.int8 and self.n_classes == 2 else 4
+        n_rows = self.people.n_rows * max(1, self.n_classes - 1)
+        sizes = (self.people.n_users, n_rows, predictors.n * blocks)
+        # Margins, and the predictions they are made of, which then serve to tell accuracies.
+        needed = bytes_of_run(*sizes, neighbours=max(20.0, neighbours), cell_bytes=cell_bytes, copies=2)
+        what = f"a fit of {sizes[0]:,} users with {n_rows:,} rows and {sizes[2]:,} base predictors"
+        check_memory(needed, what, "take fewer base predictors (predictors=), a sample of users, or a larger machine")
 
     def problem(self, predictors: BasePredictors, loss: Any, **settings: Any) -> Problem:
         """The joint problem of these rows seen through base predictors."""

@@ -6,10 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
+from dada.cli.bench.scale import scale
 from dada.cli.console import AsJson, print_json, print_table, stderr, stdout, working
 
+app = typer.Typer(invoke_without_command=True)
+app.command()(scale)
 
+
+@app.callback()
 def bench(
+    context: typer.Context,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions, and no more than 10,000 users.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -23,6 +29,8 @@ def bench(
     - `dada bench`
     - `dada bench --quick --json`
     """
+    if context.invoked_subcommand is not None:
+        return
     from dada.cli.bench.measure import measure
 
     with working("Timing") as say:

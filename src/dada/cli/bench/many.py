@@ -1,0 +1,145 @@
+"""What an update costs, and how much memory a user takes, as populations grow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dada.cli.bench.machine import machine_facts
+from dada.core.compiled import Array
+from dada.core.graph import CollaborationGraph
+from dada.core.memory import bytes_of_run, check_memory, peak_bytes
+from dada.core.model_steps import PAIRWISE, make_scratch
+from dada.core.plan import Plan
+from dada.core.problem import Problem
+from dada.core.schedule import MODEL_STREAM, Schedule
+from dada.engine.crews import Stretch, Threads
+from dada.engine.loops import NUMBERS, BitPrices, run_models
+from dada.engine.state import State
+
+N_PREDICTORS, N_NEIGHBOURS = 200, 20
+FEWEST_SAMPLES, MOST_SAMPLES = 3, 15
+# Updates of every user before the clock starts: models have then their usual size. And so many while it runs, at most:
+# models grow, and those of a few users must not have grown more than those of many.
+WARM_UP, MOST_OWN = 8, 8
+TIMED, REPETITIONS = 200_000, 8
+LATENCY = 0.1
+# What the data of a population are, as opposed to what a run adds to them.
+DATA = ("A", "offset")
+
+
+def measure_scale(sizes: list[int], threads: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """Costs and memory for each size, with facts about the machine."""
+    refuse_too_many(max(sizes))
+    entries: list[dict[str, float]] = []
+    for n_users in sorted(sizes):
+        say(f"Timing {n_users:,} users")
+        population = Many.of(n_users)
+        entry = {"users": n_users, **population.costs()}
+        if threads > 1:
+            entry |= population.thread_costs(threads)
+        entry["peak_gb"] = round(peak_bytes() / 1e9, 3)
+        entries.append(entry)
+        del population
+    for entry in entries:
+        entry["cost_ratio"] = entry["update_us"] / entries[0]["update_us"]
+    setting = {
+        "predictors": N_PREDICTORS, "neighbours": N_NEIGHBOURS, "samples": [FEWEST_SAMPLES, MOST_SAMPLES],
+        "order": "random", "step": "pairwise", "dtype": "float32", "latency_of_threads": LATENCY,
+    }  # fmt: skip
+    return {"scale": entries, "setting": setting, "machine": machine_facts()}
+
+
+def refuse_too_many(n_users: int) -> None:
+    """Say so before anything is made where the largest population does not fit."""
+    rows = n_users * (FEWEST_SAMPLES + MOST_SAMPLES) // 2
+    # Edges are sorted from three arrays of eight bytes before they are lists.
+    making = n_users * N_NEIGHBOURS * 3 * 8
+    needed = bytes_of_run(n_users, rows, N_PREDICTORS, neighbours=N_NEIGHBOURS) + making
+    check_memory(needed, f"a benchmark of {n_users:,} users", "choose smaller populations with --users")
+
+
+@dataclass(frozen=True, eq=False)
+class Many:
+    """A population of random margins on a ring with random chords, warmed up."""
+
+    problem: Problem
+    state: State
+    schedule: Schedule
+
+    @classmethod
+    def of(cls, n_users: int) -> Many:
+        """A population of that size."""
+        rng = np.random.default_rng(0)
+        sizes = rng.integers(FEWEST_SAMPLES, MOST_SAMPLES + 1, n_users)
+        rows = np.concatenate([[0], np.cumsum(sizes)])
+        problem = Problem(random_margins(rng, int(rows[-1])), rows, beta=10.0, mu1=1.0)
+        state = State.start(problem, Plan(0), ring(rng, n_users), np.float32)
+        many = cls(problem, state, Schedule.draw(rng, n_users, 1))
+        # Compiles, and gives models their support; in order of users, which is quicker.
+        many.update(np.tile(np.arange(n_users, dtype=np.int32), WARM_UP))
+        return many
+
+    def update(self, awake: Array) -> float:
+        """Seconds of this thread that updates of these users take."""
+        users, lists = self.state.users, self.state.lists
+        scratch = make_scratch(N_PREDICTORS, MOST_SAMPLES, users.alpha.dtype)
+        prices, settings = BitPrices(32.0, 8.0, np.inf, 0.0), self.problem.settings(users.alpha.dtype)
+        late = scratch._replace(coordinate=np.empty(2, np.int32), delta=np.empty(2, users.alpha.dtype))
+        counts = np.zeros(3, np.int64)
+        started = time.thread_time()
+        run_models(PAIRWISE, settings, users, lists, lists, awake, 0, prices, counts, scratch, late)
+        return time.thread_time() - started
+
+    def costs(self) -> dict[str, float]:
+        """Time of an update, best of several stretches, and memory."""
+        each = min(TIMED, MOST_OWN * self.problem.n_users // REPETITIONS)
+        draws = [self.schedule.users(MODEL_STREAM, r * each, (r + 1) * each) for r in range(REPETITIONS)]
+        seconds = min(self.update(awake) for awake in draws) / each
+        users, lists, nearest = self.state.users, self.state.lists, self.state.nearest
+        state = [getattr(users, name) for name in users._fields if name not in (*DATA, *(NUMBERS.names or ()))]
+        state_bytes = sum(array.nbytes for array in (*state, *lists, *nearest)) / self.problem.n_users
+        data_bytes = sum(getattr(users, name).nbytes for name in DATA) / self.problem.n_users
+        state_bytes += NUMBERS.itemsize
+        return {
+            "update_us": 1e6 * seconds, "updates_per_s": 1 / seconds,
+            "state_bytes": state_bytes, "data_bytes": data_bytes,
+        }  # fmt: skip
+
+    def thread_costs(self, n_threads: int) -> dict[str, float]:
+        """Updates in windows, by one thread and by several, by the clock on the wall."""
+        awake = self.schedule.users(MODEL_STREAM, 0, TIMED)
+        window = Plan(0, latency=LATENCY).window(self.problem.n_users)
+        counts = np.zeros(3, np.int64)
+        settings = self.problem.settings(np.float32)
+        stretch = Stretch(settings, self.state.users, self.state.lists, awake, window, counts)
+        seconds = {}
+        for n in (1, n_threads):
+            times = []
+            for _ in range(REPETITIONS):
+                started = time.perf_counter()
+                Threads(n).advance(stretch)
+                times.append(time.perf_counter() - started)
+            seconds[n] = min(times)
+        return {"threads": n_threads, "thread_speedup": seconds[1] / seconds[n_threads]}
+
+
+def random_margins(rng: np.random.Generator, n_rows: int) -> Array:
+    """Margins of chance, the same few thousand rows again and again: drawing all would take longer than timing."""
+    some = rng.choice(np.array([-1, 1], np.int8), (4096, N_PREDICTORS))
+    margins = np.empty((n_rows, N_PREDICTORS), np.int8)
+    for start in range(0, n_rows, len(some)):
+        margins[start : start + len(some)] = some[: n_rows - start]
+    return margins
+
+
+def ring(rng: np.random.Generator, n_users: int) -> CollaborationGraph:
+    """Everybody linked to those some random distances away on a circle: no neighbour's memory is near."""
+    distances = rng.choice(np.arange(1, n_users // 2), N_NEIGHBOURS // 2, replace=False)
+    k = np.repeat(np.arange(n_users), distances.size)
+    l = (k + np.tile(distances, n_users)) % n_users
+    return CollaborationGraph.from_edges(n_users, k, l, rng.random(k.size) + 0.1)

@@ -1,0 +1,109 @@
+"""How much memory a run will take, and whether the machine has it: asked before anything large is made."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+# A neighbour's id and weight, and as much again because lists double when they are full.
+BYTES_PER_NEIGHBOUR = 2 * (4 + 8)
+# A user's numbers, its row, its place in the lists, and whom a gossip search remembers.
+BYTES_PER_USER = 64 + 24 + 224
+NOT_KNOWN = sys.maxsize
+
+
+class TooLittleMemoryError(MemoryError, ValueError):
+    """A run that was refused because it would not fit into memory."""
+
+
+def bytes_of_run(
+    n_users: int, n_rows: int, n_predictors: int, *, neighbours: float = 20.0, cell_bytes: int = 1, copies: int = 1
+) -> int:
+    """Most memory that a run holds at one time.
+
+    Parameters
+    ----------
+    n_users, n_rows, n_predictors : int
+        Sizes of the population.
+    neighbours : float
+        Neighbours per user that are reckoned with.
+    cell_bytes : int
+        Bytes of one margin of a base predictor: 1 where all are -1, 0 or 1, else 4.
+    copies : int
+        Tables of margins or predictions that are held at one time.
+
+    Examples
+    --------
+    >>> bytes_of_run(1_000_000, 9_000_000, 200) / 1e9
+    5.68
+    """
+    # Models, what draws them to their neighbours', their support, and the copy that is given back.
+    state = n_users * (n_predictors * (4 + 4 + 2 + 4) + BYTES_PER_USER + int(neighbours * BYTES_PER_NEIGHBOUR))
+    # Current margins and offsets, in single precision and, while they are certified, in double.
+    rows = n_rows * (copies * n_predictors * cell_bytes + 2 * 4 + 3 * 8)
+    return state + rows
+
+
+def available_bytes() -> int:
+    """Memory that this process may still take: of the machine, of its container, or under its own limit."""
+    return min(_free_on_machine(), _free_in_group(), _free_under_limit())
+
+
+def peak_bytes() -> int:
+    """Most memory that this process has held so far; 0 where the system does not tell."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def check_memory(needed: int, what: str, way_out: str) -> None:
+    """Refuse a run that would not fit.
+
+    Raises
+    ------
+    TooLittleMemoryError
+        With the estimate, what there is, and the way out.
+
+    Examples
+    --------
+    >>> check_memory(1 << 60, "a run of a million users", "take fewer users")
+    Traceback (most recent call last):
+    dada.core.memory.TooLittleMemoryError: a run of a million users needs about 1152921504.6 GB of memory, ...
+    """
+    free = available_bytes()
+    if needed > free:
+        raise TooLittleMemoryError(
+            f"{what} needs about {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free: {way_out}"
+        )
+
+
+def _free_on_machine() -> int:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return NOT_KNOWN
+
+
+def _free_in_group() -> int:
+    folder = Path("/sys/fs/cgroup")
+    try:
+        limit = (folder / "memory.max").read_text().strip()
+        return NOT_KNOWN if limit == "max" else int(limit) - int((folder / "memory.current").read_text())
+    except (OSError, ValueError):
+        return NOT_KNOWN
+
+
+def _free_under_limit() -> int:
+    try:
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        held = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (ImportError, OSError):
+        return NOT_KNOWN
+    return NOT_KNOWN if limit == resource.RLIM_INFINITY else limit - held

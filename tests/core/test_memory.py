@@ -1,0 +1,56 @@
+"""What does not fit is refused before it is made, with the estimate."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from dada import DadaClassifier
+from dada.core import memory
+from dada.core.graph import CollaborationGraph
+from dada.core.memory import TooLittleMemoryError, available_bytes, bytes_of_run, check_memory, peak_bytes
+from dada.core.plan import Plan
+from dada.core.problem import Problem
+from dada.engine.state import State
+
+
+def test_the_estimate_covers_the_state_of_a_run():
+    rng = np.random.default_rng(0)
+    rows = np.arange(501) * 9
+    problem = Problem(rng.choice(np.array([-1, 1], np.int8), (rows[-1], 50)), rows, beta=1.0, mu1=1.0)
+    state = State.start(problem, Plan(0), CollaborationGraph.empty(500), np.float32)
+    held = sum(array.nbytes for array in (*state.users, *state.lists, *state.nearest)) + state.users.alpha.nbytes
+    assert held < bytes_of_run(500, int(rows[-1]), 50) < 3 * held
+
+
+def test_a_limit_of_the_process_is_respected():
+    code = (
+        "import resource; from dada.core.memory import available_bytes; "
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 31, 1 << 31)); print(available_bytes())"
+    )
+    free = int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    assert free < 1 << 31
+    assert free < available_bytes()
+
+
+def test_peak_memory_is_that_of_this_process():
+    before = peak_bytes()
+    held = np.ones(30_000_000, np.uint8)
+    assert peak_bytes() >= min(before, held.nbytes)
+
+
+def test_what_is_needed_and_what_is_free_are_both_told(monkeypatch):
+    monkeypatch.setattr(memory, "available_bytes", lambda: 3_000_000_000)
+    check_memory(2_999_999_999, "a run", "wait")
+    with pytest.raises(TooLittleMemoryError, match=r"a run needs about 4\.5 GB of memory, and 3\.0 GB are free: wait"):
+        check_memory(4_500_000_000, "a run", "wait")
+
+
+def test_a_fit_is_refused_before_its_tables_are_made(monkeypatch):
+    monkeypatch.setattr(memory, "available_bytes", lambda: 1000)
+    monkeypatch.setattr("dada.estimators.rows.Rows.problem", lambda *_, **__: pytest.fail("made a table"))
+    with pytest.raises(ValueError, match=r"a fit of 2 users with 4 rows and .* base predictors needs about"):
+        DadaClassifier(graph="none", random_state=0).fit(
+            [[0.0], [1.0], [0.0], [1.0]], [0, 1, 0, 1], users=["ann", "ann", "bob", "bob"]
+        )

@@ -1,0 +1,31 @@
+"""Settings of many users are found from samples of them."""
+
+import numpy as np
+import pytest
+
+from dada.core.plan import Plan
+from dada.data import Stumps, moons
+from dada.estimators import sampled
+from dada.estimators.sampled import extrapolated, some_users
+from dada.task import Task
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return Task.of(moons(1, n_users=60, n_test=1).train, Stumps(n=20)).problem(beta=5.0, mu1=1.0)
+
+
+def test_a_sample_has_whole_users_and_as_many_wake_ups_for_each(problem):
+    fewer, plan = some_users(problem, Plan(600, local_updates=1200, graph_every=300), 20, np.random.default_rng(0))
+    assert (plan.n_updates, plan.local_updates, plan.graph_every) == (200, 400, 100)
+    rows = {part.tobytes() for part in np.split(problem.A, problem.row_start[1:-1])}
+    drawn = np.split(fewer.A, fewer.row_start[1:-1])
+    assert len(drawn) == 20
+    assert all(part.tobytes() in rows for part in drawn)
+
+
+def test_a_power_law_is_continued_to_all_users(problem, monkeypatch):
+    monkeypatch.setattr(sampled, "SMALLER", 10)
+    monkeypatch.setattr(sampled, "LARGER", 40)
+    found = extrapolated(lambda some, _: 7.0 * some.n_users**-1.5, problem, Plan(60), np.random.default_rng(0))
+    assert found == pytest.approx(7.0 * 60**-1.5)
