@@ -1,4 +1,4 @@
-"""``dada datasets``: list the real datasets, tell about one, bring one into the cache folder."""
+"""``dada datasets``: list the real datasets, tell about one, bring one into the cache folder; make a synthetic one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from dada.data.datasets import NAMES, cache_folder, dataset_path, entry_of, fetc
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="List, describe and fetch the real datasets of the paper.")
+app = typer.Typer(
+    no_args_is_help=True, help="List, describe and fetch the real datasets of the paper; make a synthetic one."
+)
 
 Name = Annotated[str, typer.Argument(help=f"Name of the dataset: {', '.join(NAMES)}.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -64,6 +66,33 @@ def fetch_dataset(name: Name, file: LocalFile = None, as_json: AsJson = False) -
             fetch(name, file=file, progress=progress)
         facts = _all_facts(name)
     _show(facts, as_json)
+
+
+@app.command()
+def generate(
+    output: Annotated[Path, typer.Argument(help="Parquet file to write.")],
+    users: Annotated[int, typer.Option(min=2, help="Number of users.")] = 1000,
+    test: Annotated[
+        Path | None, typer.Option(help="Write so many test rows of the same users to this file too.")
+    ] = None,
+    test_rows: Annotated[int, typer.Option(min=1, help="Test rows of each user.")] = 10,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all chance.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Write a table of synthetic users in four groups: Moons, each user with 3 to 15 rows of 20 features.
+
+    The columns are `user`, `label`, the features, and `group`, the user's true group, to be dropped when fitting:
+    `dada fit users.parquet --user user --label label --drop group`.
+    """
+    from dada.data.moons import moons
+    from dada.data.tables import write_users
+
+    people = moons(seed, n_users=users, n_test=test_rows if test is not None else 1)
+    write_users(people.train, output, group=people.groups)
+    if test is not None:
+        write_users(people.test, test, group=people.groups)
+    facts = {"users": users, "rows": people.train.n_rows, "path": str(output), "test": str(test) if test else None}
+    _show({name: value for name, value in facts.items() if value is not None}, as_json)
 
 
 def _facts(name: str) -> dict[str, Any]:

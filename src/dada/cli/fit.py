@@ -71,6 +71,7 @@ def fit(
     - `dada fit visits.csv --user person --label came --live`
     """
     from dada import modelfile, save_model
+    from dada.core.memory import peak_bytes
     from dada.data import ParquetUsers, population_from_table
     from dada.events import everyone
 
@@ -96,6 +97,7 @@ def fit(
             "neighbours": round(model.graph_.mean_neighbours, 6),
             "bits": round(model.bits_),
             "held_out": held_out,
+            "peak_gb": round(peak_bytes() / 1e9, 3),
             "status": model.status_.value,
             "model": str(output),
         }
@@ -195,6 +197,7 @@ def _show(result: dict[str, Any]) -> None:
         ["features", str(result["features"])],
         ["neighbours per user", number(result["neighbours"])],
         ["would have been sent", bits(result["bits"])],
+        ["peak memory", f"{result['peak_gb']:.2f} GB"],
         ["accuracy on training rows", percent(result["train_accuracy"])],
     ]
     held_out = result["held_out"]

@@ -12,7 +12,7 @@ from dada.data.population import Population
 if TYPE_CHECKING:
     import polars
 
-__all__ = ["population_from_table", "read_table"]
+__all__ = ["population_from_table", "read_table", "write_users"]
 
 
 def read_table(path: str | Path) -> polars.DataFrame:
@@ -124,3 +124,31 @@ def feature_columns(
     if not chosen:
         raise ValueError(f"no feature column is left beside {shorten(sorted(left_out))}")
     return chosen
+
+
+def write_users(people: Population, path: str | Path, **of_users: Any) -> None:
+    """Write a population as a Parquet file with the columns ``user``, ``label`` and its features.
+
+    Parameters
+    ----------
+    people : Population
+    path : str or Path
+    **of_users : arrays of shape (n_users,)
+        Further columns, with one value for each user.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> people = Population.from_arrays([[0.5], [1.0]], ["no", "yes"], ["ann", "bob"], feature_names=["age"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_users(people, Path(folder, "people.parquet"), town=["Rome", "Oslo"])
+    ...     read_table(Path(folder, "people.parquet")).columns
+    ['user', 'label', 'age', 'town']
+    """
+    import numpy as np
+    import polars as pl
+
+    columns = {"user": people.user_ids.repeat(people.sizes), "label": people.classes[(people.y > 0).astype(int)]}
+    columns |= {name: people.X[:, j] for j, name in enumerate(people.feature_names)}
+    columns |= {name: np.repeat(values, people.sizes) for name, values in of_users.items()}
+    pl.DataFrame(columns).write_parquet(path)
