@@ -171,21 +171,35 @@ def speed_of_page(page, n_users, n_edges):
     }
 
 
+# Moves the pressed pointer in circles, once per frame of the screen as a hand does; gives pictures of the graph per
+# second and edges in the last of them.
+DRAG = """([x, y, seconds]) => new Promise((done) => {
+  const { scene } = window.dada;
+  const [drawn, began] = [scene.drawn, performance.now()];
+  let angle = 0;
+  const move = (now) => {
+    if (now > began + 1000 * seconds) {
+      done([(1000 * (scene.drawn - drawn)) / (performance.now() - began), scene.shownEdges]);
+      return;
+    }
+    angle += 0.08;
+    const place = { clientX: x + 150 * Math.sin(angle), clientY: y - 150 * (1 - Math.cos(angle)) };
+    scene.canvas.dispatchEvent(new PointerEvent("pointermove", { ...place, pointerId: 1, bubbles: true }));
+    requestAnimationFrame(move);
+  };
+  requestAnimationFrame(move);
+})"""
+
+
 def frames_while_dragging(page, start):
     """Pictures of the graph per second, and edges in the last of them, while the pressed pointer moves in circles."""
     box = page.locator("#stage").bounding_box()
     x, y = box["x"] + start[0], box["y"] + start[1]
     page.mouse.move(x, y)
     page.mouse.down()
-    drawn, began = page.evaluate("[dada.scene.drawn, performance.now()]")
-    until_s = time.monotonic() + DRAG_S
-    angle = 0.0
-    while time.monotonic() < until_s:
-        angle += 0.12
-        page.mouse.move(x + 150 * np.sin(angle), y - 150 * (1 - np.cos(angle)))
-    drawn_after, ended, edges = page.evaluate("[dada.scene.drawn, performance.now(), dada.scene.shownEdges]")
+    result = page.evaluate(DRAG, [x, y, DRAG_S])
     page.mouse.up()
-    return (drawn_after - drawn) / (ended - began) * 1000, edges
+    return result
 
 
 # -- the demo ------------------------------------------------------------------------------------------------------

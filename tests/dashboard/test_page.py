@@ -102,6 +102,8 @@ def test_a_user_is_shown_under_the_pointer_and_found_by_name(url, new_page):
     page = new_page().open(url).until_drawn()
     page.tab.mouse.move(*page.place_of(7))
     assert page.tab.locator("#tooltip").inner_text().startswith("user-7 · ")
+    page.tab.mouse.click(*page.place_of(7))
+    assert page.tab.locator("#tooltip").is_hidden()
     page.tab.keyboard.press("/")
     page.tab.keyboard.type("user-11")
     assert page.value("dada.view.user") == 11

@@ -214,7 +214,8 @@ export class App {
 
   showTooltip(user) {
     const tip = $("#tooltip");
-    tip.hidden = user === null || !this.frame;
+    // Of the chosen user the panel tells everything.
+    tip.hidden = user === null || user === this.view.user || !this.frame;
     if (tip.hidden) return;
     const [x, y] = this.scene.screenPlace(user);
     const found = this.history.neighbours(this.edges, user, this.frame.directed);
@@ -242,6 +243,7 @@ export class App {
   select(user) {
     this.view.user = user !== null && user < this.history.userCount ? user : null;
     this.scene.select(this.view.user);
+    this.showTooltip(this.scene.hovered);
     if (this.frame) this.showPanels();
     showTab(this.view.user === null ? "run" : "user");
     this.remember();

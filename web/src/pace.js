@@ -5,15 +5,18 @@
 const SLOW_MS = 42;
 const FAST_MS = 24;
 const REST_MS = 200;
+const LOOK_AGAIN_MS = 4;
 const LONGEST_PAUSE_MS = 1000;
 const FEWEST_EDGES = 1500;
 const FIRST_EDGES = 12_000;
+const FIRST_EDGES_IF_SLOW = 3000;
 
 // How many edges leave a movement smooth, and whether they should be thin.
 export class EdgeBudget {
-  constructor() {
-    this.edges = FIRST_EDGES;
-    this.strain = 0;
+  // `isSlow`: whether drawing is known to be slow before the first picture.
+  constructor(isSlow = false) {
+    this.edges = isSlow ? FIRST_EDGES_IF_SLOW : FIRST_EDGES;
+    this.strain = isSlow ? 3 : 0;
   }
 
   // One slow picture may have had another reason; several in a row have not.
@@ -41,9 +44,9 @@ export class DrawingLoop {
   // `draw(isAtRest)` begins a picture and returns how many edges it shows, how many there are in all, and whether it is
   // as good as it gets; `isDone()` says whether it is finished; `isTouched()` whether somebody is moving something by
   // hand right now.
-  constructor({ draw, isDone, isTouched, clock = window }) {
+  constructor({ draw, isDone, isTouched, isSlow = false, clock = window }) {
     Object.assign(this, { draw, isDone, isTouched, clock });
-    this.budget = new EdgeBudget();
+    this.budget = new EdgeBudget(isSlow);
     this.wanted = false;
     this.running = false;
     this.began = null;
@@ -71,7 +74,8 @@ export class DrawingLoop {
 
   tick(now) {
     if (this.began !== null && !this.isDone()) {
-      this.clock.requestAnimationFrame((next) => this.tick(next));
+      // A picture that missed its frame is followed by the next one at once, not only at a frame of the screen.
+      this.clock.setTimeout(() => this.tick(this.clock.performance.now()), LOOK_AGAIN_MS);
       return;
     }
     if (this.began !== null) this.finish(now);

@@ -41,6 +41,10 @@ export class CanvasRenderer {
     this.drawNodes(view);
   }
 
+  get isSoftware() {
+    return true;
+  }
+
   // A canvas draws at once.
   isDone() {
     return true;

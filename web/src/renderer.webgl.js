@@ -130,6 +130,13 @@ export class WebGLRenderer {
     this.prepare();
   }
 
+  // Whether there is no graphics card, and the processor draws.
+  get isSoftware() {
+    const names = this.gl.getExtension("WEBGL_debug_renderer_info");
+    const name = names ? this.gl.getParameter(names.UNMASKED_RENDERER_WEBGL) : "";
+    return /swiftshader|llvmpipe|software|basic render/i.test(name);
+  }
+
   prepare() {
     const { gl } = this;
     this.edges = program(gl, EDGE_VERTEX, EDGE_FRAGMENT);

@@ -49,7 +49,8 @@ export class Scene {
     this.loop = new DrawingLoop({
       draw: (isAtRest) => this.draw(isAtRest),
       isDone: () => this.renderer.isDone(),
-      isTouched: () => this.pointers.size > 0 || performance.now() - this.touchedAt < TOUCH_MS,
+      isTouched: () => this.isTouched,
+      isSlow: this.renderer.isSoftware,
     });
     this.layout = new Layout((places) => this.movedTo(places));
     this.watchSize();
@@ -60,6 +61,10 @@ export class Scene {
       this.uploadAll();
     });
     this.readTheme();
+  }
+
+  get isTouched() {
+    return this.pointers.size > 0 || performance.now() - this.touchedAt < TOUCH_MS;
   }
 
   get mixing() {
@@ -178,7 +183,8 @@ export class Scene {
     const isThin = !isAtRest && budget.isThin;
     this.render(shown, isThin);
     this.drawNames();
-    this.layout.shown();
+    // Where drawing is slow the layout rests while somebody moves something, which then moves smoothly.
+    if (!(this.isTouched && budget.isThin)) this.layout.shown();
     this.shownEdges = shown;
     this.drawn++;
     if (this.drawn === 1) performance.mark("first-graph");
@@ -210,6 +216,7 @@ export class Scene {
     // To clear what is clear costs time all the same.
     if (!labels.length && !this.hasNames) return;
     this.hasNames = labels.length > 0;
+    this.names.hidden = !this.hasNames;
     const context = this.names.getContext("2d");
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     context.clearRect(0, 0, this.camera.width, this.camera.height);

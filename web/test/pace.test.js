@@ -7,6 +7,7 @@ class Clock {
   now = 0;
   frames = [];
   timers = [];
+  performance = { now: () => this.now };
   requestAnimationFrame(call) {
     this.frames.push(call);
   }
@@ -90,7 +91,7 @@ test("however often a picture is asked for during a pause, one timer waits", () 
   const { clock, loop } = machine(30, 50_000, false);
   clock.run(5000, () => {
     loop.request();
-    assert.ok(clock.timers.length <= 1);
+    assert.ok(clock.timers.length <= 2, "one that waits, and one that looks whether the picture is done");
   });
 });
 
@@ -122,6 +123,11 @@ test("edges are thin after several slow pictures in a row, not after one, and wh
   assert.equal(loop.budget.isThin, true);
   clock.run(4000);
   assert.deepEqual([seen.pictures.at(-1).isAtRest, loop.isBusy], [true, false]);
+});
+
+test("where drawing is known to be slow, the first movement is already light", () => {
+  assert.deepEqual([new EdgeBudget().isThin, new EdgeBudget(true).isThin], [false, true]);
+  assert.ok(new EdgeBudget(true).of(1e5) < new EdgeBudget().of(1e5));
 });
 
 test("the number of edges never falls below what tells something", () => {
