@@ -20,6 +20,9 @@ def main() -> None:
     """Serve until the process that started this one goes away."""
     # A terminal sends Ctrl-C to all its processes; the one that started this decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Where there are too few processors, the run goes first.
+    if hasattr(os, "nice"):
+        os.nice(10)
     settings = json.loads(sys.stdin.buffer.readline())
 
     from dada.dashboard.server import Address, serve

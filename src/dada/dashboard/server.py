@@ -13,7 +13,8 @@ import json
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -28,7 +29,9 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response, S
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+#: How often a viewer hears of news: so many viewers at most ten times a second, more of them less often.
 POLL_S = 0.1
+FEW_VIEWERS = 5
 ALIVE_EVERY_S = 15.0
 LARGEST_ANSWER = 4 << 20
 PIECE = 1 << 16
@@ -76,8 +79,10 @@ def make_app(path: Path, token: str | None = None) -> ASGIApp:
         headers = {"content-length": str(length), "cache-control": "no-store"}
         return StreamingResponse(_pieces(path, int(start), length), 200, headers, "application/octet-stream")
 
+    crowd = Crowd()
+
     async def events(request: Request) -> Response:
-        return StreamingResponse(_sizes(path), 200, {"cache-control": "no-store"}, "text/event-stream")
+        return StreamingResponse(_sizes(path, crowd), 200, {"cache-control": "no-store"}, "text/event-stream")
 
     routes = [Route("/", page), Route("/log", log), Route("/events", events), Route("/{name}", asset)]
     return Guard(Starlette(routes=routes), token)
@@ -96,8 +101,39 @@ async def _pieces(path: Path, start: int, length: int) -> AsyncIterator[bytes]:
             yield piece
 
 
-async def _sizes(path: Path) -> AsyncIterator[str]:
+@dataclass
+class Crowd:
+    """Those who follow a page. They share the time that serving may take, so that a crowd costs little more than a few.
+
+    >>> Crowd(3).interval_s, Crowd(50).interval_s
+    (0.1, 1.0)
+    """
+
+    viewers: int = 0
+
+    @property
+    def interval_s(self) -> float:
+        """Time between two looks at the recording, for each viewer."""
+        return POLL_S * max(1.0, self.viewers / FEW_VIEWERS)
+
+    @contextmanager
+    def joined(self) -> Iterator[None]:
+        """One viewer more, as long as this lasts."""
+        self.viewers += 1
+        try:
+            yield
+        finally:
+            self.viewers -= 1
+
+
+async def _sizes(path: Path, crowd: Crowd) -> AsyncIterator[str]:
     """Tell the length of the recording whenever it has changed."""
+    with crowd.joined():
+        async for line in _news(path, crowd):
+            yield line
+
+
+async def _news(path: Path, crowd: Crowd) -> AsyncIterator[str]:
     told, quiet_s = None, 0.0
     yield "retry: 1000\n\n"
     while True:
@@ -109,8 +145,9 @@ async def _sizes(path: Path) -> AsyncIterator[str]:
         elif quiet_s >= ALIVE_EVERY_S:
             quiet_s = 0.0
             yield ": still here\n\n"
-        await asyncio.sleep(POLL_S)
-        quiet_s += POLL_S
+        wait_s = crowd.interval_s
+        await asyncio.sleep(wait_s)
+        quiet_s += wait_s
 
 
 class Guard:
