@@ -25,7 +25,7 @@ from dada.net.stream import FrameStream
 from dada.net.transport import Link, Transport, TransportError
 from dada.peer.messages import Hello, PeerId
 
-MOST_WAITING = 64
+MOST_WAITING, MOST_DIALS = 64, 32
 MOST_ADDRESSES_KNOWN = 4096
 
 
@@ -43,6 +43,9 @@ class LinkOptions:
         The wait after a first failed dial, and the longest wait.
     give_up_after_s : float
         How long a neighbour may be away before it counts as gone.
+    dialling : asyncio.Semaphore, optional
+        How many dials may be under way at once. Nodes of one process share it: where hundreds dial each other at the
+        same time, each dial would be so slow that all fail.
     """
 
     most_links: int = 48
@@ -50,6 +53,7 @@ class LinkOptions:
     retry_after_s: float = 0.5
     retry_at_most_s: float = 30.0
     give_up_after_s: float = 60.0
+    dialling: asyncio.Semaphore | None = None
 
 
 class LinkUser(Protocol):
@@ -120,6 +124,7 @@ class Links:
         options: LinkOptions | None = None,
     ) -> None:
         self.options = LinkOptions() if options is None else options
+        self._dialling = self.options.dialling or asyncio.Semaphore(MOST_DIALS)
         self.sessions: dict[PeerId, Session] = {}
         self.neighbours: Collection[PeerId] = ()
         self.refused: Counter[str] = Counter()
@@ -221,11 +226,12 @@ class Links:
         return dial
 
     async def _call(self, peer: PeerId, addresses: tuple[str, ...]) -> None:
-        self.dials += 1
         try:
-            async with asyncio.timeout(self.options.dial_timeout_s):
-                link = await self._transport.dial(peer, addresses)
-            session = await self._introduce(link, is_dialler=True)
+            async with self._dialling:
+                self.dials += 1
+                async with asyncio.timeout(self.options.dial_timeout_s):
+                    link = await self._transport.dial(peer, addresses)
+                session = await self._introduce(link, is_dialler=True)
         except (TransportError, TimeoutError, HandshakeError) as error:
             dial = self._dials.pop(peer)
             # Somebody may have come from the other side meanwhile.

@@ -118,6 +118,7 @@ class Node:
         self.member, self.transport, self.store = member, transport, store
         self.observer = observer
         self.messages_refused = 0
+        self.is_up = False
         self._clock = asyncio.get_running_loop().time
         self.links = Links(transport, terms, self, rng, self._clock, options)
         self._journal = journal
@@ -149,6 +150,7 @@ class Node:
             self._recall_addresses(records, known)
             self._perform(self.member.start(self._clock(), known))
             accepting = asyncio.create_task(self.links.accept_all())
+            self.is_up = True
             self.observer(Listening(self.member.me, self.ticket))
             try:
                 await self._live()
@@ -201,7 +203,9 @@ class Node:
         self._remember_addresses()
         if self._judge_at <= self._clock():
             self._judge_others()
-        self.observer(NodeStatus(self.member.me, self.status()))
+        # A status asks every link; in a process of many nodes nobody may want it each second.
+        if self.observer is not unwatched:
+            self.observer(NodeStatus(self.member.me, self.status()))
 
     # -- effects ---------------------------------------------------------------------------------------------------
 

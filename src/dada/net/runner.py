@@ -23,6 +23,7 @@ from dada.net.events import LinkRefused, Listening, MessageRefused, NodeEvent, N
 from dada.net.handshake import Terms
 from dada.net.home import Home
 from dada.net.iroh_transport import LOOPBACK, IrohTransport
+from dada.net.links import LinkOptions
 from dada.net.node import Node
 from dada.net.store import Store
 from dada.net.ticket import read_ticket
@@ -75,6 +76,7 @@ async def open_node(
     options: RunOptions,
     observer: Callable[[NodeEvent], None] = unwatched,
     journal_file: BinaryIO | None = None,
+    links: LinkOptions | None = None,
 ) -> Node:
     """The node of the peer that lives in a folder, ready to run."""
     key, network = home.read()
@@ -94,7 +96,7 @@ async def open_node(
         exchange_every_s=options.exchange_every_s,
         journal=journal,
     )
-    return Node(member, transport, store, Terms(network.secret, options.allowed), rng, observer, journal=journal)
+    return Node(member, transport, store, Terms(network.secret, options.allowed), rng, observer, links, journal)
 
 
 async def run_home(home: Home, options: RunOptions) -> None:

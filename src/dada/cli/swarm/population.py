@@ -20,7 +20,8 @@ from dada.net.network import Network
 from dada.peer.planner import Rhythm
 from dada.task import Task
 
-BETA, MU, KAPPA = 10.0, 1.0, 10
+BETA, MU = 10.0, 1.0
+FEW_PEERS = 50
 # Enough that models change no more.
 UPDATES_PER_USER = 200
 
@@ -50,6 +51,8 @@ def make_users(data: str, n_users: int, seed: int) -> tuple[SyntheticUsers, Task
 def make_network(task: Task, wakeups_per_s: float, graph: GraphRule = "evidence") -> Network:
     """What the peers of a swarm agree on."""
     predictors, arrays = task.predictors.to_arrays()
+    # Every new acquaintance is a link to be made, and this machine makes them all.
+    first_graph_steps, kappa = (8, 10) if task.train.n_users <= FEW_PEERS else (4, 5)
     return Network(
         settings={"beta": BETA, "mu1": MU, "vet": True, **peer_settings(graph)},
         features=tuple(f"x{d}" for d in range(task.train.n_features)),
@@ -57,7 +60,7 @@ def make_network(task: Task, wakeups_per_s: float, graph: GraphRule = "evidence"
         coupling=np.asarray(task.predictors.coupling, np.float64),
         predictors=predictors,
         arrays=arrays,
-        rhythm=Rhythm(local_steps=60, first_graph_steps=8, graph_every=5, kappa=KAPPA, wakeups_per_s=wakeups_per_s),
+        rhythm=Rhythm(60, first_graph_steps, graph_every=5, kappa=kappa, wakeups_per_s=wakeups_per_s),
         regularizer=LogDegree(lam=3.0, delta=0.1),
     )
 
@@ -92,7 +95,9 @@ def learn_centrally(people: SyntheticUsers, task: Task, network: Network, seed: 
 
     fixed = Plan(n_updates=UPDATES_PER_USER * K, learn_graph=False)
     graph = plan_settings(settings["graph"])
-    learned = Plan(UPDATES_PER_USER * K, kappa=min(KAPPA, K - 1), graph_every=20 * K, restart="local", **graph)
+    learned = Plan(
+        UPDATES_PER_USER * K, kappa=min(network.rhythm.kappa, K - 1), graph_every=20 * K, restart="local", **graph
+    )
     oracle = CollaborationGraph.from_scipy(people.oracle_weights())
     engine, neighbours = learned_by(learned, settings["mu1"])
     return Reference(

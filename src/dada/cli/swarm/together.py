@@ -11,9 +11,9 @@ import numpy as np
 
 from dada.cli.console import stderr
 from dada.cli.swarm.live import Live
-from dada.net.events import Listening, NodeEvent
 from dada.net.home import Home
 from dada.net.kernels import lean_environment
+from dada.net.links import LinkOptions
 from dada.net.node import Node
 from dada.net.runner import RunOptions, open_node
 from dada.net.swarm import Swarm
@@ -23,6 +23,8 @@ LOOK_EVERY_S = 1.0
 # How long a killed peer stays away.
 AWAY_S = 1.0
 OPTIONS = RunOptions()
+# Dials under way at once in a process of many peers.
+MOST_DIALS = 8
 
 
 def run_processes(homes: Sequence[Home], seconds: float, live: Live, kill_every: float | None, seed: int) -> None:
@@ -69,24 +71,18 @@ def run_in_process(homes: Sequence[Home], seconds: float, live: Live) -> None:
 
 
 async def _run_nodes(homes: Sequence[Home], seconds: float, live: Live) -> None:
-    up = asyncio.Semaphore(0)
-
-    def watch(event: NodeEvent) -> None:
-        if isinstance(event, Listening):
-            up.release()
-
-    nodes = [await open_node(home, OPTIONS, watch) for home in homes]
+    links = LinkOptions(dialling=asyncio.Semaphore(MOST_DIALS))
+    nodes = [await open_node(home, OPTIONS, links=links) for home in homes]
     known = [read_ticket(nodes[0].ticket)]
     tasks = [asyncio.create_task(node.run(known if node is not nodes[0] else ())) for node in nodes]
-    starting: asyncio.Future[Any] = asyncio.gather(*(up.acquire() for _ in nodes))
-    awaited: list[asyncio.Future[Any]] = [starting, *tasks]
-    await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-    starting.cancel()
+    while not all(node.is_up or task.done() for node, task in zip(nodes, tasks, strict=True)):
+        await asyncio.sleep(0.1)
     deadline = time.monotonic() + seconds
     with live:
         while (left := deadline - time.monotonic()) > 0 and not any(task.done() for task in tasks):
             live.show(homes, _statuses(nodes, tasks), left)
-            await asyncio.sleep(min(LOOK_EVERY_S, left))
+            # A look asks every link of every node.
+            await asyncio.sleep(min(max(LOOK_EVERY_S, len(nodes) / 30), left))
     final = _statuses(nodes, tasks)
     for node in nodes:
         node.stop()
