@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dada.core.memory import bytes_of_run, check_memory
 from dada.data import BasePredictors, FeatureSummary, ParquetUsers, Population
 from dada.engine import run
 from dada.engine.far import FarProblem
@@ -17,12 +18,10 @@ from dada.estimators.chance import generator
 from dada.estimators.classifier import DadaClassifier
 from dada.estimators.learning import Learned, Watched, lam_of, told_of
 from dada.estimators.rows import Rows
+from dada.estimators.sampled import LARGER, MANY_USERS, SMALLER, extended
 from dada.estimators.settings import check_settings, graph_of, plan_of, recipe_of, regularizer_of
 from dada.estimators.workers import LATENCY, shards_of
 from dada.events import Observer, silent
-
-# Users among whom lam is sought where it is not given.
-SAMPLE = 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +54,7 @@ def fit_parquet(
     Parameters
     ----------
     model : DadaClassifier
-        What to fit, with its settings. ``graph="learned"`` without `lam` takes the value that suits 500 of the users.
+        What to fit, with its settings. Of many users, ``lam="auto"`` is found from samples of 500 and 2,000.
     users : ParquetUsers
         Where the rows are.
     observer, checkpoint
@@ -92,7 +91,10 @@ def fit_parquet(
         used["graph"] = "everyone"
     rng = generator(model.random_state)
     if used["lam"] == AUTO:
-        used["lam"] = lam_of(used, Rows(users.sample(SAMPLE), 2), predictors, rng.spawn(1)[0])
+        used["lam"] = _lam(used, users, predictors, rng.spawn(1)[0])
+    needed = bytes_of_run(users.n_users, users.n_rows, predictors.n, neighbours=used["n_neighbours"], copies=0)
+    what = f"models and graph of {users.n_users} users with {predictors.n} base predictors"
+    check_memory(needed, what, "take fewer base predictors (predictors=), or a larger machine")
     plan = plan_of(used, users.n_users)
     graph = graph_of(used["graph"], users.n_users, np.random.default_rng(users.n_users)) if used["mu"] > 0 else None
     with shards_of(used, Margins(users, predictors)) as crew:
@@ -112,6 +114,16 @@ def fit_parquet(
     right = np.add.reduceat((margins > 0).astype(np.float64), rows.people.row_start[:-1])
     model.train_accuracy_ = float((right / users.sizes).mean())
     return model
+
+
+def _lam(
+    used: dict[str, Any], users: ParquetUsers, predictors: BasePredictors, rng: np.random.Generator
+) -> float | None:
+    """lam for the wanted number of neighbours, from samples of users, as in `sampled` for many users in memory."""
+    if users.n_users < MANY_USERS:
+        return lam_of(used, Rows(users.sample(users.n_users), 2), predictors, rng)
+    smaller, larger = (lam_of(used, Rows(users.sample(size), 2), predictors, rng) for size in (SMALLER, LARGER))
+    return None if smaller is None or larger is None else extended(smaller, larger, users.n_users)
 
 
 def _summaries(params: dict[str, Any], users: ParquetUsers) -> Any:

@@ -45,5 +45,14 @@ def extrapolated(
     are then larger: the lam that leads to it falls as a power of the number of users.
     """
     smaller, larger = (find(*some_users(problem, plan, size, rng)) for size in (SMALLER, LARGER))
+    return extended(smaller, larger, problem.n_users)
+
+
+def extended(smaller: float, larger: float, n_users: int) -> float:
+    """The value for so many users of a power of their number, from its values for the two samples.
+
+    >>> round(extended(4.0, 2.0, 8000), 6)
+    1.0
+    """
     power = math.log(larger / smaller) / math.log(LARGER / SMALLER)
-    return float(larger * (problem.n_users / LARGER) ** power)
+    return float(larger * (n_users / LARGER) ** power)
