@@ -8,9 +8,7 @@ In every round each client gets the model, makes one pass of gradient descent ov
 import argparse
 import json
 import os
-from contextlib import suppress
 from itertools import pairwise
-from pathlib import Path
 
 os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -21,6 +19,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
+from processor_time import processor_seconds
 
 
 def main():
@@ -60,21 +59,6 @@ def simulate(stored, path, rounds, rate):
     right = ((X @ found["model"][:-1] + found["model"][-1] > 0) == (y > 0)).astype(float)
     accuracy = np.mean([right[a:b].mean() for a, b in pairwise(start)])
     return {"seconds": found["seconds"], "updates": rounds * n_users, "accuracy": float(accuracy), "rate": rate}
-
-
-def processor_seconds():
-    """Time of processors that this process and all under it have had: Ray's own among them."""
-    times, parents = {}, {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            fields = status.read_text().rpartition(")")[2].split()
-            parents[int(status.parent.name)] = int(fields[1])
-            times[int(status.parent.name)] = sum(map(int, fields[11:15]))
-    found, new = {os.getpid()}, {os.getpid()}
-    while new:
-        new = {child for child, parent in parents.items() if parent in found} - found
-        found |= new
-    return sum(times[pid] for pid in found) / os.sysconf("SC_CLK_TCK")
 
 
 def client_app():
