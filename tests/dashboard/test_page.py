@@ -170,7 +170,7 @@ def test_peers_are_shown_with_their_state_restarts_round_trips_and_refusals(tmp_
             PeerStatus(np.array([1, 0, 1]), np.array([0, 2, 0]), np.array([3.5, np.nan, 12.0]), np.array([0, 0, 7]))
         )
         tell_moment(recorder, 2, n_users=3)
-        page.until("dada.history.frames.length === 3")
+        page.until("dada.player.count === 3")
         tab.click()
         rows = [row.split("\t") for row in page.tab.locator(".peers tbody tr").all_inner_texts()]
         assert rows == [
@@ -191,7 +191,7 @@ def test_users_may_join_while_a_run_is_watched(tmp_path, new_page):
         tell_run(recorder, moments=3, n_users=6, finished=False)
         page = new_page().open(live.url).until_drawn()
         tell_run(recorder, moments=4, n_users=9, finished=False)
-        page.until("dada.history.frames.length === 7")
+        page.until("dada.player.count === 7")
         assert_same_graph(page.edges(), {(k, l): w for k, l, w in graph_at(3, 9)})
         page.until("dada.scene.places.length === 2 * 9")
         assert page.value("dada.scene.nodes.radius.length") == 9

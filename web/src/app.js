@@ -19,7 +19,9 @@ const PHASES = {
   models: { text: "learning models", colour: "--series-1" },
   peers: { text: "every peer by its own clock", colour: "--series-1" },
 };
-const CHARTS_EVERY_MS = 250;
+// How often a page follows a run: seldom where drawing is slow, which leaves the processor to the run.
+const FOLLOW_EVERY_MS = 250;
+const FOLLOW_EVERY_MS_IF_SLOW = 1000;
 
 export class App {
   constructor() {
@@ -38,7 +40,7 @@ export class App {
     if (this.view.camera) this.useCamera();
     this.charts = new Charts($("#charts"), (index) => this.player.seek(index));
     this.charts.rebuild(this.history, this.view.x);
-    this.chartsAt = 0;
+    this.followedAt = 0;
     wire(this);
     this.reflectChoices();
     this.open();
@@ -74,19 +76,13 @@ export class App {
     for (const record of fresh) this.history.add(record);
     if (fresh.some((record) => record.kind === "info")) this.showInfo();
     this.showStatus();
-    if (this.history.frames.length) {
-      $("#message").hidden = true;
-      this.startOrGrow(isFirst);
-    }
-    this.scheduleCharts();
+    if (isFirst && this.history.frames.length) this.start();
+    this.scheduleFollowing();
   }
 
-  startOrGrow(isFirst) {
+  start() {
+    $("#message").hidden = true;
     const { frames } = this.history;
-    if (!isFirst) {
-      this.player.grow(frames.length);
-      return;
-    }
     const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
     this.player.count = frames.length;
     if (this.view.frame !== "last") this.player.seek(this.view.frame);
@@ -228,12 +224,15 @@ export class App {
     tip.style.top = `${Math.max(44, y)}px`;
   }
 
-  scheduleCharts() {
-    if (this.chartsTimer) return;
-    const wait = Math.max(0, this.chartsAt + CHARTS_EVERY_MS - performance.now());
-    this.chartsTimer = setTimeout(() => {
-      this.chartsTimer = null;
-      this.chartsAt = performance.now();
+  scheduleFollowing() {
+    if (this.followTimer) return;
+    const every = this.scene.loop.budget.isThin ? FOLLOW_EVERY_MS_IF_SLOW : FOLLOW_EVERY_MS;
+    const wait = Math.max(0, this.followedAt + every - performance.now());
+    this.followTimer = setTimeout(() => {
+      this.followTimer = null;
+      this.followedAt = performance.now();
+      const { length } = this.history.frames;
+      if (length && length !== this.player.count) this.player.grow(length);
       this.charts.update(this.history);
     }, wait);
   }
