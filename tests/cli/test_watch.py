@@ -140,7 +140,7 @@ def speak(home, me, other, **given):
 
 def test_peers_on_this_machine_are_followed(homes, tmp_path):
     ann, bob = homes
-    speak(ann, "aa" * 32, "bb" * 32)
+    speak(ann, "aa" * 32, "bb" * 32, neighbours={}, round_trips_ms={})
     with live("dashboard", "peers", cwd=tmp_path) as (viewer, _):
         first = viewer.until(records.Peers)
         assert (first.up, viewer.until(records.Info).users[:2]) == (b"\1\0", ["peer-000", "peer-001"])
