@@ -11,7 +11,9 @@ from dada.peer.member import Member
 from dada.peer.messages import (
     Descriptor,
     EdgeState,
+    FriendsReply,
     ModelDelta,
+    ModelOffer,
     Snapshot,
     SnapshotReply,
     StateReply,
@@ -37,8 +39,9 @@ from dada.sim.liars import (
 )
 from dada.sim.network import Network
 from dada.sim.world import SendBytes
-from tests.sim.test_network import CONFIG, users
+from tests.sim.test_network import CONFIGS, users
 
+CONFIG = CONFIGS["distance"]
 MOVE = ModelDelta(1, 2, 3, True, -1, 0.1, False)
 SNAPSHOT = Snapshot(1, 1, b"\x00\x00\x00\x00", np.float32(1.0).tobytes())
 
@@ -151,10 +154,24 @@ def test_liars_else_do_as_their_member_does():
     assert one.leave(1.0) == same.leave(1.0)
 
 
+@pytest.mark.parametrize("kind", [Attractor, Poisoner])
+def test_liars_boast_of_samples_where_nothing_else_is_reported(kind):
+    offer = liar(kind).lie(b"me", ModelOffer(1, SNAPSHOT, 3))
+    assert offer.size == 10**6
+    assert offer.snapshot != SNAPSHOT
+
+
+def test_gossip_names_friends_that_do_not_exist():
+    friends = liar(Gossip).lie(b"me", FriendsReply(())).friends
+    assert len(friends) >= 4
+    assert all(len(friend.peer) == 8 for friend in friends)
+
+
+@pytest.mark.parametrize("graph", ["distance", "evidence"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_network_stands_a_fifth_of_any_one_kind(kind, monkeypatch):
+def test_a_network_stands_a_fifth_of_any_one_kind(kind, graph, monkeypatch):
     monkeypatch.setattr(networks, "KINDS", (kind,))
     rhythm = Rhythm(local_steps=5, first_graph_steps=3, graph_every=2)
-    outcome = Network(users(15), CONFIG, rhythm, Faults(lying=0.2, lost=0.1), steps=25, seed=1).run()
+    outcome = Network(users(15), CONFIGS[graph], rhythm, Faults(lying=0.2, lost=0.1), steps=25, seed=1).run()
     assert outcome.honest.sum() == 12
     assert outcome.edges > 0
