@@ -126,7 +126,8 @@ def make_case(
         Faults.named(faults),
         steps=steps,
         seed=seed,
-        replay=f"dada sim --users {users} --steps {steps} --seed {seed} --faults {faults} --data {data} --graph {graph}",
+        replay=f"dada sim --users {users} --steps {steps} --seed {seed} "
+        f"--faults {faults} --data {data} --graph {graph}",
         journal=journal,
     )
     title = f"{users} simulated peers, {data}; faults: {faults}"
