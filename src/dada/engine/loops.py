@@ -244,9 +244,9 @@ def run_models(
     beyond_caches = users.alpha.size > BEYOND_CACHES
     sender, n_late = 0, 0
     for e in range(awake.size):
-        if beyond_caches and e + 2 < awake.size:
-            prefetch_numbers(users, followers, awake[e + 2])
-            prefetch_user(users, followers, awake[e + 1])
+        if beyond_caches and e + 4 < awake.size:
+            prefetch_numbers(users, followers, awake[e + 4])
+            prefetch_user(users, followers, awake[e + 2])
         k = awake[e]
         n_told = followers.length[k]
         # In the operations of `Ledger.bits`: the budget holds to the last bit, and wherever a run is cut in chunks.

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dada.core.compiled import Array, lean_kernel, prefetch_cell
+from dada.core.compiled import Array, lean_kernel, prefetch, prefetch_cell
 from dada.core.model_steps import PAIRWISE, REFRESH_EVERY, ModelSettings, StepScratch, model_step, refresh_margins
 from dada.core.neighbour_lists import NeighbourLists, list_degree
 from dada.engine.loops import Users, count_sent, prefetch_numbers, prefetch_user, user_model
@@ -60,9 +60,9 @@ def step_in_window(
 ) -> None:
     """Pairwise updates of the given users; the change of wake-up e is left in slot slots[e]."""
     for e in range(awake.size):
-        if e + 2 < awake.size:
-            prefetch_numbers(users, lists, awake[e + 2])
-            prefetch_user(users, lists, awake[e + 1])
+        if e + 4 < awake.size:
+            prefetch_numbers(users, lists, awake[e + 4])
+            prefetch_user(users, lists, awake[e + 2])
         k, s = awake[e], slots[e]
         user = user_model(users, k)
         if users.own_updates[k] % REFRESH_EVERY == REFRESH_EVERY - 1:
@@ -91,9 +91,13 @@ def deliver(users: Users, lists: NeighbourLists, changes: Changes, first: int, l
     n = users.pull.shape[1]
     size = changes.user.size
     for s in range(size):
-        if s + 2 < size and changes.user[s + 2] >= 0:
-            prefetch_cell(lists.ids, lists.start[changes.user[s + 2]])
-            prefetch_cell(lists.weights, lists.start[changes.user[s + 2]])
+        if s + 6 < size and changes.user[s + 6] >= 0:
+            prefetch_cell(lists.start, changes.user[s + 6])
+            prefetch_cell(lists.length, changes.user[s + 6])
+        if s + 3 < size and changes.user[s + 3] >= 0:
+            at, length = lists.start[changes.user[s + 3]], lists.length[changes.user[s + 3]]
+            prefetch(lists.ids, at, at + length)
+            prefetch(lists.weights, at, at + length)
         if s + 1 < size and changes.user[s + 1] >= 0:
             k = changes.user[s + 1]
             for p in range(lists.start[k], lists.start[k] + lists.length[k]):
