@@ -28,7 +28,9 @@ soak: .venv/.base .venv/.kernels
 
 bench: .venv/.base .venv/.kernels
 	@$(bin)/dada bench $(ARGS)
+	@test -n "$(ARGS)" || $(bin)/dada bench scale --threads $(WORKERS)
 	@test -n "$(ARGS)" || $(bin)/python benchmarks/convergence.py
+	@test -n "$(ARGS)" || $(bin)/python benchmarks/gossip.py --users 100 --users 1000
 
 test: .venv/.dev .venv/.kernels
 	@$(bin)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)

@@ -1,0 +1,33 @@
+"""Draw cost and memory against the number of users.
+
+dada bench scale --json > docs/results/scale.json
+python benchmarks/draw_scale.py docs/results/scale.json docs/results/scale.png
+"""
+
+import json
+import sys
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+
+def main():
+    source, target = sys.argv[1:]
+    with open(source) as file:
+        entries = json.load(file)["scale"]
+    users = [entry["users"] for entry in entries]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
+    left.plot(users, [entry["update_us"] for entry in entries], "o-")
+    left.set(xscale="log", xlabel="users", ylabel="microseconds per model update", ylim=(0, None))
+    right.plot(users, [entry["peak_gb"] for entry in entries], "o-", label="peak of the process")
+    each = [(entry["state_bytes"] + entry["data_bytes"]) * entry["users"] / 1e9 for entry in entries]
+    right.plot(users, each, "s--", label="data and state of a run")
+    right.set(xscale="log", yscale="log", xlabel="users", ylabel="GB")
+    right.legend(fontsize=8)
+    figure.savefig(target, dpi=120)
+
+
+if __name__ == "__main__":
+    main()
