@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dada import DadaClassifier, DadaRegressor, RandomFourier, save_model
+from dada import DadaClassifier, DadaRegressor, RandomFourier
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(240, 3))
@@ -24,12 +24,6 @@ def test_three_classes(loss):
     assert_allclose(proba.sum(axis=1), 1)
     assert_array_equal(model.classes_[proba.argmax(axis=1)], model.predict(X, users=USERS))
     assert model.models_.shape[1] == 3 * model.predictors_.n
-
-
-def test_three_classes_cannot_be_saved_and_say_so(tmp_path):
-    model = DadaClassifier(n_updates=5, random_state=0).fit(X, THREE, users=USERS)
-    with pytest.raises(TypeError, match="a DadaClassifier of two classes"):
-        save_model(model, tmp_path / "model")
 
 
 @pytest.mark.parametrize("loss", ["squared", "huber"])
