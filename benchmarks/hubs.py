@@ -1,0 +1,61 @@
+"""What it brings, and costs, that a few well fitted users attract everybody (negative losses), on Moons.
+
+    python benchmarks/hubs.py [--users 3000] [--max-neighbours 50] [--graph-loss mean] [--json]
+
+AdaBoost loss, beta = 5, mu = 2, lam = 3 / K, delta = 0.1, 200 updates per user, graph steps every 20: mean accuracy on
+20 test rows per user, neighbours, the largest degree and the bits that each user sends.
+"""
+
+import argparse
+import json
+
+import numpy as np
+
+from dada.cli.demo.methods import demo_task
+from dada.core.plan import Plan
+from dada.core.regularizers import LogDegree
+from dada.data import moons
+from dada.engine import run
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--users", type=int, default=3_000)
+    parser.add_argument("--max-neighbours", type=int)
+    parser.add_argument("--graph-loss", default="mean", help="mean, paper, logistic, or none to learn alone")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    result = measure(options.users, options.graph_loss, options.max_neighbours)
+    print(json.dumps(result) if options.json else "\n".join(f"{name:>16} {value}" for name, value in result.items()))
+
+
+def measure(n_users, graph_loss, max_neighbours):
+    """The figures of one run."""
+    users, learns = moons(1, n_users=n_users, n_test=20), graph_loss != "none"
+    task = demo_task(users.train)
+    settings = {"graph_loss": graph_loss} if learns else {}
+    problem = task.problem(
+        beta=5.0, mu1=2.0 if learns else 0.0, regularizer=LogDegree(lam=3.0 / n_users, delta=0.1), **settings
+    )
+    plan = Plan(
+        200 * n_users,
+        learn_graph=learns,
+        graph_every=20 * n_users,
+        trace_every=200 * n_users,
+        max_neighbours=max_neighbours,
+    )
+    result = run(problem, plan, np.random.default_rng(0), test=task.samples_of(users.test))
+    return {
+        "users": n_users,
+        "graph_loss": graph_loss,
+        "max_neighbours": max_neighbours,
+        "test_accuracy": float(result.trace[-1].test_accuracy.mean()),
+        "neighbours": result.graph.mean_neighbours,
+        "most": int(np.diff(result.graph.indptr).max()),
+        "largest_degree": float(result.graph.degree.max()),
+        "bits_per_user": result.ledger.bits / n_users,
+    }
+
+
+if __name__ == "__main__":
+    main()
