@@ -1,6 +1,5 @@
 """A watcher that never complains proves nothing: each broken rule must be found, with the command that repeats it."""
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -144,7 +143,9 @@ def test_a_follower_that_is_not_heard_is_found(monkeypatch):
 
 def test_a_follower_that_is_told_of_moves_for_ever_is_found(monkeypatch):
     def wrong(original, hood, sender, follow):
-        return original(hood, sender, msgspec.structs.replace(follow, follows=True))
+        effects = original(hood, sender, follow)
+        hood.heard[sender].listens = True
+        return effects
 
     broken(monkeypatch, "_on_follow", wrong, Following)
     run_until_found("edge to .*: followed is False here, True there", graph="evidence", faults="churn")
