@@ -126,3 +126,61 @@ def test_the_checkpoint_of_another_fit_is_refused(folder, tmp_path):
     other = dada(*fit, 20)
     assert other.exit_code == 2
     assert "belongs to another run" in other.stderr
+
+
+@pytest.fixture(scope="module")
+def stays(tmp_path_factory):
+    """A table with a label of three classes, one of numbers, and one of few whole numbers."""
+    rng = np.random.default_rng(0)
+    X, owners = rng.normal(size=(90, 2)), np.tile(["ann", "bob", "cid"], 30)
+    kinds = np.array(["short", "middle", "long"])[np.digitize(X[:, 0], [-0.5, 0.5])]
+    frame = pl.DataFrame(X, schema=COLUMNS).with_columns(
+        person=pl.Series(owners),
+        kind=pl.Series(kinds),
+        days=pl.Series(10 + 3 * X[:, 0]),
+        stars=pl.Series(np.digitize(X[:, 0], [-0.5, 0.5])),
+    )
+    path = tmp_path_factory.mktemp("stays") / "stays.csv"
+    frame.write_csv(path)
+    return path
+
+
+def fit_stays(path, label, *options):
+    others = [column for column in ("kind", "days", "stars") if column != label]
+    drop = [part for column in others for part in ("--drop", column)]
+    result = dada("fit", path, "--user", "person", "--label", label, *drop, "-o", path.with_suffix(f".{label}"),
+                  "--updates", 60, "--json", *options)  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_a_label_of_three_classes_is_learned_and_predicted(stays):
+    fitted = fit_stays(stays, "kind")
+    assert fitted["task"] == "classes"
+    assert fitted["held_out"]["together"] > 0.6
+    rows = json.loads(dada("predict", fitted["model"], stays, "--json").stdout)
+    given = pl.read_csv(stays)
+    assert [row["person"] for row in rows] == given["person"].to_list()
+    assert np.mean([row["label"] == kind for row, kind in zip(rows, given["kind"], strict=True)]) > 0.8
+
+
+def test_a_label_of_numbers_is_learned_and_predicted(stays):
+    fitted = fit_stays(stays, "days")
+    assert fitted["task"] == "numbers"
+    assert fitted["train_accuracy"] is None
+    assert fitted["held_out"]["together"] > 0.6
+    rows = json.loads(dada("predict", fitted["model"], stays, "--json").stdout)
+    assert np.corrcoef([row["label"] for row in rows], pl.read_csv(stays)["days"])[0, 1] > 0.9
+    assert "explained variance" in dada("fit", stays, "--user", "person", "--label", "days", "--drop", "kind",
+                                        "-o", stays.with_suffix(".again"), "--updates", 5).stdout  # fmt: skip
+
+
+def test_few_whole_numbers_are_classes_unless_said_otherwise(stays):
+    assert fit_stays(stays, "stars")["task"] == "classes"
+    assert fit_stays(stays, "stars", "--task", "numbers")["task"] == "numbers"
+
+
+def test_text_is_no_number(stays):
+    result = dada("fit", stays, "--user", "person", "--label", "kind", "--task", "numbers")
+    assert result.exit_code == 2
+    assert "column 'kind' must hold numbers" in result.stderr

@@ -10,10 +10,11 @@ import numpy as np
 import typer
 
 from dada.cli.console import AsJson, Seed, bits, number, percent, print_json, print_table, progress, stdout
+from dada.cli.given import Given
 from dada.cli.watch import Live, Record, watching
 
 if TYPE_CHECKING:
-    from dada import DadaClassifier, Population
+    from dada import DadaClassifier, DadaRegressor
     from dada.cli.console import Watch
     from dada.data import ParquetUsers
     from dada.events import Observer
@@ -26,12 +27,17 @@ Columns = Annotated[list[str] | None, typer.Option("--drop", help="Column to lea
 def fit(
     file: Table,
     user: UserColumn,
-    label: Annotated[str, typer.Option(help="Column to predict; two distinct values.")],
+    label: Annotated[str, typer.Option(help="Column to predict: classes, or numbers.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Model file to write.")] = Path("model.dada"),
     drop: Columns = None,
+    task: Annotated[
+        Literal["auto", "classes", "numbers"],
+        typer.Option(help="What the label is; auto: numbers where it has more than 20 different ones."),
+    ] = "auto",
     graph: Annotated[
-        Literal["learned", "evidence", "none"], typer.Option(help="How to find who learns from whom.")
-    ] = "learned",
+        Literal["auto", "everyone", "learned", "evidence", "evidence-symmetric", "none"],
+        typer.Option(help="Who learns from whom; auto: everyone from all alike, or by evidence where that is better."),
+    ] = "auto",
     beta: Annotated[float | None, typer.Option(help="Bound on a model's size: larger fits closer.")] = None,
     mu: Annotated[float | None, typer.Option(help="How strongly models are drawn to their neighbours'.")] = None,
     lam: Annotated[float | None, typer.Option(help="Smaller gives fewer neighbours.")] = None,
@@ -63,7 +69,8 @@ def fit(
     **Examples**
 
     - `dada fit visits.parquet --user person --label came -o visits.dada`
-    - `dada fit visits.csv --user person --label came --drop date --drop note --graph evidence`
+    - `dada fit visits.csv --user person --label came --drop date --drop note --graph learned`
+    - `dada fit visits.csv --user person --label length_of_stay --task numbers`
     - `dada fit visits.csv --user person --label came --holdout 0 --json`
     - `dada fit visits.csv --user person --label came --checkpoint half-way`
     - `dada fit visits.parquet --user person --label came --engine ray --jobs 8`
@@ -72,27 +79,31 @@ def fit(
     """
     from dada import modelfile, save_model
     from dada.core.memory import peak_bytes
-    from dada.data import ParquetUsers, population_from_table
+    from dada.data import ParquetUsers
     from dada.events import everyone
 
     in_shards = file.is_dir()
-    read = ParquetUsers.open if in_shards else population_from_table
-    people: Any = read(file, user=user, label=label, drop=tuple(drop or ()))
+    columns: Any = {"user": user, "label": label, "drop": tuple(drop or ())}
+    given_rows: Any = ParquetUsers.open(file, **columns) if in_shards else Given.read(file, task=task, **columns)
+    # Shards know two classes and the graphs of the paper's kind.
+    graph = "learned" if in_shards and graph == "auto" else graph
     given = {"beta": beta, "mu": mu, "lam": lam, "n_updates": updates, "max_neighbours": max_neighbours}
     given |= {"n_jobs": jobs, "latency": latency}
     settings = {name: value for name, value in given.items() if value is not None} | {"graph": graph, "engine": engine}
     with watching(live, record) as page:
         with progress() as watch:
-            held_out = _try_out(people, settings, holdout, seed, watch) if holdout > 0 and not in_shards else None
+            held_out = _try_out(given_rows, settings, holdout, seed, watch) if holdout > 0 and not in_shards else None
             observer = everyone(watch("all rows"), _titled(page, f"{file.name}: {label}, by {user}"))
             fitted = _fitted_in_shards if in_shards else _fitted
-            model = fitted(people, settings, seed, observer, checkpoint)
+            model = fitted(given_rows, settings, seed, observer, checkpoint)
         save_model(model, output)
         modelfile.annotate(output, user_column=user, label_column=label)
         result = {
-            "users": people.n_users,
-            "rows": people.n_rows,
-            "features": people.n_features,
+            "users": given_rows.n_users,
+            "rows": given_rows.n_rows,
+            "features": given_rows.n_features,
+            "task": "numbers" if not in_shards and given_rows.are_numbers else "classes",
+            "graph": model.settings_["graph"],
             "train_accuracy": _mean(model.train_accuracy_ if in_shards else model.trace_[-1].train_accuracy),
             "neighbours": round(model.graph_.mean_neighbours, 6),
             "bits": round(model.bits_),
@@ -112,14 +123,19 @@ def _titled(page: Observer, title: str) -> Observer:
 
 
 def _fitted(
-    people: Population, settings: dict[str, Any], seed: int, observer: Any, checkpoint: Path | None = None
-) -> DadaClassifier:
-    from dada import DadaClassifier
+    given: Given,
+    settings: dict[str, Any],
+    seed: int,
+    observer: Any,
+    checkpoint: Path | None = None,
+    rows: Any = slice(None),
+) -> DadaClassifier | DadaRegressor:
+    from dada import DadaClassifier, DadaRegressor
 
-    labels = people.classes[(people.y > 0).astype(np.intp)]
-    model = DadaClassifier(**settings, random_state=seed)
-    users = people.user_ids.repeat(people.sizes)
-    return model.fit(_frame(people), labels, users=users, observer=observer, checkpoint=checkpoint)
+    model = (DadaRegressor if given.are_numbers else DadaClassifier)(**settings, random_state=seed)
+    targets, users = given.targets[rows], given.users[rows]
+    model.fit(given.features(rows), targets, users=users, observer=observer, checkpoint=checkpoint)
+    return model
 
 
 def _fitted_in_shards(
@@ -131,30 +147,30 @@ def _fitted_in_shards(
     return fit_parquet(DadaClassifier(**settings, random_state=seed), users, observer=observer, checkpoint=checkpoint)
 
 
-def _frame(people: Population) -> Any:
-    import polars as pl
-
-    return pl.DataFrame(people.X, schema=list(people.feature_names))
-
-
-def _try_out(
-    people: Population, settings: dict[str, Any], holdout: float, seed: int, watch: Watch
-) -> dict[str, Any] | None:
-    """Accuracy on held-out rows, together and alone; None where no user has a row to spare."""
-    kept = kept_rows(people.sizes, holdout, np.random.default_rng(seed))
-    tested = np.flatnonzero(np.diff(np.concatenate([[0], np.cumsum(~kept)])[people.row_start]))
-    if tested.size == 0:
+def _try_out(given: Given, settings: dict[str, Any], holdout: float, seed: int, watch: Watch) -> dict[str, Any] | None:
+    """How good models are on held-out rows, together and alone; None where no user has a row to spare."""
+    kept = kept_rows(given.people.sizes, holdout, np.random.default_rng(seed))
+    if kept.all():
         return None
-    users = people.user_ids.repeat(people.sizes)
-    train = _part(people, users, kept)
-    test = _part(people.select(tested), *_rows_of(people, users, ~kept, tested))
-    accuracy = {}
+    owners, truth = given.users[~kept], given.targets[~kept]
+    quality = {}
     for name, changes in (("together", {}), ("alone", {"graph": "none", "mu": 0.0})):
-        model = _fitted(train, settings | changes, seed, watch(f"try {name}"))
-        owners = test.user_ids.repeat(test.sizes)
-        right = model.predict(_frame(test), users=owners) == test.classes[(test.y > 0).astype(np.intp)]
-        accuracy[name] = _mean(np.add.reduceat(right.astype(float), test.row_start[:-1]) / test.sizes)
-    return {"rows": int((~kept).sum()), "users": int(tested.size), **accuracy}
+        model = _fitted(given, settings | changes, seed, watch(f"try {name}"), rows=kept)
+        predicted = model.predict(given.features(~kept), users=owners)
+        quality[name] = _explained(predicted, truth) if given.are_numbers else _right(predicted == truth, owners)
+    return {"rows": int((~kept).sum()), "users": len(np.unique(owners)), **quality}
+
+
+def _right(right: Any, owners: Any) -> float:
+    """Mean over users of the share of their rows that are right."""
+    codes = np.unique(owners, return_inverse=True)[1]
+    return _mean(np.bincount(codes, weights=right) / np.bincount(codes)) or 0.0
+
+
+def _explained(predicted: Any, truth: Any) -> float:
+    """The part of the variance that predictions explain."""
+    spread = float(np.var(truth))
+    return round(1.0 - float(np.mean((predicted - truth) ** 2)) / spread, 6) if spread > 0 else 0.0
 
 
 def kept_rows(sizes: Any, holdout: float, rng: np.random.Generator) -> Any:
@@ -171,23 +187,9 @@ def kept_rows(sizes: Any, holdout: float, rng: np.random.Generator) -> Any:
     return np.concatenate(kept)
 
 
-def _rows_of(people: Population, users: Any, mask: Any, positions: Any) -> tuple[Any, Any]:
-    """The users and the mask of those rows alone that belong to users at some positions."""
-    belongs = np.isin(users, people.user_ids[positions])
-    return users[belongs], mask[belongs]
-
-
-def _part(people: Population, users: Any, mask: Any) -> Population:
-    from dada import Population
-
-    labels = people.classes[(people.y > 0).astype(np.intp)]
-    return Population.from_arrays(
-        people.X[mask], labels[mask], users[mask], feature_names=people.feature_names, classes=people.classes
-    )
-
-
-def _mean(values: Any) -> float:
-    return round(float(np.nanmean(values)), 6)
+def _mean(values: Any) -> float | None:
+    """Of all users; None where the trace tells no accuracy, as of numbers and of several classes."""
+    return None if np.isnan(values).all() else round(float(np.nanmean(values)), 6)
 
 
 def _show(result: dict[str, Any]) -> None:
@@ -198,11 +200,13 @@ def _show(result: dict[str, Any]) -> None:
         ["neighbours per user", number(result["neighbours"])],
         ["would have been sent", bits(result["bits"])],
         ["peak memory", f"{result['peak_gb']:.2f} GB"],
-        ["accuracy on training rows", percent(result["train_accuracy"])],
     ]
+    if result["train_accuracy"] is not None:
+        rows.append(["accuracy on training rows", percent(result["train_accuracy"])])
     held_out = result["held_out"]
     if held_out is not None:
-        rows.append([f"accuracy on {held_out['rows']} held-out rows", percent(held_out["together"])])
+        what = "explained variance" if result["task"] == "numbers" else "accuracy"
+        rows.append([f"{what} on {held_out['rows']} held-out rows", percent(held_out["together"])])
         rows.append(["  each user alone", percent(held_out["alone"])])
     print_table(("", ""), rows)
     stdout().print(f"\n{result['status']} Written to [bold]{result['model']}[/bold].", highlight=False, soft_wrap=True)
