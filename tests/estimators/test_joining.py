@@ -86,7 +86,10 @@ def test_the_models_and_weights_of_others_stay_with_several_classes_and_with_num
     rng = np.random.default_rng(0)
     X, users = rng.normal(size=(90, 2)), np.repeat(["ann", "bob", "cid"], 30)
     kinds = np.digitize(X[:, 0], [-0.5, 0.5])
-    for model, y in ((DadaClassifier(n_updates=100), kinds), (DadaRegressor(n_updates=100), 3 * X[:, 0] + 1)):
+    for model, y in (
+        (DadaClassifier(n_updates=100, random_state=0), kinds),
+        (DadaRegressor(n_updates=100, random_state=0), 3 * X[:, 0] + 1),
+    ):
         model.set_params(random_state=0).fit(X, y, users=users)
         before = model.neighbours_of("bob")
         model.add_user(X[:20], y[:20], "eve")
