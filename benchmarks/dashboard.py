@@ -217,7 +217,7 @@ def speed_of_demo(page):
                 line = process.stderr.readline()
             page.goto(line.split()[-1])
             open_s = time.monotonic() - began
-            until(page, "window.dada && dada.scene.drawn > 0 && dada.edges")
+            until(page, "window.dada && dada.scene.drawn > 0 && !!dada.edges")
             first = page.evaluate("dada.edges.w.length")
             until(page, f"dada.edges.w.length !== {first}")
             moves_s = time.monotonic() - began
@@ -233,7 +233,7 @@ def cost_of_watching(page, repeats, n_viewers):
     users = moons(np.random.default_rng(1))
     task = Task.of(users.train, Stumps(n=200, rule="feature-range"))
     problem = task.problem(beta=10.0, mu1=1.0, regularizer=LogDegree(lam=0.3, delta=0.1))
-    plan, test = Plan(n_updates=2_000_000, graph_every=20_000), task.samples_of(users.test)
+    plan, test = Plan(n_updates=6_000_000, graph_every=60_000), task.samples_of(users.test)
 
     def timed(**options):
         wall, own = time.perf_counter(), time.process_time()
