@@ -32,6 +32,7 @@ def test_random_splits_keep_sizes_and_change_rows():
 
 
 def test_a_random_split_has_one_run_of_each_method(tmp_path):
+    load_or_skip("school")
     with Lab(tmp_path, n_jobs=1) as lab:
         jobs = final_jobs(lab, ("school", "dada-learned"), {}, split=3)
     assert [(job.run, job.split) for job in jobs] == [(0, 3)]

@@ -194,17 +194,15 @@ def _outcome(
     models = np.ascontiguousarray(np.broadcast_to(result.models, (task.train.n_users, result.models.shape[1])))
     train_scores = Scores.of(task.train, _values(task, task.train, models))
     test_scores = Scores.of(test, _values(task, test, models))
-    return Outcome(
+    return Outcome.scored(
         name,
-        train_scores.per_user,
-        test_scores.per_user,
-        train_scores.pooled,
-        test_scores.pooled,
+        train_scores,
+        test_scores,
         result.models,
-        result.trace,
-        graph,
-        bits,
-        result.status,
+        trace=result.trace,
+        graph=graph,
+        bits=bits,
+        status=result.status,
     )
 
 

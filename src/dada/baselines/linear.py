@@ -124,14 +124,4 @@ def linear_outcome(
     """The outcome of linear models, however they were found."""
     train_scores = Scores.of(task.train, linear_values(task.train, models))
     test_scores = Scores.of(test, linear_values(test, models))
-    return Outcome(
-        name,
-        train_scores.per_user,
-        test_scores.per_user,
-        train_scores.pooled,
-        test_scores.pooled,
-        models,
-        trace,
-        graph,
-        bits,
-    )
+    return Outcome.scored(name, train_scores, test_scores, models, trace=trace, graph=graph, bits=bits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -51,6 +52,11 @@ class Outcome:
     graph: CollaborationGraph | None = None
     bits: float | None = None
     status: Status = Status.FINISHED
+
+    @classmethod
+    def scored(cls, name: str, train: Scores, test: Scores, models: Array, **rest: Any) -> Outcome:
+        """The outcome of a method whose rows have been counted; the rest is as of the class."""
+        return cls(name, train.per_user, test.per_user, train.pooled, test.pooled, models, **rest)
 
     @property
     def neighbours(self) -> float | None:

@@ -106,12 +106,4 @@ def _features(people: Population, with_user: bool) -> Array:
 
 def _outcome(name: str, task: Task, test: Population, values: list[Array], *, bits: float | None) -> Outcome:
     train_scores, test_scores = Scores.of(task.train, values[0]), Scores.of(test, values[1])
-    return Outcome(
-        name,
-        train_scores.per_user,
-        test_scores.per_user,
-        train_scores.pooled,
-        test_scores.pooled,
-        np.empty((0, 0)),
-        bits=bits,
-    )
+    return Outcome.scored(name, train_scores, test_scores, np.empty((0, 0)), bits=bits)

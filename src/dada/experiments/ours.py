@@ -40,17 +40,8 @@ def _owners(people: Population) -> Any:
 
 
 def _outcome(name: str, task: Task, test: Population, model: Any, fitted: DadaClassifier) -> Outcome:
-    scores = [
+    train, tested = (
         Scores.of(people, model.decision_function(people.X, users=_owners(people))) for people in (task.train, test)
-    ]
-    return Outcome(
-        name,
-        scores[0].per_user,
-        scores[1].per_user,
-        scores[0].pooled,
-        scores[1].pooled,
-        fitted.models_,
-        graph=fitted.graph_,
-        bits=fitted.bits_,
-        status=fitted.status_,
     )
+    rest: Any = {"graph": fitted.graph_, "bits": fitted.bits_, "status": fitted.status_}
+    return Outcome.scored(name, train, tested, fitted.models_, **rest)
