@@ -7,6 +7,7 @@ with the models, the graph and the counted bits of the compiled engine, bit for 
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ def peer_id(k: int) -> PeerId:
     return k.to_bytes(8, "big")
 
 
-def config_of(problem: Problem, plan: Plan, **others: object) -> PeerConfig:
+def config_of(problem: Problem, plan: Plan, **others: Any) -> PeerConfig:
     """The peers' settings that correspond to a problem and a plan of the engine."""
     if not isinstance(problem.loss, str):
         raise ValueError("peers know the built-in losses only: name one")
@@ -46,7 +47,7 @@ def config_of(problem: Problem, plan: Plan, **others: object) -> PeerConfig:
         tau=plan.tau,
         step=plan.step,
         graph_step=plan.graph_step,
-        **others,  # type: ignore[arg-type]
+        **others,
     )
 
 
