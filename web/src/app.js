@@ -19,7 +19,8 @@ const PHASES = {
   models: { text: "learning models", colour: "--series-1" },
   peers: { text: "every peer by its own clock", colour: "--series-1" },
 };
-// How often a page follows a run: seldom where drawing is slow, which leaves the processor to the run.
+// How often a page follows a run: seldom where drawing is slow, which leaves the processor to the run. All that changes
+// then changes at once: without a graphics card the least change of a page costs as much as a picture of the graph.
 const FOLLOW_EVERY_MS = 250;
 const FOLLOW_EVERY_MS_IF_SLOW = 1000;
 
@@ -40,7 +41,7 @@ export class App {
     if (this.view.camera) this.useCamera();
     this.charts = new Charts($("#charts"), (index) => this.player.seek(index));
     this.charts.rebuild(this.history, this.view.x);
-    this.followedAt = 0;
+    this.followedAt = -Infinity;
     wire(this);
     this.reflectChoices();
     this.open();
@@ -56,6 +57,7 @@ export class App {
     } else {
       this.source = new LiveSource({
         onBytes: (more) => this.receive(more),
+        pace: () => this.followEvery,
         onStatus: (status) => {
           this.connection = status;
           this.showStatus();
@@ -75,7 +77,6 @@ export class App {
     const isFirst = !this.history.frames.length;
     for (const record of fresh) this.history.add(record);
     if (fresh.some((record) => record.kind === "info")) this.showInfo();
-    this.showStatus();
     if (isFirst && this.history.frames.length) this.start();
     this.scheduleFollowing();
   }
@@ -125,6 +126,7 @@ export class App {
     else if (this.connection === "report") [text, kind] = ["unfinished recording", ""];
     else if (this.connection === "lost") [text, kind] = ["connection lost, trying again", "lost"];
     else if (this.connection === "connecting") [text, kind] = ["connecting", ""];
+    if (pill.title === text) return;
     pill.textContent = text;
     pill.title = text;
     pill.className = `pill ${kind}`;
@@ -224,16 +226,20 @@ export class App {
     tip.style.top = `${Math.max(44, y)}px`;
   }
 
+  get followEvery() {
+    return this.scene.loop.budget.isStrained ? FOLLOW_EVERY_MS_IF_SLOW : FOLLOW_EVERY_MS;
+  }
+
   scheduleFollowing() {
     if (this.followTimer) return;
-    const every = this.scene.loop.budget.isThin ? FOLLOW_EVERY_MS_IF_SLOW : FOLLOW_EVERY_MS;
-    const wait = Math.max(0, this.followedAt + every - performance.now());
+    const wait = Math.max(0, this.followedAt + this.followEvery - performance.now());
     this.followTimer = setTimeout(() => {
       this.followTimer = null;
       this.followedAt = performance.now();
       const { length } = this.history.frames;
       if (length && length !== this.player.count) this.player.grow(length);
       this.charts.update(this.history);
+      this.showStatus();
     }, wait);
   }
 

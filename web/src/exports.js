@@ -1,7 +1,7 @@
 // Downloads: the graph as a picture, the data as JSON.
 import { css } from "./colours.js";
 import { save } from "./dom.js";
-import { labelsOf } from "./names.js";
+import { drawLabels, labelsOf } from "./names.js";
 
 function fileName(history, suffix) {
   const title = (history.info?.title || "dada").toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "");
@@ -11,7 +11,7 @@ function fileName(history, suffix) {
 const paint = (channels) => css(channels.map((channel) => Math.round(channel * 255)));
 
 export function savePng(scene, history) {
-  const { canvas, names, theme } = scene;
+  const { canvas, ratio, theme } = scene;
   const copy = document.createElement("canvas");
   Object.assign(copy, { width: canvas.width, height: canvas.height });
   const context = copy.getContext("2d");
@@ -19,7 +19,8 @@ export function savePng(scene, history) {
   context.fillRect(0, 0, copy.width, copy.height);
   scene.render(scene.edges.marked.length);
   context.drawImage(canvas, 0, 0);
-  context.drawImage(names, 0, 0);
+  context.scale(ratio, ratio);
+  drawLabels(context, labelsOf(scene), paint(theme.paper));
   copy.toBlob((blob) => save(fileName(history, "png"), blob), "image/png");
 }
 

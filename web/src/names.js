@@ -1,6 +1,7 @@
 // The names of users on the graph: inside a disc where there is room, below it where discs are few, and as a tag for
 // the user in focus.
 import { css, isLight } from "./colours.js";
+import { el } from "./dom.js";
 
 const MOST_NAMES = 160;
 const MOST_NAMES_BELOW = 60;
@@ -58,5 +59,26 @@ export function drawLabels(context, labels, paper) {
       context.strokeText(name, x, y);
     }
     context.fillText(name, x, y + 0.5);
+  }
+}
+
+// Tags on the page are elements: a small one that moves is cheap, a canvas as large as the graph over the graph is not.
+export class Tags {
+  constructor(box) {
+    this.box = box;
+    this.elements = [];
+  }
+
+  show(tags) {
+    while (this.elements.length > tags.length) this.elements.pop().remove();
+    tags.forEach(({ name, x, y }, i) => {
+      if (!this.elements[i]) {
+        this.elements[i] = el("div", { className: "tag", "aria-hidden": "true" });
+        this.box.append(this.elements[i]);
+      }
+      const element = this.elements[i];
+      if (element.textContent !== name) element.textContent = name;
+      element.style.transform = `translate(${x}px, ${y}px) translate(-50%, -50%)`;
+    });
   }
 }

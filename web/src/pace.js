@@ -20,8 +20,13 @@ export class EdgeBudget {
   }
 
   // One slow picture may have had another reason; several in a row have not.
-  get isThin() {
+  get isStrained() {
     return this.strain >= 2;
+  }
+
+  // Thin edges are faster, but few edges are fast enough as they are.
+  isThinAmong(all) {
+    return this.isStrained && all > FEWEST_EDGES;
   }
 
   // A picture of `shown` out of `all` edges took so long.

@@ -3,7 +3,7 @@ import { Camera } from "./camera.js";
 import { css } from "./colours.js";
 import { blend, darkestFirst, frozen, inkOf } from "./edgeset.js";
 import { Layout } from "./layout.js";
-import { drawLabels, labelsOf } from "./names.js";
+import { drawLabels, labelsOf, Tags } from "./names.js";
 import { DrawingLoop } from "./pace.js";
 import { CanvasRenderer } from "./renderer.canvas.js";
 import { WebGLRenderer } from "./renderer.webgl.js";
@@ -35,6 +35,7 @@ export class Scene {
     this.renderer = makeRenderer(box.querySelector("canvas.graph"));
     this.canvas = this.renderer.canvas;
     this.names = box.querySelector("canvas.names");
+    this.tags = new Tags(box);
     this.camera = new Camera();
     this.places = new Float32Array(0);
     this.edges = blend({ ink: [] }, { ink: [] });
@@ -93,7 +94,8 @@ export class Scene {
     const before = frozen(this.edges, mixing);
     this.edges = blend(before, after);
     this.nodes = this.blendNodes(colours, radii, mixing);
-    this.fadeStart = performance.now();
+    // Where drawing is slow and nobody is at work with the graph, one picture of the new one does.
+    this.fadeStart = this.loop.budget.isStrained && !this.isTouched ? -Infinity : performance.now();
     this.layout.send("discs", { radii: this.nodes.radius, width: this.camera.width, height: this.camera.height });
     this.layout.send("edges", { k: edges.k, l: edges.l, w: edges.w });
     this.mark();
@@ -180,11 +182,11 @@ export class Scene {
     if (this.mixing < 1) this.invalidate();
     const { budget } = this.loop;
     const shown = isAtRest ? all : budget.of(all);
-    const isThin = !isAtRest && budget.isThin;
+    const isThin = !isAtRest && budget.isThinAmong(all);
     this.render(shown, isThin);
     this.drawNames();
     // Where drawing is slow the layout rests while somebody moves something, which then moves smoothly.
-    if (!(this.isTouched && budget.isThin)) this.layout.shown();
+    if (!(this.isTouched && budget.isStrained)) this.layout.shown();
     this.shownEdges = shown;
     this.drawn++;
     if (this.drawn === 1) performance.mark("first-graph");
@@ -212,7 +214,9 @@ export class Scene {
   }
 
   drawNames() {
-    const labels = labelsOf(this);
+    const all = labelsOf(this);
+    this.tags.show(all.filter(({ kind }) => kind === "tag"));
+    const labels = all.filter(({ kind }) => kind !== "tag");
     // To clear what is clear costs time all the same.
     if (!labels.length && !this.hasNames) return;
     this.hasNames = labels.length > 0;

@@ -9,10 +9,13 @@ export function embeddedBytes() {
 }
 
 // Follows a growing recording. The server says how long it is; the page fetches what it lacks, at its own pace, so
-// a viewer that falls behind or loses its connection goes on where it was.
+// a viewer that falls behind or loses its connection goes on where it was. `pace()` tells the least time between two
+// fetches, in milliseconds.
 export class LiveSource {
-  constructor({ onBytes, onStatus }) {
+  constructor({ onBytes, onStatus, pace }) {
     this.callbacks = { onBytes, onStatus };
+    this.pace = pace;
+    this.fetchedAt = -Infinity;
     this.offset = 0;
     this.size = 0;
     this.run = null;
@@ -31,12 +34,13 @@ export class LiveSource {
     }
     this.run = run;
     this.size = size;
-    this.fetchRest();
+    if (this.fetching) return;
+    this.fetching = true;
+    setTimeout(() => this.fetchRest(), this.fetchedAt + this.pace() - performance.now());
   }
 
   async fetchRest() {
-    if (this.fetching) return;
-    this.fetching = true;
+    this.fetchedAt = performance.now();
     try {
       while (this.offset < this.size) {
         const response = await fetch(`log?from=${this.offset}`);

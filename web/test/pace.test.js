@@ -42,7 +42,7 @@ function machine(msPerThousand, all, touched) {
       const edges = isAtRest ? all : loop.budget.of(all);
       seen.readyAt = clock.now + (msPerThousand * edges) / 1000;
       seen.pictures.push({ at: clock.now, edges, isAtRest });
-      return { shown: edges, all, isWhole: edges === all && (isAtRest || !loop.budget.isThin) };
+      return { shown: edges, all, isWhole: edges === all && (isAtRest || !loop.budget.isThinAmong(all)) };
     },
   });
   return { clock, loop, seen };
@@ -112,21 +112,22 @@ test("no picture is begun before the last one is finished", () => {
 
 test("edges are thin after several slow pictures in a row, not after one, and whole again at rest", () => {
   const budget = new EdgeBudget();
-  budget.note(100, 500, 500);
-  assert.equal(budget.isThin, false);
-  budget.note(100, 500, 500);
-  assert.equal(budget.isThin, true);
-  for (let i = 0; i < 60; i++) budget.note(16, 500, 500);
-  assert.equal(budget.isThin, false);
-  const { clock, loop, seen } = machine(100, 500, false);
+  budget.note(100, 2000, 2000);
+  assert.equal(budget.isStrained, false);
+  budget.note(100, 2000, 2000);
+  assert.equal(budget.isStrained, true);
+  assert.deepEqual([budget.isThinAmong(2000), budget.isThinAmong(500)], [true, false]);
+  for (let i = 0; i < 60; i++) budget.note(16, 2000, 2000);
+  assert.equal(budget.isStrained, false);
+  const { clock, loop, seen } = machine(100, 2000, false);
   clock.run(2000, () => loop.request());
-  assert.equal(loop.budget.isThin, true);
+  assert.equal(loop.budget.isStrained, true);
   clock.run(4000);
   assert.deepEqual([seen.pictures.at(-1).isAtRest, loop.isBusy], [true, false]);
 });
 
 test("where drawing is known to be slow, the first movement is already light", () => {
-  assert.deepEqual([new EdgeBudget().isThin, new EdgeBudget(true).isThin], [false, true]);
+  assert.deepEqual([new EdgeBudget().isStrained, new EdgeBudget(true).isStrained], [false, true]);
   assert.ok(new EdgeBudget(true).of(1e5) < new EdgeBudget().of(1e5));
 });
 

@@ -24,7 +24,7 @@ from dada.dashboard.logfile import frame, header
 from dada.dashboard.records import rounded
 
 #: Beside milestones, recording takes at most this part of the run's time, and an allowance for short runs.
-SHARE = 0.04
+SHARE = 0.03
 ALLOWANCE_S = 0.1
 #: Snapshots while the age of the run grows by a factor e: at most, and where each fills some hundred kilobytes.
 MOST_STEPS, LEAST_STEPS = 100, 8
