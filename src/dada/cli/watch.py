@@ -81,6 +81,8 @@ def synthetic_info(title: str, people: SyntheticUsers, task: Task, **known: Any)
 class SlowMotion:
     """Passes events on and holds a run back, so that one that would be over at once can be watched.
 
+    The beginning, when everybody learns alone and the graph is empty, passes faster than the rest.
+
     Parameters
     ----------
     observer : callable
@@ -110,6 +112,6 @@ class SlowMotion:
             self._began = self._now()
         self.observer(event)
         if isinstance(event, Progress) and event.total:
-            early_s = self._began + self.lasts_s * event.done / event.total - self._now()
+            early_s = self._began + self.lasts_s * (event.done / event.total) ** 2 - self._now()
             if early_s > 0:
                 self._sleep(early_s)
