@@ -7,6 +7,7 @@ from dada import DadaClassifier, LogDegree
 from dada.core.plan import Plan
 from dada.data import Stumps, moons
 from dada.engine import run
+from dada.estimators import choosing
 from dada.estimators.auto import everyone, lam_for
 from dada.task import Task
 from tests.helpers.people import moons_rows, opposites
@@ -20,7 +21,9 @@ def test_users_of_different_kinds_get_a_graph_by_evidence():
     train, test = moons_rows(7)
     model = fitted(train)
     assert model.settings_["graph"] == "evidence"
-    assert model.settings_["held_out"]["evidence"] > model.settings_["held_out"]["everyone"]
+    tried = model.settings_["held_out"]
+    assert tried["stumps, everyone, whole"] > tried["linear, everyone, whole"]
+    assert tried["stumps, evidence"] > tried["stumps, everyone"]
     assert model.graph_.neighbour_counts.max() <= 10
     assert model.score(test.X, test.y, users=test.users) > 0.9
 
@@ -37,11 +40,37 @@ def test_users_who_are_alike_learn_from_everyone():
 def test_settings_tell_what_was_used():
     rows = opposites()
     used = fitted(rows).settings_
-    assert (used["loss"], used["beta"], used["n_updates"]) == ("logistic", 30.0, 200)
-    assert used["mu"] == pytest.approx(0.35)
+    assert (used["loss"], used["beta"], used["n_updates"]) == ("logistic", 30.0, 2000)
+    assert used["mu"] == pytest.approx(0.5 * 0.35)
     assert used["n_predictors"] == fitted(rows).predictors_.n
     given = fitted(rows, loss="adaboost", beta=3.0, mu=0.2, graph="none", n_updates=7).settings_
     assert [given[name] for name in ("loss", "beta", "mu", "graph", "n_updates")] == ["adaboost", 3.0, 0.2, "none", 7]
+
+
+def test_base_predictors_are_those_that_do_better_on_held_out_rows():
+    rng = np.random.default_rng(0)
+    X, users = rng.uniform(-1, 1, size=(300, 3)), np.repeat(np.arange(10), 30)
+    slanted, striped = X @ [1.0, -1.0, 0.5] > 0, abs(X[:, 0]) > 0.5
+    for y, family, n in ((slanted, "linear", 4), (striped, "stumps", 34)):
+        used = DadaClassifier(random_state=0).fit(X, y, users=users).settings_
+        tried = used["held_out"]
+        assert max(tried, key=tried.__getitem__).startswith(family)
+        assert used["n_predictors"] == n
+
+
+def test_nothing_is_tried_where_everything_is_given():
+    rows = opposites()
+    assert fitted(rows, predictors=Stumps(n=5), graph="none").settings_["held_out"] == {}
+
+
+def test_of_many_users_some_are_enough_to_choose_by():
+    train, _ = moons_rows(3, n_users=60)
+    model = DadaClassifier(random_state=0)
+    rows = model._training_rows(train.X, train.y, train.users)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choosing, "MOST_USERS", 40)
+        decided = choosing.decide(model.get_params(deep=False), rows, np.random.default_rng(0))
+    assert (decided.family, decided.params["graph"]) == ("stumps", "evidence")
 
 
 def test_lam_from_a_wanted_number_of_neighbours():

@@ -16,8 +16,10 @@ def test_cross_validation_chooses_and_tells():
     search = DadaClassifierCV(DadaClassifier(n_updates=60), betas=(10.0,), pulls=(2.0, 0.5), random_state=0)
     search.fit(X, y, users=owner)
     scores = dict(search.cv_results_)
-    assert len(scores) == 1 + 2 * 2
-    assert scores[search.best_setting_] == max(s for setting, s in scores.items() if setting.graph != "none")
+    assert len(scores) == 2 * (1 + 2 * 2)
+    assert search.best_setting_.family == "stumps"
+    graph = search.best_setting_.graph
+    assert scores[search.best_setting_] == max(s for setting, s in scores.items() if setting.graph == graph)
     assert search.best_estimator_.settings_["graph"] == search.best_setting_.graph
     Xt, yt, ownert = people(users.test)
     assert search.score(Xt, yt, users=ownert) == search.best_estimator_.score(Xt, yt, users=ownert)

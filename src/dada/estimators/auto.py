@@ -1,4 +1,4 @@
-"""What ``"auto"`` means: settings from the sizes of the data, and a graph that wins on held-out rows.
+"""What ``"auto"`` means where the sizes of the data decide, and which base predictors there are to choose from.
 
 The rules follow cross-validation inside the training rows of four real datasets, and Moons populations from seed 101.
 docs/beyond.md says how far test rows had been seen before they were settled.
@@ -7,7 +7,6 @@ docs/beyond.md says how far test rows had been seen before they were settled.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,24 +19,25 @@ from dada.core.problem import Problem
 from dada.core.regularizers import LogDegree
 from dada.data import Constant, Linear, Recipe, Stumps, Union
 from dada.engine import run
-from dada.estimators.agreement import agreed
-from dada.estimators.prediction import decisions_of
 from dada.estimators.rows import Rows
 from dada.estimators.sampled import MANY_USERS, extrapolated
-from dada.estimators.splitter import PerUserKFold
 
 AUTO = "auto"
+# Families of base predictors, and those that were given.
+LINEAR, STUMPS, GIVEN = "linear", "stumps", "given"
 # Pull towards neighbours as a multiple of the mean confidence: losses of few rows then meet a pull of their own scale.
 PULL = {"adaboost": 2.0}
 OTHER_PULL = 0.35
+# Linear predictors are few, and a model of them needs less company.
+PULL_OF_LINEAR = 0.5
 BETA = 30.0
-LEAST_UPDATES, MOST_UPDATES = 200, 600
-GRAPH_EVERY = {"evidence": 10.0, "evidence-symmetric": 10.0}
-OTHER_GRAPH_EVERY = 50.0
+LEAST_UPDATES, MOST_UPDATES, UPDATES_OF_LINEAR = 200, 600, 2000
+BY_EVIDENCE = ("evidence", "evidence-symmetric")
+LEAST_GRAPH_EVERY, GRAPH_ROUNDS = 10.0, 20.0
+GRAPH_EVERY = 50.0
 # Cells of the margins beyond which stumps are left out, a quarter of a gigabyte in single precision.
 MOST_CELLS = 1 << 26
 MOST_STUMPS = 2000
-N_FOLDS = 3
 # Up to here everyone can follow everyone.
 FEW_USERS = 300
 SOME_USERS = 50
@@ -50,23 +50,25 @@ LEAST_NEIGHBOURS = 0.01
 USUAL_SLOPE = 3.0
 
 
-def default_recipe(rows: Rows) -> Recipe:
-    """Stumps at quantiles (four to ten per feature), clipped linear features, and a weakly coupled constant.
+def families(rows: Rows) -> dict[str, Recipe]:
+    """Families of base predictors by name, the simplest first.
 
-    Stumps are left out where several classes would make the table of margins too large.
+    Linear features are clipped; stumps lie at quantiles, four to ten per feature, with linear features beside them. All
+    have a weakly coupled constant. Stumps are left out where several classes would make the table of margins too large.
     """
     D = rows.people.n_features
-    others: tuple[Recipe, ...] = (Linear(), Constant(coupling=0.1))
+    linear: tuple[Recipe, ...] = (Linear(), Constant(coupling=0.1))
     per_feature = min(10, max(4, MOST_STUMPS // D))
     if rows.n_classes > 2:
         cells = rows.people.n_rows * (rows.n_classes - 1) * rows.n_classes
         per_feature = min(per_feature, MOST_CELLS // (cells * D) - 1)
-    if per_feature < 1:
-        return Union(*others)
-    return Union(Stumps(per_feature=per_feature, drop_duplicates=True), *others)
+    found: dict[str, Recipe] = {LINEAR: Union(*linear)}
+    if per_feature >= 1:
+        found[STUMPS] = Union(Stumps(per_feature=per_feature, drop_duplicates=True), *linear)
+    return found
 
 
-def numbers(params: dict[str, Any], rows: Rows, n_weights: int) -> dict[str, Any]:
+def numbers(params: dict[str, Any], rows: Rows, n_weights: int, family: str = GIVEN) -> dict[str, Any]:
     """The settings with a number in place of every ``"auto"`` that sizes decide; graph and lam stay."""
     used = dict(params)
     # Each class has weights of its own, and a row of C classes counts as C - 1 comparisons with the right one, whose
@@ -78,9 +80,12 @@ def numbers(params: dict[str, Any], rows: Rows, n_weights: int) -> dict[str, Any
         used["beta"] = BETA * n_classes / 2
     if used["mu"] == AUTO:
         pull = PULL.get(used["loss"], OTHER_PULL) * float(rows.people.confidence.mean())
+        pull *= PULL_OF_LINEAR if family == LINEAR else 1.0
         used["mu"] = pull / (n_classes - 1)
     if used["n_updates"] == AUTO:
-        used["n_updates"] = int(np.clip(n_weights // 2, LEAST_UPDATES, MOST_UPDATES * n_classes // 2))
+        # Linear features depend on each other and take many turns before they settle, but are quick.
+        least = UPDATES_OF_LINEAR if family == LINEAR else LEAST_UPDATES
+        used["n_updates"] = max(least, min(n_weights // 2, MOST_UPDATES * n_classes // 2))
     return used
 
 
@@ -89,7 +94,9 @@ def graph_every(params: dict[str, Any]) -> float:
     if params["graph_every"] != AUTO:
         return float(params["graph_every"])
     graph = params["graph"]
-    return GRAPH_EVERY.get(graph, OTHER_GRAPH_EVERY) if isinstance(graph, str) else OTHER_GRAPH_EVERY
+    if isinstance(graph, str) and graph in BY_EVIDENCE:
+        return max(LEAST_GRAPH_EVERY, params["n_updates"] / GRAPH_ROUNDS)
+    return GRAPH_EVERY
 
 
 def everyone(n_users: int, rng: np.random.Generator) -> CollaborationGraph:
@@ -104,47 +111,6 @@ def everyone(n_users: int, rng: np.random.Generator) -> CollaborationGraph:
     pairs = np.concatenate([np.column_stack((order, np.roll(order, 1))) for order in rounds])
     pairs = np.unique(np.sort(pairs, axis=1), axis=0)
     return CollaborationGraph.from_edges(n_users, pairs[:, 0], pairs[:, 1], np.ones(len(pairs)))
-
-
-def winner(
-    candidates: Sequence[str], rows: Rows, recipe: Recipe, fit: Any, rng: np.random.Generator
-) -> tuple[str, dict[str, float]]:
-    """The graph under which models do best on held-out rows, and every candidate's mean over users.
-
-    All rows count alike in the comparison, or users with three rows would drown the others' say. The first candidate,
-    the simplest, must be beaten by more than the standard error of the difference.
-
-    Parameters
-    ----------
-    candidates : sequence of str
-        Names of graphs.
-    rows : Rows
-        Training rows.
-    recipe : Recipe
-        Base predictors, fitted anew to what each fold leaves.
-    fit : callable
-        Gives models of (rows, predictors, name of a graph).
-    """
-    owners = rows.owners
-    held_out = np.zeros((len(candidates), rows.people.n_users))
-    folds = PerUserKFold(N_FOLDS, shuffle=True, random_state=rng)
-    several = np.bincount(owners) > 1
-    if rows.people.sizes[several].sum() < N_FOLDS:
-        return candidates[0], {}
-    labels = None if rows.n_classes == 0 else rows.people.y
-    for kept, tested in folds.split(owners, labels, users=owners):
-        learned, judged = rows.take(kept), rows.take(tested)
-        predictors, _ = agreed(recipe, learned.people)
-        for c, name in enumerate(candidates):
-            models = fit(learned, predictors, name)
-            held_out[c] += judged.per_user(judged.right(decisions_of(judged, predictors, models)))
-    best = 0
-    for c in range(1, len(candidates)):
-        gain = held_out[c, several] - held_out[best, several]
-        if gain.sum() > gain.std() * np.sqrt(gain.size):
-            best = c
-    means = (held_out[:, several] / rows.people.sizes[several]).mean(axis=1)
-    return candidates[best], dict(zip(candidates, means.tolist(), strict=True))
 
 
 def lam_for(

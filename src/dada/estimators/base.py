@@ -20,8 +20,9 @@ from dada.core.regularizers import Regularizer
 from dada.core.status import Status
 from dada.data import Population, Recipe
 from dada.data._inputs import as_features, as_values, collected, shorten
+from dada.estimators.carrying import Watched
 from dada.estimators.chance import generator
-from dada.estimators.learning import Learned, Watched, learn
+from dada.estimators.learning import Learned, learn
 from dada.estimators.prediction import average_model, blockwise_decisions, positions_of
 from dada.estimators.progress import also, write_line
 from dada.estimators.rows import Rows

@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
+from dada.data import Recipe
 from dada.estimators.agreement import agreed
-from dada.estimators.auto import AUTO, LEAST_UPDATES, numbers
+from dada.estimators.auto import AUTO, GIVEN, LEAST_UPDATES, families, numbers
+from dada.estimators.carrying import carry_out
 from dada.estimators.chance import generator
+from dada.estimators.choosing import is_clear
 from dada.estimators.classifier import DadaClassifier
-from dada.estimators.learning import carry_out
 from dada.estimators.prediction import decisions_of
 from dada.estimators.rows import Rows
 from dada.estimators.settings import check_settings, recipe_of
@@ -27,11 +29,12 @@ ALONE = "none"
 
 
 class Setting(NamedTuple):
-    """One point of the grid; `pull` is mu as a multiple of what "auto" takes."""
+    """One point of the grid; `pull` is mu as a multiple of what "auto" takes, `family` names the base predictors."""
 
     graph: str
     beta: float
     pull: float
+    family: str
 
 
 def _on_ray() -> Any:
@@ -41,11 +44,12 @@ def _on_ray() -> Any:
 
 
 class DadaClassifierCV(ClassifierMixin, BaseEstimator):
-    """A `DadaClassifier` whose graph, beta and mu are chosen by cross-validation inside each user's rows.
+    """A `DadaClassifier` whose base predictors, graph, beta and mu are chosen by cross-validation inside users' rows.
 
-    For each graph and beta, the values of mu make a path along which models go on from each other. The best mean
-    accuracy over users on held-out rows wins. Afterwards every user compares what it would have done alone on the same
-    held-out rows, and keeps its local model where that was better beyond chance.
+    For each family of base predictors (those of the estimator where it has some), graph and beta, the values of mu make
+    a path along which models go on from each other. The best mean accuracy over users on held-out rows wins, but the
+    first graph stays unless another is better by more than a standard error. Afterwards every user compares what it
+    would have done alone on the same held-out rows, and keeps its local model where that was better beyond chance.
 
     Parameters
     ----------
@@ -75,7 +79,7 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
     best_estimator_ : DadaClassifier
         Fitted to all rows with the best setting; models of users who are better off alone are their local ones.
     best_setting_ : Setting
-        Graph, beta and pull.
+        Graph, beta, pull and family.
     alone_ : array of bool of shape (n_users,)
         Who keeps its local model.
     cv_results_ : list of (Setting, float)
@@ -102,7 +106,7 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         *,
         graphs: Any = ("everyone", "evidence"),
         betas: Any = (10.0, 30.0),
-        pulls: Any = (4.0, 2.0, 1.0, 0.5, 0.25),
+        pulls: Any = (4.0, 2.0, 1.0, 0.5, 0.25, 0.1),
         n_splits: int = 3,
         n_repeats: int = 2,
         doubt: float = 1.64,
@@ -133,13 +137,16 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         tested = np.maximum(right.pop("tested"), 1)
         several = rows.people.sizes > 1
         scores = {setting: float((found / tested)[several].mean()) for setting, found in right.items()}
-        alone = {setting: score for setting, score in scores.items() if setting.graph == ALONE}
-        together = {setting: score for setting, score in scores.items() if setting.graph != ALONE} or alone
-        best, local = max(together, key=together.__getitem__), max(alone, key=alone.__getitem__)
-        seed = int(rng.integers(2**31))
+        best = self._best(scores, right, several)
+        # Only models of the same base predictors can stand in one table.
+        alone = [setting for setting in scores if (setting.graph, setting.family) == (ALONE, best.family)]
+        local = max(alone, key=scores.__getitem__)
         self.best_setting_ = best
-        auto = numbers(params | {"mu": AUTO}, rows, 1)["mu"]
-        chosen = {"graph": best.graph, "beta": best.beta, "mu": best.pull * auto, "random_state": seed}
+        recipe = self._recipes(params, rows)[best.family]
+        predictors, _ = agreed(recipe, rows.people)
+        used = numbers(params | {"mu": AUTO}, rows, predictors.n * rows.n_blocks, best.family)
+        chosen = {"graph": best.graph, "beta": best.beta, "mu": best.pull * used["mu"], "predictors": recipe}
+        chosen |= {"n_updates": used["n_updates"], "random_state": int(rng.integers(2**31))}
         self.best_estimator_ = base.set_params(**chosen).fit(X, y, users)
         self.alone_ = self._better_alone(right[best], right[local])
         if self.alone_.any():
@@ -188,21 +195,28 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
     ) -> dict[Any, NDArray[Any]]:
         """What one fold adds to the counts of `_held_out`."""
         learned, judged = rows.take(kept), rows.take(tested)
-        predictors, _ = agreed(recipe_of(params["predictors"], rows), learned.people)
-        used = numbers(params, learned, predictors.n * rows.n_blocks)
         right: dict[Any, NDArray[Any]] = {"tested": judged.people.sizes.astype(np.float64)}
-        for setting, models in self._paths(used, learned, predictors, seed):
-            right[setting] = judged.per_user(judged.right(decisions_of(judged, predictors, models)))
+        for family, recipe in self._recipes(params, rows).items():
+            predictors, _ = agreed(recipe, learned.people)
+            for setting, models in self._paths(params, learned, predictors, family, seed):
+                right[setting] = judged.per_user(judged.right(decisions_of(judged, predictors, models)))
         return right
 
+    def _recipes(self, params: dict[str, Any], rows: Rows) -> dict[str, Recipe]:
+        return families(rows) if params["predictors"] is None else {GIVEN: recipe_of(params["predictors"], rows)}
+
     def _paths(
-        self, used: dict[str, Any], rows: Rows, predictors: Any, seed: int
+        self, params: dict[str, Any], rows: Rows, predictors: Any, family: str, seed: int
     ) -> Iterator[tuple[Setting, NDArray[Any]]]:
         """Models of every setting; along a path of pulls each run goes on from the one before."""
-        auto = numbers(used | {"mu": AUTO}, rows, 1)["mu"]
+        used = numbers(params | {"mu": AUTO}, rows, predictors.n * rows.n_blocks, family)
+        auto = used["mu"]
         for beta in self.betas:
             plain = used | {"beta": beta, "lam": None, "graph": ALONE, "mu": 0.0}
-            yield Setting(ALONE, beta, 0.0), carry_out(plain, rows, predictors, np.random.default_rng(seed)).models
+            yield (
+                Setting(ALONE, beta, 0.0, family),
+                carry_out(plain, rows, predictors, np.random.default_rng(seed)).models,
+            )
             for graph in self.graphs if rows.people.n_users > 1 else ():
                 models = None
                 for pull in self.pulls:
@@ -211,7 +225,21 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
                         here["n_updates"] = max(LEAST_UPDATES // 2, used["n_updates"] // 2)
                     run = carry_out(here, rows, predictors, np.random.default_rng(seed), models=models)
                     models = run.models
-                    yield Setting(graph, beta, pull), models
+                    yield Setting(graph, beta, pull, family), models
+
+    def _best(
+        self, scores: dict[Setting, float], right: dict[Any, NDArray[Any]], several: NDArray[np.bool_]
+    ) -> Setting:
+        """The best setting of the first graph, or that of another which is better by more than a standard error."""
+        best = None
+        for graph in self.graphs:
+            mine = [setting for setting in scores if setting.graph == graph]
+            if not mine:
+                continue
+            other = max(mine, key=scores.__getitem__)
+            if best is None or is_clear((right[other] - right[best])[several]):
+                best = other
+        return best or max(scores, key=scores.__getitem__)
 
     def _better_alone(self, together: NDArray[Any], alone: NDArray[Any]) -> NDArray[np.bool_]:
         """Whose local model was right more often, by `doubt` times the standard error of a count of that size."""

@@ -14,9 +14,10 @@ from dada.data import BasePredictors, FeatureSummary, ParquetUsers, Population
 from dada.engine import run
 from dada.engine.far import FarProblem
 from dada.estimators.auto import AUTO, numbers
+from dada.estimators.carrying import Watched
 from dada.estimators.chance import generator
 from dada.estimators.classifier import DadaClassifier
-from dada.estimators.learning import Learned, Watched, lam_of, told_of
+from dada.estimators.learning import Learned, lam_of, told_of
 from dada.estimators.rows import Rows
 from dada.estimators.sampled import LARGER, MANY_USERS, SMALLER, extended
 from dada.estimators.settings import check_settings, graph_of, plan_of, recipe_of, regularizer_of

@@ -12,7 +12,7 @@ from dada.core.graph import CollaborationGraph
 from dada.core.plan import Plan
 from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree, Regularizer
 from dada.data import Recipe
-from dada.estimators.auto import AUTO, default_recipe, everyone, graph_every
+from dada.estimators.auto import AUTO, everyone, families, graph_every
 from dada.estimators.rows import Rows
 from dada.estimators.workers import check_workers, latency_of
 
@@ -63,9 +63,9 @@ def check_unknown_user(unknown_user: Any) -> None:
 
 
 def recipe_of(predictors: Recipe | None, rows: Rows) -> Recipe:
-    """The base predictors to use: those given, or the default union."""
+    """The base predictors to use: those given, or the richest family of the automatic ones."""
     if predictors is None:
-        return default_recipe(rows)
+        return list(families(rows).values())[-1]
     if not hasattr(predictors, "fit"):
         raise TypeError(f"predictors must be a recipe such as dada.Stumps(), got {predictors!r}")
     return predictors
@@ -101,10 +101,11 @@ def regularizer_of(params: dict[str, Any]) -> Regularizer:
 def plan_of(params: dict[str, Any], n_users: int) -> Plan:
     """The engine's plan; counts per user become counts of the whole population."""
     graph, kappa, most = params["graph"], params["kappa"], params["max_neighbours"]
+    n_updates = params["n_updates"] * n_users
     learns = isinstance(graph, str) and graph in LEARNED and params["mu"] > 0 and n_users > 1
     by_evidence = learns and graph != "learned"
     return Plan(
-        n_updates=params["n_updates"] * n_users,
+        n_updates=n_updates,
         learn_graph=learns,
         graph_rule="evidence" if by_evidence else "distance",
         tau=params["tau"],
@@ -119,4 +120,14 @@ def plan_of(params: dict[str, Any], n_users: int) -> Plan:
         max_bits=params["max_bits"],
         max_time_s=params["max_time_s"],
         gap_tolerance=params["tol"],
+        trace_every=max(1, n_updates // _trace_points(n_users)),
     )
+
+
+def _trace_points(n_users: int) -> int:
+    """How often a fit looks at itself: each look goes through all users and rows, and many users take long.
+
+    >>> _trace_points(100), _trace_points(100_000), _trace_points(1_000_000)
+    (50, 20, 5)
+    """
+    return max(5, min(50, 2_000_000 // n_users))

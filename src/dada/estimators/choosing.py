@@ -1,0 +1,167 @@
+"""What ``"auto"`` leaves to held-out rows: base predictors, the graph, and how strongly neighbours pull.
+
+Each is decided in turn, the simpler answer first: linear predictors or stumps beside them, everyone alike or the graph
+by evidence, the usual pull or a quarter of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dada.core.status import Status
+from dada.data import BasePredictors, Recipe
+from dada.estimators.ageing import of_users
+from dada.estimators.agreement import agreed
+from dada.estimators.auto import AUTO, GIVEN, LEAST_UPDATES, LINEAR, UPDATES_OF_LINEAR, families, numbers
+from dada.estimators.carrying import carry_out
+from dada.estimators.prediction import decisions_of
+from dada.estimators.rows import Rows
+from dada.estimators.settings import recipe_of
+from dada.estimators.splitter import PerUserKFold
+from dada.estimators.workers import latency_of
+
+GRAPHS = ("everyone", "evidence")
+PULLS = (1.0, 0.25)
+N_FOLDS = 3
+# What suits a population shows in so many of its users.
+MOST_USERS = 1000
+
+
+class Choice(NamedTuple):
+    """What is tried: a family of base predictors, a graph, mu as a multiple of the usual, and whether to the end."""
+
+    family: str
+    graph: str
+    pull: float = 1.0
+    whole: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.family}, {self.graph}" + f", mu x {self.pull:g}" * (self.pull != 1) + ", whole" * self.whole
+
+
+class Decided(NamedTuple):
+    """The recipe of the base predictors, settings with a graph and numbers in them, and how choices compared."""
+
+    recipe: Recipe
+    family: str
+    params: dict[str, Any]
+    held_out: dict[str, float]
+
+
+def decide(params: dict[str, Any], rows: Rows, rng: np.random.Generator) -> Decided:
+    """Decide base predictors, graph and mu where they are left open.
+
+    Where users are too few, or the rows, to hold any out, the first of all choices is taken.
+    """
+    recipes = families(rows) if params["predictors"] is None else {GIVEN: recipe_of(params["predictors"], rows)}
+    n_users, graph = rows.people.n_users, params["graph"]
+    simplest = "everyone" if n_users > 1 else "none"
+    is_open = isinstance(graph, str) and graph == AUTO
+    # Learning a graph from distances takes long, and one that is given says nothing about a sample of users.
+    under = graph if isinstance(graph, str) and graph in ("none", "evidence") else simplest
+    trials = Trials(params, rows, recipes, rng)
+    # Stumps come late into their own, so families are compared when they are done, and all else before.
+    best = trials.best([Choice(family, under, whole=True) for family in recipes])._replace(whole=False)
+    # Evidence makes directed graphs, along which updates cannot take time.
+    if is_open and n_users > 2 and params["mu"] != 0 and latency_of(params) == 0:
+        best = trials.best([best._replace(graph=name) for name in GRAPHS])
+    if is_open and n_users > 1 and params["mu"] == AUTO:
+        best = trials.best([best._replace(pull=pull) for pull in PULLS])
+    decided = dict(params)
+    if is_open:
+        decided["graph"] = best.graph
+    if params["mu"] == AUTO:
+        decided["mu"] = best.pull * numbers(params, rows, 1, best.family)["mu"]
+    return Decided(recipes[best.family], best.family, decided, trials.means())
+
+
+def is_clear(gains: NDArray[np.float64]) -> bool:
+    """Whether the sum of users' gains is above its standard error.
+
+    >>> is_clear(np.array([3.0, 2.0, -1.0])), is_clear(np.array([3.0, -2.0, 0.0]))
+    (True, False)
+    """
+    return bool(gains.sum() > gains.std() * np.sqrt(gains.size))
+
+
+class Trials:
+    """How well choices do on held-out rows; each is tried once."""
+
+    def __init__(self, params: dict[str, Any], rows: Rows, recipes: dict[str, Recipe], rng: np.random.Generator):
+        self.recipes = recipes
+        self.params = params | {"engine": "local", "n_jobs": None, "latency": 0.0}
+        self.params |= {"tol": None, "max_bits": None, "max_time_s": None}
+        self.rows = _some(rows, rng)
+        self.seed = int(rng.integers(2**31))
+        self.rng = rng
+        self.several = self.rows.people.sizes > 1
+        self._folds: list[tuple[Rows, Rows, dict[str, BasePredictors]]] | None = None
+        self._right: dict[Choice, NDArray[np.float64]] = {}
+
+    @property
+    def are_possible(self) -> bool:
+        """Whether there are rows enough to hold some out."""
+        return int(self.rows.people.sizes[self.several].sum()) >= N_FOLDS
+
+    def best(self, candidates: Sequence[Choice]) -> Choice:
+        """The first candidate, or one that beats it by more than the standard error of the difference.
+
+        All rows count alike in the comparison, or users with three rows would drown the others' say.
+        """
+        best = candidates[0]
+        if not self.are_possible:
+            return best
+        for other in candidates[1:]:
+            if is_clear((self.right(other) - self.right(best))[self.several]):
+                best = other
+        return best
+
+    def means(self) -> dict[str, float]:
+        """What was tried, and the mean over users of what it came to."""
+        sizes = self.rows.people.sizes[self.several]
+        return {str(choice): float((found[self.several] / sizes).mean()) for choice, found in self._right.items()}
+
+    def right(self, choice: Choice) -> NDArray[np.float64]:
+        """Sum over each user's rows of how good the choice is on them when they are held out."""
+        if choice not in self._right:
+            found = np.zeros(self.rows.people.n_users)
+            for learned, judged, predictors in self.folds:
+                if choice.family not in predictors:
+                    predictors[choice.family], _ = agreed(self.recipes[choice.family], learned.people)
+                models = self._models(choice, learned, predictors[choice.family])
+                found += judged.per_user(judged.right(decisions_of(judged, predictors[choice.family], models)))
+            self._right[choice] = found
+        return self._right[choice]
+
+    @property
+    def folds(self) -> list[tuple[Rows, Rows, dict[str, BasePredictors]]]:
+        """Rows to learn from, rows to judge by, and base predictors agreed on by the former."""
+        if self._folds is None:
+            owners, labels = self.rows.owners, None if self.rows.n_classes == 0 else self.rows.people.y
+            split = PerUserKFold(N_FOLDS, shuffle=True, random_state=self.rng).split(owners, labels, users=owners)
+            self._folds = [(self.rows.take(kept), self.rows.take(tested), {}) for kept, tested in split]
+        return self._folds
+
+    def _models(self, choice: Choice, rows: Rows, predictors: BasePredictors) -> NDArray[Any]:
+        used = numbers(self.params, rows, predictors.n * rows.n_blocks, choice.family)
+        used |= {"graph": choice.graph, "mu": choice.pull * used["mu"], "lam": None}
+        if not choice.whole:
+            # Early models tell graphs apart best; but linear predictors tell nothing before they are nearly done.
+            is_quick = choice.family == LINEAR and rows.n_classes <= 2
+            used["n_updates"] = min(used["n_updates"], UPDATES_OF_LINEAR // 2 if is_quick else LEAST_UPDATES // 2)
+        result = carry_out(used, rows, predictors, np.random.default_rng(self.seed))
+        if result.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
+        return result.models
+
+
+def _some(rows: Rows, rng: np.random.Generator) -> Rows:
+    """All rows, or those of some users drawn at random where there are many."""
+    n_users = rows.people.n_users
+    if n_users <= MOST_USERS:
+        return rows
+    return of_users(rows, np.sort(rng.choice(n_users, MOST_USERS, replace=False)))
