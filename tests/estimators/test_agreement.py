@@ -24,9 +24,10 @@ def test_predictors_of_few_values_are_those_of_the_rows_to_the_last_bit(recipe):
 def test_features_of_many_values_are_cut_and_it_says_so():
     rng = np.random.default_rng(0)
     X, users = rng.normal(size=(3000, 2)), np.arange(3000) // 30
-    model = DadaRegressor(n_updates=2, graph="none", random_state=0).fit(X, X[:, 0], users=users)
+    recipe = Stumps(per_feature=10)
+    model = DadaRegressor(recipe, n_updates=2, graph="none", random_state=0).fit(X, X[:, 0], users=users)
     assert model.settings_["predictors_from"].endswith("with more than 2048 values cut to 512")
-    stumps = model.predictors_.parts[0]
+    stumps = model.predictors_
     shares = (X[:, stumps.feature] <= stumps.threshold).mean(axis=0)
     assert_allclose(shares, np.tile(np.arange(1, 11) / 11, 2), atol=1 / 512)
 

@@ -47,9 +47,10 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
     """A `DadaClassifier` whose base predictors, graph, beta and mu are chosen by cross-validation inside users' rows.
 
     For each family of base predictors (those of the estimator where it has some), graph and beta, the values of mu make
-    a path along which models go on from each other. The best mean accuracy over users on held-out rows wins, but the
-    first graph stays unless another is better by more than a standard error. Afterwards every user compares what it
-    would have done alone on the same held-out rows, and keeps its local model where that was better beyond chance.
+    a path along which models go on from each other, and the best mean accuracy over users on held-out rows wins. Linear
+    predictors and the first graph stay unless others are better by more than a standard error. Afterwards every user
+    compares what it would have done alone on the same held-out rows, and keeps its local model where that was better
+    beyond chance.
 
     Parameters
     ----------
@@ -230,13 +231,11 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
     def _best(
         self, scores: dict[Setting, float], right: dict[Any, NDArray[Any]], several: NDArray[np.bool_]
     ) -> Setting:
-        """The best setting of the first graph, or that of another which is better by more than a standard error."""
+        """The best setting with the first base predictors and graph, unless others are better beyond chance."""
         best = None
-        for graph in self.graphs:
-            mine = [setting for setting in scores if setting.graph == graph]
-            if not mine:
-                continue
-            other = max(mine, key=scores.__getitem__)
+        kinds = dict.fromkeys((setting.family, setting.graph) for setting in scores if setting.graph != ALONE)
+        for kind in kinds:
+            other = max((s for s in scores if (s.family, s.graph) == kind), key=scores.__getitem__)
             if best is None or is_clear((right[other] - right[best])[several]):
                 best = other
         return best or max(scores, key=scores.__getitem__)
