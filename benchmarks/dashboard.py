@@ -5,7 +5,8 @@
 The cost: the same run of the engine in turn unwatched, recorded with the page open in a browser, and with many more
 viewers beside it, who follow from a process of low priority, since they stand for other machines. "own" is processor
 time of the run's process, "wall" what a clock on the wall shows, which on a machine with few cores includes the
-browser's work. Of the repeats the fastest counts: the page is at work in each of them, other tasks of a machine are not.
+browser's work. Of the repeats the fastest counts: the page is at work in each of them, other tasks of the machine are
+not.
 
 The page: time from the request to the first picture of the graph, and frames per second while the view, and then a
 user, is dragged. The browser is headless and draws with the processor; a graphics card is faster.

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from dada.cli.app import app
 from dada.data import moons
+from dada.estimators import far
 
 COLUMNS = ["east", "north"]
 
@@ -117,6 +118,17 @@ def test_a_fit_goes_on_from_its_checkpoint_to_the_same_model(folder, tmp_path):
     assert (tmp_path / "half-way").exists()
     assert dada(*fit, "-o", tmp_path / "second.dada").exit_code == 0
     assert (tmp_path / "first.dada").read_bytes() == (tmp_path / "second.dada").read_bytes()
+
+
+def test_a_file_read_some_users_at_a_time_gives_the_model_of_a_folder_read_at_once(folder, tmp_path, monkeypatch):
+    (tmp_path / "all").mkdir()
+    path = tmp_path / "all" / "train.parquet"
+    pl.read_csv(folder / "train.csv").write_parquet(path)
+    fit = ["--user", "person", "--label", "came", "--updates", 20, "--lam", 1]
+    assert dada("fit", tmp_path / "all", *fit, "-o", tmp_path / "at-once.dada").exit_code == 0
+    monkeypatch.setattr(far, "USERS_AT_ONCE", 5)
+    assert dada("fit", path, "--stream", *fit, "-o", tmp_path / "streamed.dada").exit_code == 0
+    assert (tmp_path / "streamed.dada").read_bytes() == (tmp_path / "at-once.dada").read_bytes()
 
 
 def test_the_checkpoint_of_another_fit_is_refused(folder, tmp_path):

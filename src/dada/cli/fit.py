@@ -47,6 +47,9 @@ def fit(
         float,
         typer.Option(min=0.0, max=0.9, help="Part of every user's rows on which the fit is first tried; 0 to skip."),
     ] = 0.2,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Read a Parquet file as a folder of such files: never as a whole.")
+    ] = False,
     checkpoint: Annotated[
         Path | None, typer.Option(help="File that keeps the state of the fit; where there is one, go on from it.")
     ] = None,
@@ -63,8 +66,8 @@ def fit(
     """Learn a model for every user of a table, and the graph between them.
 
     First a part of every user's rows is held out, to say what learning together brings over learning alone; then the
-    model file is made from all rows. Of a folder of Parquet files, every shard reads the rows of its own users and no
-    process holds all of them; nothing is held out.
+    model file is made from all rows. Of a folder of Parquet files, or with --stream of one file, every shard reads the
+    rows of its own users and no process holds all of them; nothing is held out.
 
     **Examples**
 
@@ -75,6 +78,7 @@ def fit(
     - `dada fit visits.csv --user person --label came --checkpoint half-way`
     - `dada fit visits.parquet --user person --label came --engine ray --jobs 8`
     - `dada fit visits/ --user person --label came --engine ray`
+    - `dada fit visits.parquet --user person --label came --stream`
     - `dada fit visits.csv --user person --label came --live`
     """
     from dada import modelfile, save_model
@@ -82,7 +86,7 @@ def fit(
     from dada.data import ParquetUsers
     from dada.events import everyone
 
-    in_shards = file.is_dir()
+    in_shards = stream or file.is_dir()
     columns: Any = {"user": user, "label": label, "drop": tuple(drop or ())}
     given_rows: Any = ParquetUsers.open(file, **columns) if in_shards else Given.read(file, task=task, **columns)
     # Shards know two classes and the graphs of the paper's kind.

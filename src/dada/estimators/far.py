@@ -24,6 +24,9 @@ from dada.estimators.settings import check_settings, graph_of, plan_of, recipe_o
 from dada.estimators.workers import LATENCY, shards_of
 from dada.events import Observer, silent
 
+# Features take eight bytes a number, margins of stumps one: so features of few users are held at a time.
+USERS_AT_ONCE = 20_000
+
 
 @dataclass(frozen=True, eq=False)
 class Margins:
@@ -33,10 +36,15 @@ class Margins:
     predictors: BasePredictors
 
     def __call__(self, first: int, last: int) -> NDArray[Any]:
-        """y_i h_j(x_i) of the users first..last-1."""
-        people = self.users.read(first, last)
-        predictions = self.predictors.predict(people.X)
-        return np.asarray(predictions * people.y[:, None].astype(predictions.dtype))
+        """y_i h_j(x_i) of the users first..last-1, of whom some at a time are read."""
+        ends = np.concatenate([[0], np.cumsum(self.users.sizes[first:last])])
+        margins = np.empty((int(ends[-1]), self.predictors.n), self.predictors.dtype)
+        for start in range(first, last, USERS_AT_ONCE):
+            stop = min(start + USERS_AT_ONCE, last)
+            people = self.users.read(start, stop)
+            mine = margins[ends[start - first] : ends[stop - first]]
+            np.multiply(self.predictors.predict(people.X), people.y[:, None].astype(margins.dtype), out=mine)
+        return margins
 
 
 def fit_parquet(
