@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -76,6 +76,10 @@ def generate(
         Path | None, typer.Option(help="Write so many test rows of the same users to this file too.")
     ] = None,
     test_rows: Annotated[int, typer.Option(min=1, help="Test rows of each user.")] = 10,
+    rule: Annotated[
+        Literal["run", "printed"],
+        typer.Option(help="As the authors' program makes Moons, with 18 features that are always 0, or as printed."),
+    ] = "run",
     seed: Annotated[int, typer.Option(min=0, help="Seed of all chance.")] = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -87,7 +91,7 @@ def generate(
     from dada.data.moons import moons
     from dada.data.tables import write_users
 
-    people = moons(seed, n_users=users, n_test=test_rows if test is not None else 1)
+    people = moons(seed, n_users=users, n_test=test_rows if test is not None else 1, rule=rule)
     write_users(people.train, output, group=people.groups)
     if test is not None:
         write_users(people.test, test, group=people.groups)
