@@ -28,8 +28,9 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
     Parameters
     ----------
     predictors : Stumps, Linear, Constant, Pretrained, Union or other recipe, optional
-        Base predictors. By default decision stumps at four to ten quantiles of each feature, every feature clipped at
-        one standard deviation, and a constant that is coupled weakly to the neighbours'.
+        Base predictors. By default every feature clipped at one standard deviation and a constant that is coupled
+        weakly to the neighbours'; with decision stumps at four to ten quantiles of each feature beside them where these
+        do better on held-out training rows.
     loss : {"auto", "adaboost", "logistic", "squared-hinge"} or Loss
         Loss of a user's model on its own rows. "auto" is logistic, or AdaBoost's where rows or
         classes have weights.
@@ -38,7 +39,8 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
     mu : float or "auto"
         How strongly a model is drawn to its neighbours', and the weight of the graph's regularizer. 0 means that
         everybody learns alone and no graph is learned. "auto" is 0.35 times the mean confidence of users (2 times for
-        AdaBoost's loss), divided by the number of classes less one.
+        AdaBoost's loss), half of it for linear predictors, divided by the number of classes less one; with
+        ``graph="auto"`` a quarter of that where it does better on held-out training rows.
     lam : float or "auto"
         Weight of the squared edge weights: smaller gives fewer neighbours. "auto" finds the value that gives the first
         graph `n_neighbours` per user on average.
@@ -61,9 +63,11 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
     kappa : int, optional
         Users asked at each graph update, at most ``n_users - 1``. By default 5, or all others where they are fewer.
     n_updates : int or "auto"
-        Model updates per user. "auto" is half the number of weights of a model, between 200 and 600.
+        Model updates per user. "auto" is half the number of weights of a model, between 200 and 600; for the automatic
+        linear predictors 2000.
     graph_every : float or "auto"
-        Model updates per user between two rounds of graph updates. "auto" is 10 by evidence, else 50.
+        Model updates per user between two rounds of graph updates. "auto" is by evidence a twentieth of them all, at
+        least 10, else 50.
     n_neighbours : int
         Users that one follows at most, by evidence; and what ``lam="auto"`` aims at.
     max_neighbours : int, optional
@@ -111,7 +115,7 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
         The labels.
     settings_ : dict
         What was used in place of every "auto", the base predictors and what these were fitted to (users' merged
-        summaries, or rows), and the accuracies on held-out rows by which a graph was chosen.
+        summaries, or rows), and under "held_out" what was tried on held-out rows and how well it did.
     users_ : array of shape (n_users,)
         The user ids, sorted. ``["all"]`` after a fit without users.
     n_users_ : int
