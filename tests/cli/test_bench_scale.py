@@ -22,6 +22,7 @@ def test_cost_and_memory_are_reported_for_each_size(monkeypatch: pytest.MonkeyPa
     assert (small["users"], large["users"]) == (50, 100)
     assert small["cost_ratio"] == 1.0
     assert 0 < large["update_us"] == pytest.approx(1e6 / large["updates_per_s"])
+    assert large["near_update_us"] > 0
     # alpha, pull and support alone: 200 predictors at 10 bytes; margins, lists of 20 and candidates come on top.
     assert 2000 < large["state_bytes"] < 3000
     assert report["setting"]["neighbours"] == 20

@@ -75,3 +75,20 @@ def test_a_schedule_that_cannot_be_is_refused():
         with pytest.raises(ValueError, match=rf"kappa must be in 1\.\.2 \(n_users - 1\), got {kappa}"):
             Schedule(1, 3, kappa)
     assert Schedule(1, 1, 5).users(MODEL_STREAM, 0, 3).tolist() == [0, 0, 0]
+
+
+def test_in_a_span_wakeups_in_a_row_are_of_users_next_to_each_other_and_all_wake_equally_often():
+    schedule = Schedule.draw(np.random.default_rng(0), n_users=100, kappa=1, span=10)
+    events = 500 * BLOCK
+    users = schedule.users(MODEL_STREAM, 0, events)
+    for row in users.reshape(-1, BLOCK)[:50]:
+        assert ((row - row[0] + 9) % 100 < 19).all()
+        assert len(np.unique(row)) == 10
+    share = np.bincount(users, minlength=100) / events
+    # Blocks are independent: the share of a user is a mean of 500 draws that are 0.1 with chance 0.1.
+    assert abs(share - 0.01).max() < 5 * 0.03 / np.sqrt(500)
+
+
+def test_graph_wakeups_know_no_span():
+    with_span, without = (Schedule(7, n_users=100, kappa=3, span=span) for span in (10, None))
+    assert_array_equal(with_span.users(GRAPH_STREAM, 0, 50), without.users(GRAPH_STREAM, 0, 50))

@@ -10,6 +10,7 @@ from dada.core.graph import CollaborationGraph
 from dada.core.losses import Loss
 from dada.core.problem import Problem
 from dada.core.regularizers import DegreeFunction, LogDegree
+from dada.core.schedule import BLOCK
 from dada.data import Stumps, moons
 from dada.engine import Plan, Samples, accuracy_per_user, decision_values, run
 from dada.task import Task
@@ -101,6 +102,18 @@ def test_a_plan_of_defaults_learns_better_together_than_alone_on_moons(task, use
         result = run(problem, plan, np.random.default_rng(0), test=task.samples_of(users.test))
         accuracy[learn_graph] = result.trace[-1].test_accuracy.mean()
     assert accuracy[True] > accuracy[False] + 0.05
+
+
+def test_wakeups_in_spans_come_to_the_same_optimum(task):
+    problem = task.problem(beta=10.0, mu1=1.0)
+    graph = CollaborationGraph.complete(problem.n_users)
+    ends = [
+        run(problem, Plan(400 * BLOCK, learn_graph=False, span=span), np.random.default_rng(0), graph=graph)
+        for span in (None, 10)
+    ]
+    assert not np.array_equal(ends[0].models, ends[1].models)
+    at_zero = ends[0].trace[0].objective
+    assert_allclose(*((at_zero - end.trace[-1].objective) for end in ends), rtol=0.01)
 
 
 def test_precision_hardly_changes_the_objective():

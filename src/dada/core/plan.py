@@ -68,6 +68,10 @@ class Plan:
         Time that a model update takes to reach the neighbours, in mean times between two wake-ups of a user. 0: it is
         there at once, and one thread carries out all updates. Anything more lets several workers share a run, and
         its result does not depend on how many they are (see `dada.engine.windows`).
+    span : int, optional
+        Let every 4,096 model wake-ups in a row be of so many users with neighbouring numbers, drawn anew each time, so
+        that their memory stays near the processor: quicker in large populations. Everybody still wakes equally often in
+        the long run, but not independently of the others: this is another run than the one without, not the paper's.
     max_bits, max_time_s, gap_tolerance : float, optional
         Stop before the wake-up whose messages would exceed a budget, after some seconds, or when, at a trace point,
         the duality gap is below this part of the gap of zero models.
@@ -92,6 +96,7 @@ class Plan:
     max_neighbours: int | None = None
     keep_nearest: int | None = None
     latency: float = 0.0
+    span: int | None = None
     max_bits: float | None = None
     max_time_s: float | None = None
     gap_tolerance: float | None = None
@@ -119,6 +124,7 @@ class Plan:
             "graph_every",
             "max_neighbours",
             "keep_nearest",
+            "span",
             "trace_every",
             "max_bits",
             "max_time_s",
@@ -138,6 +144,10 @@ class Plan:
             raise ValueError(f"latency > 0 works with step='pairwise' only, got {self.step!r}: set latency=0")
         if self.learn_graph and self.graph_rule != "distance":
             raise ValueError(f"latency > 0 works with symmetric graphs only, got {self.graph_rule!r}: set latency=0")
+        if self.span is not None:
+            raise ValueError(
+                f"latency > 0 shares wake-ups out by users, got span={self.span}: set latency=0, or span=None"
+            )
         if self.max_bits is not None:
             raise ValueError("latency > 0 cannot stop in the middle of a window: set latency=0, or max_bits=None")
 

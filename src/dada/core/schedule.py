@@ -31,6 +31,8 @@ class Schedule:
         Number of clocks.
     kappa : int
         Peers asked at a graph wake-up.
+    span : int, optional
+        Each block of model wake-ups is of users with so many numbers in a row, from a random one on. By default of all.
 
     Examples
     --------
@@ -44,6 +46,7 @@ class Schedule:
     key: int
     n_users: int
     kappa: int
+    span: int | None = None
 
     def __post_init__(self) -> None:
         if self.n_users < 1:
@@ -52,13 +55,20 @@ class Schedule:
             raise ValueError(f"kappa must be in 1..{self.n_users - 1} (n_users - 1), got {self.kappa}")
 
     @classmethod
-    def draw(cls, rng: np.random.Generator, n_users: int, kappa: int) -> Schedule:
+    def draw(cls, rng: np.random.Generator, n_users: int, kappa: int, span: int | None = None) -> Schedule:
         """A schedule whose key comes from a generator."""
-        return cls(int(rng.integers(2**63)), n_users, kappa)
+        return cls(int(rng.integers(2**63)), n_users, kappa, span)
 
     def users(self, stream: int, start: int, stop: int) -> Array:
         """The users that wake at events start..stop-1 of a stream."""
-        return self._read(start, stop, lambda rng: rng.integers(self.n_users, size=BLOCK, dtype=np.int32), 2 * stream)
+
+        def draw(rng: np.random.Generator) -> Array:
+            if self.span is None or self.span >= self.n_users or stream == GRAPH_STREAM:
+                return rng.integers(self.n_users, size=BLOCK, dtype=np.int32)
+            first = rng.integers(self.n_users)
+            return ((first + rng.integers(self.span, size=BLOCK)) % self.n_users).astype(np.int32)
+
+        return self._read(start, stop, draw, 2 * stream)
 
     def batches(self, start: int, stop: int) -> Array:
         """The kappa distinct peers, none the user itself, asked at graph events start..stop-1."""

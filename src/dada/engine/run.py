@@ -133,7 +133,8 @@ def run(
     if problem.A.shape[0] < problem.row_start[-1] and getattr(crew, "read", None) is None:
         raise ValueError("the rows of this problem are with shards: give the crew that reads them")
     _check_models(problem, models)
-    schedule = Schedule.draw(rng, problem.n_users, plan.batch_mix(problem.n_users).n_uniform if plan.learn_graph else 1)
+    n_asked = plan.batch_mix(problem.n_users).n_uniform if plan.learn_graph else 1
+    schedule = Schedule.draw(rng, problem.n_users, n_asked, plan.span)
     if graph is None:
         graph = CollaborationGraph.empty(problem.n_users)
         graph = replace(graph, directed=plan.learn_graph and plan.graph_rule == "evidence")

@@ -74,7 +74,7 @@ class Lockstep:
     def run(self, rng: np.random.Generator) -> None:
         """Carry out the plan with the schedule that the engine would draw from the same generator."""
         K = self.problem.n_users
-        schedule = Schedule.draw(rng, K, self.plan.kappa if self.plan.learn_graph else 1)
+        schedule = Schedule.draw(rng, K, self.plan.kappa if self.plan.learn_graph else 1, self.plan.span)
         counts = {"local": 0, "graph": 0, "models": 0}
         streams = {"local": LOCAL_STREAM, "graph": GRAPH_STREAM, "models": MODEL_STREAM}
         for number, phase in enumerate(self.plan.phases(K)):

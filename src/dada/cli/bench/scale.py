@@ -16,7 +16,8 @@ def scale(
 ) -> None:
     """Time pairwise updates in random order for growing populations of 20 neighbours and 200 predictors.
 
-    Times are processor time of one thread, best of several; those of several threads are of the clock on the wall, and
+    Times are processor time of one thread, best of several, once more with wake-ups in a row among 1,024 users
+    (`Plan(span=1024)`); those of several threads are of the clock on the wall, and
     need a quiet machine. Memory beside the data is models, neighbours and all else that a run keeps for a user; the
     peak is that of the whole process, with the making of the population.
 
@@ -38,11 +39,20 @@ def scale(
             f"{entry['update_us']:.2f}",
             f"{entry['cost_ratio']:.2f}",
             f"{entry['updates_per_s'] / 1e6:.2f}",
+            f"{entry['near_update_us']:.2f}",
             f"{entry['state_bytes']:,.0f}",
             f"{entry['peak_gb']:.2f}",
             *([f"{entry['thread_speedup']:.2f}"] if threads > 1 else []),
         ]
         for entry in result["scale"]
     ]
-    header = ["users", "us per update", "times the first", "million/s", "bytes per user beside the data", "peak GB"]
+    header = [
+        "users",
+        "us per update",
+        "times the first",
+        "million/s",
+        "us in spans",
+        "bytes per user beside the data",
+        "peak GB",
+    ]
     print_table([*header, *([f"{threads} threads"] if threads > 1 else [])], rows)
