@@ -31,7 +31,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 #: How often a viewer hears of news: so many viewers at most ten times a second, more of them less often.
 POLL_S = 0.1
-FEW_VIEWERS = 5
+FEW_VIEWERS = 2
 ALIVE_EVERY_S = 15.0
 LARGEST_ANSWER = 4 << 20
 PIECE = 1 << 16
@@ -105,8 +105,8 @@ async def _pieces(path: Path, start: int, length: int) -> AsyncIterator[bytes]:
 class Crowd:
     """Those who follow a page. They share the time that serving may take, so that a crowd costs little more than a few.
 
-    >>> Crowd(3).interval_s, Crowd(50).interval_s
-    (0.1, 1.0)
+    >>> Crowd(2).interval_s, Crowd(50).interval_s
+    (0.1, 2.5)
     """
 
     viewers: int = 0
