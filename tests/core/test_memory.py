@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from dada import DadaClassifier
+from dada import DadaClassifier, Stumps
 from dada.core import memory
 from dada.core.graph import CollaborationGraph
 from dada.core.memory import TooLittleMemoryError, available_bytes, bytes_of_run, check_memory, peak_bytes
@@ -51,6 +51,6 @@ def test_a_fit_is_refused_before_its_tables_are_made(monkeypatch):
     monkeypatch.setattr(memory, "available_bytes", lambda: 1000)
     monkeypatch.setattr("dada.estimators.rows.Rows.problem", lambda *_, **__: pytest.fail("made a table"))
     with pytest.raises(ValueError, match=r"a fit of 2 users with 4 rows and .* base predictors needs about"):
-        DadaClassifier(graph="none", random_state=0).fit(
+        DadaClassifier(Stumps(n=3), graph="none", random_state=0).fit(
             [[0.0], [1.0], [0.0], [1.0]], [0, 1, 0, 1], users=["ann", "ann", "bob", "bob"]
         )

@@ -212,9 +212,9 @@ MOONS_TEXT = (
     "which also lift users who learn alone."
 )
 NOTES = (
-    "Our defaults: DadaClassifier() as it is. Cross-validated: DadaClassifierCV(), which chooses graph, beta and mu, "
-    "and leaves a user its local model where that did better on held-out rows beyond chance. Alone: the same base "
-    "predictors without neighbours; it is what our rows are compared with in the columns worse off.",
+    "Our defaults: DadaClassifier() as it is. Cross-validated: DadaClassifierCV(), which chooses base predictors, "
+    "graph, beta and mu, and leaves a user its local model where that did better on held-out rows beyond chance. "
+    "Alone: the defaults without neighbours; it is what our rows are compared with in the columns worse off.",
     "The rules of the estimators were made while grids of settings had been seen on the test rows of the published "
     "splits. The random splits are the better judge of them, though not a perfect one: they share rows with these.",
     "Hierarchical logistic regression, Global-lin, Global-boost and the central trees need all rows in one place. "
