@@ -76,10 +76,15 @@ def as_text(result, options):
             f"  page open after       {demo['page_open_s']:.1f} s    (limit 5 s)",
             f"  graph moves after     {demo['graph_moves_s']:.1f} s",
             f"a run of {cost['plain_s']:.1f} s, slower by the clock (its own processor time); load {cost['load']:.1f}",
-            f"  with the page open    {cost['page_wall']:+.1f} %  ({cost['page_own']:+.1f} %)  (limit 10)",
-            f"  and {options.viewers} viewers more   {cost['crowd_wall']:+.1f} %  ({cost['crowd_own']:+.1f} %)",
+            f"  with the page open    {slower(cost, 'page')}  (limit 10)",
+            f"  and {options.viewers} viewers more   {slower(cost, 'crowd')}",
         ]
     )
+
+
+def slower(cost, name):
+    wall, own, median = (cost[f"{name}_{part}"] for part in ("wall", "own", "median"))
+    return f"{wall:+.1f} %  ({own:+.1f} %); by medians {median:+.1f} %"
 
 
 @contextmanager
@@ -261,6 +266,8 @@ def cost_of_watching(page, repeats, n_viewers):
     for name, (wall, own) in zip(("page", "crowd"), others, strict=True):
         costs[f"{name}_wall"] = float(100 * (wall / plain_wall - 1))
         costs[f"{name}_own"] = float(100 * (own / plain_own - 1))
+        medians = [np.median(seconds[kind], axis=0)[0] for kind in (name, "plain")]
+        costs[f"{name}_median"] = float(100 * (medians[0] / medians[1] - 1))
     return costs
 
 

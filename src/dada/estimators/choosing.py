@@ -16,11 +16,11 @@ from dada.core.status import Status
 from dada.data import BasePredictors, Recipe
 from dada.estimators.ageing import of_users
 from dada.estimators.agreement import agreed
-from dada.estimators.auto import AUTO, GIVEN, LEAST_UPDATES, LINEAR, UPDATES_OF_LINEAR, families, numbers
+from dada.estimators.auto import AUTO, LEAST_UPDATES, LINEAR, UPDATES_OF_LINEAR, numbers
 from dada.estimators.carrying import carry_out
 from dada.estimators.prediction import decisions_of
 from dada.estimators.rows import Rows
-from dada.estimators.settings import recipe_of
+from dada.estimators.settings import recipes_of
 from dada.estimators.splitter import PerUserKFold
 from dada.estimators.workers import latency_of
 
@@ -57,7 +57,7 @@ def decide(params: dict[str, Any], rows: Rows, rng: np.random.Generator) -> Deci
 
     Where users are too few, or the rows, to hold any out, the first of all choices is taken.
     """
-    recipes = families(rows) if params["predictors"] is None else {GIVEN: recipe_of(params["predictors"], rows)}
+    recipes = recipes_of(params["predictors"], rows)
     n_users, graph = rows.people.n_users, params["graph"]
     simplest = "everyone" if n_users > 1 else "none"
     is_open = isinstance(graph, str) and graph == AUTO

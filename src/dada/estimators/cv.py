@@ -12,16 +12,15 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from dada.data import Recipe
 from dada.estimators.agreement import agreed
-from dada.estimators.auto import AUTO, GIVEN, LEAST_UPDATES, families, numbers
+from dada.estimators.auto import AUTO, LEAST_UPDATES, numbers
 from dada.estimators.carrying import carry_out
 from dada.estimators.chance import generator
 from dada.estimators.choosing import is_clear
 from dada.estimators.classifier import DadaClassifier
 from dada.estimators.prediction import decisions_of
 from dada.estimators.rows import Rows
-from dada.estimators.settings import check_settings, recipe_of
+from dada.estimators.settings import check_settings, recipes_of
 from dada.estimators.splitter import PerUserKFold
 from dada.estimators.workers import check_workers, latency_of
 
@@ -143,7 +142,7 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         alone = [setting for setting in scores if (setting.graph, setting.family) == (ALONE, best.family)]
         local = max(alone, key=scores.__getitem__)
         self.best_setting_ = best
-        recipe = self._recipes(params, rows)[best.family]
+        recipe = recipes_of(params["predictors"], rows)[best.family]
         predictors, _ = agreed(recipe, rows.people)
         used = numbers(params | {"mu": AUTO}, rows, predictors.n * rows.n_blocks, best.family)
         chosen = {"graph": best.graph, "beta": best.beta, "mu": best.pull * used["mu"], "predictors": recipe}
@@ -197,14 +196,11 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         """What one fold adds to the counts of `_held_out`."""
         learned, judged = rows.take(kept), rows.take(tested)
         right: dict[Any, NDArray[Any]] = {"tested": judged.people.sizes.astype(np.float64)}
-        for family, recipe in self._recipes(params, rows).items():
+        for family, recipe in recipes_of(params["predictors"], rows).items():
             predictors, _ = agreed(recipe, learned.people)
             for setting, models in self._paths(params, learned, predictors, family, seed):
                 right[setting] = judged.per_user(judged.right(decisions_of(judged, predictors, models)))
         return right
-
-    def _recipes(self, params: dict[str, Any], rows: Rows) -> dict[str, Recipe]:
-        return families(rows) if params["predictors"] is None else {GIVEN: recipe_of(params["predictors"], rows)}
 
     def _paths(
         self, params: dict[str, Any], rows: Rows, predictors: Any, family: str, seed: int

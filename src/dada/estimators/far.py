@@ -20,7 +20,7 @@ from dada.estimators.classifier import DadaClassifier
 from dada.estimators.learning import Learned, lam_of, told_of
 from dada.estimators.rows import Rows
 from dada.estimators.sampled import LARGER, MANY_USERS, SMALLER, extended
-from dada.estimators.settings import check_settings, graph_of, plan_of, recipe_of, regularizer_of
+from dada.estimators.settings import check_settings, graph_of, plan_of, recipes_of, regularizer_of
 from dada.estimators.workers import LATENCY, shards_of
 from dada.events import Observer, silent
 
@@ -93,7 +93,8 @@ def fit_parquet(
         params["latency"] = LATENCY
     summary = FeatureSummary.of_all(_summaries(params, users))
     rows = _stand_in(users, summary.rows())
-    recipe = recipe_of(params["predictors"], rows)
+    # No rows can be held out here to choose by: the richest family does.
+    *_, recipe = recipes_of(params["predictors"], rows).values()
     predictors = recipe.fit(rows.people.X)
     used = numbers(params, rows, predictors.n)
     if isinstance(used["graph"], str) and used["graph"] == AUTO:

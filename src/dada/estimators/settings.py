@@ -12,7 +12,7 @@ from dada.core.graph import CollaborationGraph
 from dada.core.plan import Plan
 from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree, Regularizer
 from dada.data import Recipe
-from dada.estimators.auto import AUTO, everyone, families, graph_every
+from dada.estimators.auto import AUTO, GIVEN, everyone, families, graph_every
 from dada.estimators.rows import Rows
 from dada.estimators.workers import check_workers, latency_of
 
@@ -62,13 +62,13 @@ def check_unknown_user(unknown_user: Any) -> None:
         raise ValueError(f"unknown_user must be one of {list(UNKNOWN_USER)}, got {unknown_user!r}")
 
 
-def recipe_of(predictors: Recipe | None, rows: Rows) -> Recipe:
-    """The base predictors to use: those given, or the richest family of the automatic ones."""
+def recipes_of(predictors: Recipe | None, rows: Rows) -> dict[str, Recipe]:
+    """The base predictors to choose from, by name: those given and no others, or the automatic families."""
     if predictors is None:
-        return list(families(rows).values())[-1]
+        return families(rows)
     if not hasattr(predictors, "fit"):
         raise TypeError(f"predictors must be a recipe such as dada.Stumps(), got {predictors!r}")
-    return predictors
+    return {GIVEN: predictors}
 
 
 def graph_of(graph: Any, n_users: int, rng: np.random.Generator) -> CollaborationGraph | None:
