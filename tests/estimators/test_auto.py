@@ -34,6 +34,7 @@ def test_users_who_are_alike_learn_from_everyone():
     y = X @ [1.0, -1.0, 0.5, 0.0] + rng.normal(size=240) > 0
     model = DadaClassifier(random_state=0, n_updates=100).fit(X, y, users=users)
     assert model.settings_["graph"] == "everyone"
+    assert model.settings_["mu"] == pytest.approx(4 * 0.5 * 0.35)
     assert model.graph_.mean_neighbours == 29
 
 
@@ -41,7 +42,9 @@ def test_settings_tell_what_was_used():
     rows = opposites()
     used = fitted(rows).settings_
     assert (used["loss"], used["beta"], used["n_updates"]) == ("logistic", 30.0, 2000)
-    assert used["mu"] == pytest.approx(0.5 * 0.35)
+    # Half of them want the opposite of the others, so that the least pull is best.
+    assert used["mu"] == pytest.approx(0.25 * 0.5 * 0.35)
+    assert any(choice.endswith("mu x 0.25") for choice in used["held_out"])
     assert used["n_predictors"] == fitted(rows).predictors_.n
     given = fitted(rows, loss="adaboost", beta=3.0, mu=0.2, graph="none", n_updates=7).settings_
     assert [given[name] for name in ("loss", "beta", "mu", "graph", "n_updates")] == ["adaboost", 3.0, 0.2, "none", 7]

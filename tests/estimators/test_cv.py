@@ -15,11 +15,15 @@ def test_cross_validation_chooses_and_tells():
     X, y, owner = people(users.train)
     search = DadaClassifierCV(DadaClassifier(n_updates=60), betas=(10.0,), pulls=(2.0, 0.5), random_state=0)
     search.fit(X, y, users=owner)
-    scores = dict(search.cv_results_)
-    assert len(scores) == 2 * (1 + 2 * 2)
-    assert search.best_setting_.family == "stumps"
+    tried = {each.setting: each for each in search.cv_results_}
+    assert len(tried) == 2 * (1 + 2 * 2)
     best = search.best_setting_
-    assert scores[best] == max(s for setting, s in scores.items() if setting[::3] == best[::3])
+    assert best.family == "stumps"
+    same_kind = [each for setting, each in tried.items() if setting[::3] == best[::3]]
+    assert tried[best].log_score == max(each.log_score for each in same_kind)
+    simplest = [each for setting, each in tried.items() if (setting.family, setting.graph) == ("linear", "everyone")]
+    assert tried[best].accuracy > max(each.accuracy for each in simplest)
+    assert all(0 < each.accuracy < 1 and each.log_score < 0 for each in search.cv_results_)
     assert search.best_estimator_.settings_["graph"] == search.best_setting_.graph
     Xt, yt, ownert = people(users.test)
     assert search.score(Xt, yt, users=ownert) == search.best_estimator_.score(Xt, yt, users=ownert)
@@ -34,3 +38,13 @@ def test_a_user_whom_nobody_resembles_keeps_its_local_model():
     ).fit(X, y, users=owner)
     assert search.alone_.tolist() == [k == 5 for k in range(12)]
     assert search.score(X[owner == 5], y[owner == 5], users=5) > 0.9
+
+
+def test_a_local_model_is_kept_only_beyond_chance():
+    X, owner = np.zeros((24, 1)), np.repeat([0, 1, 2, 3], 6)
+    rows = DadaClassifier()._training_rows(X, np.tile([0, 1], 12), owner)
+    # Alone was right about so many rows more: five to none, four to none, six to none; or nothing differed.
+    gains = np.zeros((4, 6), np.float32)
+    gains[0, :5] = gains[1, :4] = gains[2, :6] = 1.0
+    assert DadaClassifierCV()._better_alone(gains.ravel(), rows).tolist() == [True, False, True, False]
+    assert not DadaClassifierCV(doubt=np.inf)._better_alone(gains.ravel(), rows).any()

@@ -1,7 +1,8 @@
 """What ``"auto"`` leaves to held-out rows: base predictors, the graph, and how strongly neighbours pull.
 
 Each is decided in turn, the simpler answer first: linear predictors or stumps beside them, everyone alike or the graph
-by evidence, the usual pull or a quarter of it.
+by evidence, the usual pull, four times or a quarter of it. Kinds of models compare by the rows that they get right: how
+sure they are of them differs with the kind. Pulls compare by the probability that models of one kind give to what came.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dada.estimators.ageing import of_users
 from dada.estimators.agreement import agreed
 from dada.estimators.auto import AUTO, LEAST_UPDATES, LINEAR, UPDATES_OF_LINEAR, numbers
 from dada.estimators.carrying import carry_out
+from dada.estimators.judging import Judged, is_clear
 from dada.estimators.prediction import decisions_of
 from dada.estimators.rows import Rows
 from dada.estimators.settings import recipes_of
@@ -25,7 +27,7 @@ from dada.estimators.splitter import PerUserKFold
 from dada.estimators.workers import latency_of
 
 GRAPHS = ("everyone", "evidence")
-PULLS = (1.0, 0.25)
+PULLS = (1.0, 4.0, 0.25)
 N_FOLDS = 3
 # What suits a population shows in so many of its users.
 MOST_USERS = 1000
@@ -58,19 +60,21 @@ def decide(params: dict[str, Any], rows: Rows, rng: np.random.Generator) -> Deci
     Where users are too few, or the rows, to hold any out, the first of all choices is taken.
     """
     recipes = recipes_of(params["predictors"], rows)
-    n_users, graph = rows.people.n_users, params["graph"]
+    n_users = rows.people.n_users
+    graph = params["graph"] if isinstance(params["graph"], str) else "given"
     simplest = "everyone" if n_users > 1 else "none"
-    is_open = isinstance(graph, str) and graph == AUTO
-    # Learning a graph from distances takes long, and one that is given says nothing about a sample of users.
-    under = graph if isinstance(graph, str) and graph in ("none", "evidence") else simplest
+    is_open = graph == AUTO
+    # Learning a graph from distances takes long, one that is given says nothing about a sample of users, and alone
+    # users have too few rows to tell base predictors apart.
+    under = graph if graph == "evidence" else simplest
     trials = Trials(params, rows, recipes, rng)
     # Stumps come late into their own, so families are compared when they are done, and all else before.
     best = trials.best([Choice(family, under, whole=True) for family in recipes])._replace(whole=False)
     # Evidence makes directed graphs, along which updates cannot take time.
     if is_open and n_users > 2 and params["mu"] != 0 and latency_of(params) == 0:
         best = trials.best([best._replace(graph=name) for name in GRAPHS])
-    if is_open and n_users > 1 and params["mu"] == AUTO:
-        best = trials.best([best._replace(pull=pull) for pull in PULLS])
+    if graph in (AUTO, *GRAPHS) and n_users > 1 and params["mu"] == AUTO:
+        best = trials.best([best._replace(pull=pull) for pull in PULLS], by="log_score")
     decided = dict(params)
     if is_open:
         decided["graph"] = best.graph
@@ -79,13 +83,13 @@ def decide(params: dict[str, Any], rows: Rows, rng: np.random.Generator) -> Deci
     return Decided(recipes[best.family], best.family, decided, trials.means())
 
 
-def is_clear(gains: NDArray[np.float64]) -> bool:
-    """Whether the sum of users' gains is above its standard error.
+class Fold(NamedTuple):
+    """Places of the rows to judge by, rows to learn from, rows to judge by, base predictors agreed on by the former."""
 
-    >>> is_clear(np.array([3.0, 2.0, -1.0])), is_clear(np.array([3.0, -2.0, 0.0]))
-    (True, False)
-    """
-    return bool(gains.sum() > gains.std() * np.sqrt(gains.size))
+    places: NDArray[np.intp]
+    learned: Rows
+    held_out: Rows
+    predictors: dict[str, BasePredictors]
 
 
 class Trials:
@@ -99,15 +103,15 @@ class Trials:
         self.seed = int(rng.integers(2**31))
         self.rng = rng
         self.several = self.rows.people.sizes > 1
-        self._folds: list[tuple[Rows, Rows, dict[str, BasePredictors]]] | None = None
-        self._right: dict[Choice, NDArray[np.float64]] = {}
+        self._folds: list[Fold] | None = None
+        self._judged: dict[Choice, Judged] = {}
 
     @property
     def are_possible(self) -> bool:
         """Whether there are rows enough to hold some out."""
         return int(self.rows.people.sizes[self.several].sum()) >= N_FOLDS
 
-    def best(self, candidates: Sequence[Choice]) -> Choice:
+    def best(self, candidates: Sequence[Choice], by: str = "right") -> Choice:
         """The first candidate, or one that beats it by more than the standard error of the difference.
 
         All rows count alike in the comparison, or users with three rows would drown the others' say.
@@ -116,34 +120,42 @@ class Trials:
         if not self.are_possible:
             return best
         for other in candidates[1:]:
-            if is_clear((self.right(other) - self.right(best))[self.several]):
+            if is_clear(self.gains(other, best, by)):
                 best = other
         return best
 
     def means(self) -> dict[str, float]:
-        """What was tried, and the mean over users of what it came to."""
-        sizes = self.rows.people.sizes[self.several]
-        return {str(choice): float((found[self.several] / sizes).mean()) for choice, found in self._right.items()}
+        """What was tried, and the mean over users of the share of rows, or minus the squared error, it came to."""
+        sizes = self.rows.people.sizes
+        return {
+            str(choice): float((self.rows.per_user(found.right) / sizes)[self.several].mean())
+            for choice, found in self._judged.items()
+        }
 
-    def right(self, choice: Choice) -> NDArray[np.float64]:
-        """Sum over each user's rows of how good the choice is on them when they are held out."""
-        if choice not in self._right:
-            found = np.zeros(self.rows.people.n_users)
-            for learned, judged, predictors in self.folds:
+    def gains(self, choice: Choice, other: Choice, by: str) -> NDArray[np.float64]:
+        """By how much the first choice is better than the other for each user who has rows to hold out."""
+        ahead = getattr(self.judged(choice), by) - getattr(self.judged(other), by)
+        return self.rows.per_user(ahead)[self.several]
+
+    def judged(self, choice: Choice) -> Judged:
+        """How good the choice is on each row when it is held out."""
+        if choice not in self._judged:
+            found = Judged.none_yet(self.rows.people.n_rows)
+            for places, learned, held_out, predictors in self.folds:
                 if choice.family not in predictors:
                     predictors[choice.family], _ = agreed(self.recipes[choice.family], learned.people)
                 models = self._models(choice, learned, predictors[choice.family])
-                found += judged.per_user(judged.right(decisions_of(judged, predictors[choice.family], models)))
-            self._right[choice] = found
-        return self._right[choice]
+                found.add(places, Judged.of(held_out, decisions_of(held_out, predictors[choice.family], models)))
+            self._judged[choice] = found
+        return self._judged[choice]
 
     @property
-    def folds(self) -> list[tuple[Rows, Rows, dict[str, BasePredictors]]]:
-        """Rows to learn from, rows to judge by, and base predictors agreed on by the former."""
+    def folds(self) -> list[Fold]:
+        """Parts of the rows to judge by, each with the others to learn from."""
         if self._folds is None:
             owners, labels = self.rows.owners, None if self.rows.n_classes == 0 else self.rows.people.y
             split = PerUserKFold(N_FOLDS, shuffle=True, random_state=self.rng).split(owners, labels, users=owners)
-            self._folds = [(self.rows.take(kept), self.rows.take(tested), {}) for kept, tested in split]
+            self._folds = [Fold(tested, self.rows.take(kept), self.rows.take(tested), {}) for kept, tested in split]
         return self._folds
 
     def _models(self, choice: Choice, rows: Rows, predictors: BasePredictors) -> NDArray[Any]:

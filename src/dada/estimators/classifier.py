@@ -39,8 +39,8 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
     mu : float or "auto"
         How strongly a model is drawn to its neighbours', and the weight of the graph's regularizer. 0 means that
         everybody learns alone and no graph is learned. "auto" is 0.35 times the mean confidence of users (2 times for
-        AdaBoost's loss), half of it for linear predictors, divided by the number of classes less one; with
-        ``graph="auto"`` a quarter of that where it does better on held-out training rows.
+        AdaBoost's loss), half of it for linear predictors, divided by the number of classes less one; where users learn
+        from everyone alike or by evidence, four times that or a quarter where held-out training rows say so.
     lam : float or "auto"
         Weight of the squared edge weights: smaller gives fewer neighbours. "auto" finds the value that gives the first
         graph `n_neighbours` per user on average.

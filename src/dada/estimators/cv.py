@@ -16,8 +16,8 @@ from dada.estimators.agreement import agreed
 from dada.estimators.auto import AUTO, LEAST_UPDATES, numbers
 from dada.estimators.carrying import carry_out
 from dada.estimators.chance import generator
-from dada.estimators.choosing import is_clear
 from dada.estimators.classifier import DadaClassifier
+from dada.estimators.judging import Judged, is_clear
 from dada.estimators.prediction import decisions_of
 from dada.estimators.rows import Rows
 from dada.estimators.settings import check_settings, recipes_of
@@ -36,6 +36,14 @@ class Setting(NamedTuple):
     family: str
 
 
+class Tried(NamedTuple):
+    """How a setting did on held-out rows: the share that was right, mean over users, and the mean log score of all."""
+
+    setting: Setting
+    accuracy: float
+    log_score: float
+
+
 def _on_ray() -> Any:
     from dada.engine.ray_tasks import joblib_on_ray
 
@@ -46,10 +54,10 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
     """A `DadaClassifier` whose base predictors, graph, beta and mu are chosen by cross-validation inside users' rows.
 
     For each family of base predictors (those of the estimator where it has some), graph and beta, the values of mu make
-    a path along which models go on from each other, and the best mean accuracy over users on held-out rows wins. Linear
-    predictors and the first graph stay unless others are better by more than a standard error. Afterwards every user
-    compares what it would have done alone on the same held-out rows, and keeps its local model where that was better
-    beyond chance.
+    a path along which models go on from each other. Of each family and graph the setting stands that gives the highest
+    probability to labels of held-out rows. Linear predictors and the first graph stay unless others get more of these
+    rows right, by more than a standard error. Afterwards every user compares what it would have done alone on the same
+    rows, and keeps its local model where that was better beyond chance.
 
     Parameters
     ----------
@@ -64,8 +72,8 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
     n_splits, n_repeats : int
         Folds, and how often rows are dealt out anew.
     doubt : float
-        A user keeps its local model when that was right more often on held-out rows by this many standard errors;
-        infinity never does.
+        A user keeps its local model when that was right more often on held-out rows by this many standard errors of the
+        difference (McNemar's test); infinity never does.
     engine : {"local", "ray"}
         Where trials are made: by joblib here (or where `joblib.parallel_config` says), or on a Ray cluster. The result
         is the same.
@@ -82,8 +90,9 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         Graph, beta, pull and family.
     alone_ : array of bool of shape (n_users,)
         Who keeps its local model.
-    cv_results_ : list of (Setting, float)
-        Mean accuracy over users on held-out rows, of every setting and of learning alone.
+    cv_results_ : list of Tried
+        Every setting, and learning alone, with mean accuracy over users on held-out rows and the mean logarithm of the
+        probability of their labels, the most accurate first.
 
     Examples
     --------
@@ -133,14 +142,10 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         check_workers(self.engine, "auto", self.n_jobs)
         rows = base._training_rows(X, y, users)
         rng = generator(self.random_state)
-        right = self._held_out(params, rows, rng.spawn(1)[0])
-        tested = np.maximum(right.pop("tested"), 1)
-        several = rows.people.sizes > 1
-        scores = {setting: float((found / tested)[several].mean()) for setting, found in right.items()}
-        best = self._best(scores, right, several)
+        judged = self._held_out(params, rows, rng.spawn(1)[0])
+        best = self._best(judged, rows)
         # Only models of the same base predictors can stand in one table.
-        alone = [setting for setting in scores if (setting.graph, setting.family) == (ALONE, best.family)]
-        local = max(alone, key=scores.__getitem__)
+        local = _likeliest({s: j for s, j in judged.items() if (s.graph, s.family) == (ALONE, best.family)})
         self.best_setting_ = best
         recipe = recipes_of(params["predictors"], rows)[best.family]
         predictors, _ = agreed(recipe, rows.people)
@@ -148,11 +153,11 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         chosen = {"graph": best.graph, "beta": best.beta, "mu": best.pull * used["mu"], "predictors": recipe}
         chosen |= {"n_updates": used["n_updates"], "random_state": int(rng.integers(2**31))}
         self.best_estimator_ = base.set_params(**chosen).fit(X, y, users)
-        self.alone_ = self._better_alone(right[best], right[local])
+        self.alone_ = self._better_alone(judged[local].right - judged[best].right, rows)
         if self.alone_.any():
             own = clone(base).set_params(graph=ALONE, beta=local.beta, mu=0.0).fit(X, y, users)
             self.best_estimator_.models_[self.alone_] = own.models_[self.alone_]
-        self.cv_results_ = sorted(scores.items(), key=lambda item: -item[1])
+        self.cv_results_ = sorted(_tried(judged, rows), key=lambda tried: -tried.accuracy)
         self.classes_ = self.best_estimator_.classes_
         self.n_features_in_ = self.best_estimator_.n_features_in_
         return self
@@ -177,30 +182,35 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return self.best_estimator_.score(X, y, users, sample_weight)
 
-    def _held_out(self, params: dict[str, Any], rows: Rows, rng: np.random.Generator) -> dict[Any, NDArray[Any]]:
-        """How many held-out rows of every user each setting got right; under "tested", how many there were."""
+    def _held_out(self, params: dict[str, Any], rows: Rows, rng: np.random.Generator) -> dict[Setting, Judged]:
+        """How right the models of each setting are about rows that are held out."""
         # A trial has one worker: it is trials that are shared out.
         params = params | {"latency": latency_of(params), "engine": "local", "n_jobs": None}
-        owners, trials = rows.owners, []
+        owners, trials, places = rows.owners, [], []
         for _ in range(self.n_repeats):
             folds = PerUserKFold(self.n_splits, shuffle=True, random_state=rng)
             for kept, tested in folds.split(owners, rows.people.y, users=owners):
                 trials.append(delayed(self._trial)(params, rows, kept, tested, int(rng.integers(2**31))))
+                places.append(tested)
         with _on_ray() if self.engine == "ray" else nullcontext():
             found = Parallel(n_jobs=self.n_jobs)(trials)
-        return {setting: sum(trial[setting] for trial in found) for setting in found[0]}
+        judged = {setting: Judged.none_yet(rows.people.n_rows) for setting in found[0]}
+        for tested, trial in zip(places, found, strict=True):
+            for setting, each in trial.items():
+                judged[setting].add(tested, each, 1 / self.n_repeats)
+        return judged
 
     def _trial(
         self, params: dict[str, Any], rows: Rows, kept: NDArray[Any], tested: NDArray[Any], seed: int
-    ) -> dict[Any, NDArray[Any]]:
-        """What one fold adds to the counts of `_held_out`."""
-        learned, judged = rows.take(kept), rows.take(tested)
-        right: dict[Any, NDArray[Any]] = {"tested": judged.people.sizes.astype(np.float64)}
+    ) -> dict[Setting, Judged]:
+        """How right every setting is about the rows of one fold."""
+        learned, held_out = rows.take(kept), rows.take(tested)
+        judged = {}
         for family, recipe in recipes_of(params["predictors"], rows).items():
             predictors, _ = agreed(recipe, learned.people)
             for setting, models in self._paths(params, learned, predictors, family, seed):
-                right[setting] = judged.per_user(judged.right(decisions_of(judged, predictors, models)))
-        return right
+                judged[setting] = Judged.of(held_out, decisions_of(held_out, predictors, models))
+        return judged
 
     def _paths(
         self, params: dict[str, Any], rows: Rows, predictors: Any, family: str, seed: int
@@ -224,19 +234,32 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
                     models = run.models
                     yield Setting(graph, beta, pull, family), models
 
-    def _best(
-        self, scores: dict[Setting, float], right: dict[Any, NDArray[Any]], several: NDArray[np.bool_]
-    ) -> Setting:
-        """The best setting with the first base predictors and graph, unless others are better beyond chance."""
-        best = None
-        kinds = dict.fromkeys((setting.family, setting.graph) for setting in scores if setting.graph != ALONE)
-        for kind in kinds:
-            other = max((s for s in scores if (s.family, s.graph) == kind), key=scores.__getitem__)
-            if best is None or is_clear((right[other] - right[best])[several]):
+    def _best(self, judged: dict[Setting, Judged], rows: Rows) -> Setting:
+        """The likeliest setting with the first base predictors and graph, unless others are better beyond chance."""
+        best, several = None, rows.people.sizes > 1
+        for kind in dict.fromkeys((setting.family, setting.graph) for setting in judged if setting.graph != ALONE):
+            other = _likeliest({s: j for s, j in judged.items() if (s.family, s.graph) == kind})
+            if best is None or is_clear(rows.per_user(judged[other].right - judged[best].right)[several]):
                 best = other
-        return best or max(scores, key=scores.__getitem__)
+        return best or _likeliest(judged)
 
-    def _better_alone(self, together: NDArray[Any], alone: NDArray[Any]) -> NDArray[np.bool_]:
-        """Whose local model was right more often, by `doubt` times the standard error of a count of that size."""
-        gain = (alone - together) / self.n_repeats
-        return np.asarray(gain > self.doubt * np.sqrt(np.maximum(abs(gain), 1.0)))
+    def _better_alone(self, gains: NDArray[np.float32], rows: Rows) -> NDArray[np.bool_]:
+        """Whose local model was right more often, by McNemar's test with Edwards' correction for few rows."""
+        error = np.sqrt(np.maximum(rows.per_user(gains**2), 1.0))
+        return np.asarray(rows.per_user(gains) - 1.0 > self.doubt * error)
+
+
+def _likeliest(judged: dict[Setting, Judged]) -> Setting:
+    return max(judged, key=lambda setting: judged[setting].likelihood)
+
+
+def _tried(judged: dict[Setting, Judged], rows: Rows) -> list[Tried]:
+    sizes = rows.people.sizes
+    # A user's only row is in no fold.
+    several = sizes > 1
+    tested = int(sizes[several].sum())
+    shares = {setting: rows.per_user(each.right) / sizes for setting, each in judged.items()}
+    return [
+        Tried(setting, float(shares[setting][several].mean()), each.likelihood / tested)
+        for setting, each in judged.items()
+    ]

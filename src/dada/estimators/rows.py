@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_expit, log_softmax
 
 from dada.core.memory import bytes_of_run, check_memory
 from dada.core.problem import Problem
@@ -117,7 +118,19 @@ class Rows:
             return np.asarray((values > 0) == (y > 0), np.float64)
         return np.asarray(-((values - y) ** 2), np.float64)
 
-    def per_user(self, quality: Floats) -> Floats:
+    def log_score(self, values: Floats) -> Floats:
+        """The logarithm of the probability that decision values give to each row's class; of numbers as `right`.
+
+        It tells by how much a row was right or wrong, so that few rows say more than by counting those that were right.
+        """
+        y = self.people.y
+        if self.n_classes > 2:
+            return np.asarray(log_softmax(values, axis=1)[np.arange(len(y)), y], np.float64)
+        if self.n_classes == 2:
+            return np.asarray(log_expit(values * y), np.float64)
+        return self.right(values)
+
+    def per_user(self, quality: Floats) -> NDArray[np.float64]:
         """Sum of a quality over each user's rows."""
         sums = np.bincount(self.owners, weights=quality, minlength=self.people.n_users)
         return sums.astype(np.float64)
