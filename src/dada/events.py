@@ -35,6 +35,13 @@ class RunInfo:
 
 
 @dataclass(frozen=True)
+class TrialStarted:
+    """Before the run, `choice` among settings that were left open is tried on held-out rows."""
+
+    choice: str
+
+
+@dataclass(frozen=True)
 class PhaseStarted:
     """A phase begins: `kind` is "local", "graph" or "models", `events` its number of wake-ups."""
 
@@ -147,6 +154,7 @@ class Stopped:
 
 Event = (
     RunInfo
+    | TrialStarted
     | PhaseStarted
     | Progress
     | TracePoint

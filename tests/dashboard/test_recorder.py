@@ -69,6 +69,16 @@ def test_events_of_a_kind_that_recordings_do_not_hold_are_left_out(tmp_path):
     assert read(tmp_path / "run.dadalog") == []
 
 
+def test_time_begins_with_the_run_and_not_with_trials_before_it(tmp_path):
+    clock = Clock()
+    with Recorder(tmp_path / "run.dadalog", now=clock) as recorder:
+        recorder(events.TrialStarted("linear, everyone"))
+        clock.now_s += 60.0
+        recorder(events.PhaseStarted("models", 10))
+    (phase,) = read(tmp_path / "run.dadalog")
+    assert phase.at_s == 0.0
+
+
 def test_a_snapshot_is_kept_whole(tmp_path):
     path = tmp_path / "run.dadalog"
     with Recorder(path) as recorder:

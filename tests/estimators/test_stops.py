@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from dada import DadaClassifier
 from dada.core.status import Status
-from dada.events import Progress, Stopped, TracePoint
+from dada.events import Progress, Stopped, TracePoint, TrialStarted
 from tests.helpers.people import moons_rows, opposites
 
 
@@ -89,7 +89,10 @@ def test_watching_changes_nothing(capsys):
     assert events[-1] == Stopped(Status.FINISHED.value)
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert len(printed.err.splitlines()) == len(watched.trace_)
+    tried = [e.choice for e in events if isinstance(e, TrialStarted)]
+    assert tried == list(watched.settings_["held_out"])
+    assert len(printed.err.splitlines()) == len(tried) + len(watched.trace_)
+    assert f"trying on held-out rows: {tried[0]}" in printed.err
     assert "training accuracy" in printed.err
 
 

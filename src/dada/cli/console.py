@@ -77,14 +77,16 @@ class _Bar:
     """An observer that moves one bar."""
 
     def __init__(self, bars: Progress, name: str) -> None:
-        self.bars, self.task = bars, bars.add_task(name, total=None)
+        self.bars, self.name, self.task = bars, name, bars.add_task(name, total=None)
 
     def __call__(self, event: Any) -> None:
         # Imported late: the events come with NumPy, which `dada --help` does not need.
         from dada import events
 
-        if isinstance(event, events.Progress):
-            self.bars.update(self.task, completed=event.done, total=event.total)
+        if isinstance(event, events.TrialStarted):
+            self.bars.update(self.task, description=f"{self.name}: trying {event.choice}")
+        elif isinstance(event, events.Progress):
+            self.bars.update(self.task, description=self.name, completed=event.done, total=event.total)
 
 
 def percent(value: float) -> str:

@@ -74,11 +74,11 @@ class Recorder:
 
     def __call__(self, event: events.Event) -> None:
         """Record an event, or leave it out."""
-        if self._file is None:
+        if self._file is None or isinstance(event, events.TrialStarted):
             return
         before = self._now()
         if self._began is None:
-            # A run may be prepared, and kernels compiled, long before there is anything to tell.
+            # A run may be prepared, settings tried and kernels compiled long before there is anything to show.
             self._began = before
         age = before - self._began
         if isinstance(event, events.SnapshotOffer):

@@ -25,6 +25,7 @@ from dada.estimators.rows import Rows
 from dada.estimators.settings import recipes_of
 from dada.estimators.splitter import PerUserKFold
 from dada.estimators.workers import latency_of
+from dada.events import Observer, TrialStarted, silent
 
 GRAPHS = ("everyone", "evidence")
 PULLS = (1.0, 4.0, 0.25)
@@ -54,8 +55,8 @@ class Decided(NamedTuple):
     held_out: dict[str, float]
 
 
-def decide(params: dict[str, Any], rows: Rows, rng: np.random.Generator) -> Decided:
-    """Decide base predictors, graph and mu where they are left open.
+def decide(params: dict[str, Any], rows: Rows, rng: np.random.Generator, observer: Observer = silent) -> Decided:
+    """Decide base predictors, graph and mu where they are left open; the observer hears of each trial.
 
     Where users are too few, or the rows, to hold any out, the first of all choices is taken.
     """
@@ -67,7 +68,7 @@ def decide(params: dict[str, Any], rows: Rows, rng: np.random.Generator) -> Deci
     # Learning a graph from distances takes long, one that is given says nothing about a sample of users, and alone
     # users have too few rows to tell base predictors apart.
     under = graph if graph == "evidence" else simplest
-    trials = Trials(params, rows, recipes, rng)
+    trials = Trials(params, rows, recipes, rng, observer)
     # Stumps come late into their own, so families are compared when they are done, and all else before.
     best = trials.best([Choice(family, under, whole=True) for family in recipes])._replace(whole=False)
     # Evidence makes directed graphs, along which updates cannot take time.
@@ -95,8 +96,16 @@ class Fold(NamedTuple):
 class Trials:
     """How well choices do on held-out rows; each is tried once."""
 
-    def __init__(self, params: dict[str, Any], rows: Rows, recipes: dict[str, Recipe], rng: np.random.Generator):
+    def __init__(
+        self,
+        params: dict[str, Any],
+        rows: Rows,
+        recipes: dict[str, Recipe],
+        rng: np.random.Generator,
+        observer: Observer,
+    ):
         self.recipes = recipes
+        self.observer = observer
         self.params = params | {"engine": "local", "n_jobs": None, "latency": 0.0}
         self.params |= {"tol": None, "max_bits": None, "max_time_s": None}
         self.rows = _some(rows, rng)
@@ -140,6 +149,7 @@ class Trials:
     def judged(self, choice: Choice) -> Judged:
         """How good the choice is on each row when it is held out."""
         if choice not in self._judged:
+            self.observer(TrialStarted(str(choice)))
             found = Judged.none_yet(self.rows.people.n_rows)
             for places, learned, held_out, predictors in self.folds:
                 if choice.family not in predictors:

@@ -107,7 +107,7 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
     random_state : int, numpy.random.Generator, numpy.random.RandomState or None
         Decides who updates when. The same seed gives the same models, bit for bit.
     verbose : int
-        Write a line of progress to the standard error stream at every point of the trace.
+        Above 0, write a line to the standard error stream at every trial of settings and every point of the trace.
 
     Attributes
     ----------

@@ -79,6 +79,8 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         is the same.
     n_jobs : int, optional
         Trials at the same time, of which there is one for each fold; -1 for as many as processors.
+    verbose : int
+        Above 0, joblib tells how many trials are done.
     random_state : int, numpy.random.Generator, numpy.random.RandomState or None
         Decides folds and runs.
 
@@ -121,6 +123,7 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         doubt: float = 1.64,
         engine: str = "local",
         n_jobs: int | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.estimator = estimator
@@ -132,6 +135,7 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         self.doubt = doubt
         self.engine = engine
         self.n_jobs = n_jobs
+        self.verbose = verbose
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, users: Any = None) -> Self:
@@ -193,7 +197,7 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
                 trials.append(delayed(self._trial)(params, rows, kept, tested, int(rng.integers(2**31))))
                 places.append(tested)
         with _on_ray() if self.engine == "ray" else nullcontext():
-            found = Parallel(n_jobs=self.n_jobs)(trials)
+            found = Parallel(n_jobs=self.n_jobs, verbose=self.verbose)(trials)
         judged = {setting: Judged.none_yet(rows.people.n_rows) for setting in found[0]}
         for tested, trial in zip(places, found, strict=True):
             for setting, each in trial.items():

@@ -43,9 +43,9 @@ def learn(params: dict[str, Any], rows: Rows, rng: np.random.Generator, watched:
     rng : numpy.random.Generator
         Chance of the fit.
     watched : Watched
-        Observer and checkpoint of the fit itself, not of the trials before it.
+        Observer of the fit, who hears of trials before it too, and the fit's checkpoint.
     """
-    recipe, family, params, held_out = decide(params, rows, rng.spawn(1)[0])
+    recipe, family, params, held_out = decide(params, rows, rng.spawn(1)[0], watched.observer)
     predictors, source = agreed(recipe, rows.people)
     used = numbers(params, rows, predictors.n * rows.n_blocks, family)
     used["lam"] = lam_of(used, rows, predictors, rng.spawn(1)[0]) if used["lam"] == AUTO else used["lam"]

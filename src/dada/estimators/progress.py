@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 
-from dada.events import Event, Observer, TracePoint
+from dada.events import Event, Observer, TracePoint, TrialStarted
 
 
 def also(first: Observer, second: Observer) -> Observer:
@@ -20,7 +20,9 @@ def also(first: Observer, second: Observer) -> Observer:
 
 
 def write_line(event: Event) -> None:
-    """Write a line to the standard error stream at every point of the trace."""
+    """Write a line to the standard error stream at every trial of a setting and every point of the trace."""
+    if isinstance(event, TrialStarted):
+        sys.stderr.write(f"trying on held-out rows: {event.choice}\n")
     if isinstance(event, TracePoint):
         sys.stderr.write(
             f"{event.updates} updates: objective {event.objective:.6g}, gap {event.gap:.3g}, "
