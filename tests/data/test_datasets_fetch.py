@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from dada.cli.datasets import app
+from dada.cli.app import app
 from dada.data.datasets import CATALOG, DownloadError, SourceFile, computer, entry_of, load, school, vehicle
 from dada.data.datasets.download import ATTEMPTS, CHUNK_BYTES, download
 from dada.data.datasets.fetch import fetch, fetch_entry
@@ -274,7 +274,7 @@ class TestCommands:
         return folder
 
     def run(self, *arguments):
-        return CliRunner().invoke(app, arguments)
+        return CliRunner().invoke(app, ["datasets", *arguments])
 
     def test_list_names_all_and_says_what_is_there(self, tmp_path, folder):
         small_computer(tmp_path / "c.mat")
@@ -338,7 +338,7 @@ class TestCommands:
     )
     def test_errors_are_one_line_and_an_exit_status(self, arguments, says):
         result = self.run(*arguments)
-        assert result.exit_code == 1
+        assert result.exit_code == 2
         assert says in result.stderr
         assert "Traceback" not in result.output
         assert result.stdout == ""

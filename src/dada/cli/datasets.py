@@ -49,23 +49,19 @@ def list_datasets(as_json: AsJson = False) -> None:
 @app.command()
 def info(name: Name, as_json: AsJson = False) -> None:
     """Say what a dataset is, under which terms it comes, what to cite, and where it is."""
-    with _errors_as_messages():
-        facts = _all_facts(name)
-    _show(facts, as_json)
+    _show(_all_facts(name), as_json)
 
 
 @app.command("fetch")
 def fetch_dataset(name: Name, file: LocalFile = None, as_json: AsJson = False) -> None:
     """Download a dataset from its publisher, check it, and keep it as one Parquet file."""
-    with _errors_as_messages():
-        entry = entry_of(name)
-        if not as_json:
-            was_there = "Already there. " if dataset_path(name).is_file() else ""
-            typer.echo(f"{was_there}Terms: {entry.terms}", err=True)
-        with _progress_bar(shown=not as_json) as progress:
-            fetch(name, file=file, progress=progress)
-        facts = _all_facts(name)
-    _show(facts, as_json)
+    entry = entry_of(name)
+    if not as_json:
+        was_there = "Already there. " if dataset_path(name).is_file() else ""
+        typer.echo(f"{was_there}Terms: {entry.terms}", err=True)
+    with _progress_bar(shown=not as_json) as progress:
+        fetch(name, file=file, progress=progress)
+    _show(_all_facts(name), as_json)
 
 
 @app.command()
@@ -159,15 +155,6 @@ def _as_text(key: str, value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(value)
     return {None: "not on record", True: "yes", False: "no"}.get(value, str(value))
-
-
-@contextmanager
-def _errors_as_messages() -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(1) from error
 
 
 @contextmanager
