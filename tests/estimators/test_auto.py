@@ -34,7 +34,7 @@ def test_users_who_are_alike_learn_from_everyone():
     y = X @ [1.0, -1.0, 0.5, 0.0] + rng.normal(size=240) > 0
     model = DadaClassifier(random_state=0, n_updates=100).fit(X, y, users=users)
     assert model.settings_["graph"] == "everyone"
-    assert model.settings_["mu"] == pytest.approx(4 * 0.5 * 0.35)
+    assert model.settings_["mu"] == pytest.approx(0.5 * 0.35)
     assert model.graph_.mean_neighbours == 29
 
 

@@ -40,7 +40,7 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
         How strongly a model is drawn to its neighbours', and the weight of the graph's regularizer. 0 means that
         everybody learns alone and no graph is learned. "auto" is 0.35 times the mean confidence of users (2 times for
         AdaBoost's loss), half of it for linear predictors, divided by the number of classes less one; where users learn
-        from everyone alike or by evidence, four times that or a quarter where held-out training rows say so.
+        from everyone alike or by evidence, a quarter of that where held-out training rows say so.
     lam : float or "auto"
         Weight of the squared edge weights: smaller gives fewer neighbours. "auto" finds the value that gives the first
         graph `n_neighbours` per user on average.
