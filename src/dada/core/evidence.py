@@ -26,7 +26,7 @@ def log_evidence(
     """log of the unnormalised weight of a model from `size` samples, judged on one user's samples.
 
     Models are judged by the logistic loss of their margins, whatever loss they were made with: it grows slowly enough
-    not to let one sample decide. In regression they are judged by the loss itself.
+    not to let one sample decide. In regression they are judged by the loss itself. Samples count by their weights.
     """
     is_regression = loss.code == SQUARED or loss.code == HUBER
     A = judge.A
