@@ -208,9 +208,9 @@ def slope_along(loss: LossCode, margins: Array, emphasis: Array, h: Array, gamma
         return -mean, max(square / total - mean * mean, 0.0)
     for i in range(m):
         z = margins[i] + gamma * h[i]
-        counts = emphasis_of(emphasis, i)
-        first += counts * point_slope(loss, z) * h[i]
-        second += counts * point_curvature(loss, z) * h[i] * h[i]
+        along = emphasis_of(emphasis, i) * h[i]
+        first += point_slope(loss, z) * along
+        second += point_curvature(loss, z) * along * h[i]
     return first / m, second / m
 
 
