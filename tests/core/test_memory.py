@@ -15,13 +15,16 @@ from dada.core.problem import Problem
 from dada.engine.state import State
 
 
-def test_the_estimate_covers_the_state_of_a_run():
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_estimate_covers_the_state_of_a_run(weighted):
     rng = np.random.default_rng(0)
     rows = np.arange(501) * 9
-    problem = Problem(rng.choice(np.array([-1, 1], np.int8), (rows[-1], 50)), rows, beta=1.0, mu1=1.0)
+    weights = np.ones(rows[-1]) if weighted else None
+    A = rng.choice(np.array([-1, 1], np.int8), (rows[-1], 50))
+    problem = Problem(A, rows, beta=1.0, mu1=1.0, weights=weights)
     state = State.start(problem, Plan(0), CollaborationGraph.empty(500), np.float32)
     held = sum(array.nbytes for array in (*state.users, *state.lists, *state.nearest)) + state.users.alpha.nbytes
-    assert held < bytes_of_run(500, int(rows[-1]), 50) < 3 * held
+    assert held < bytes_of_run(500, int(rows[-1]), 50, weighted=weighted) < 3 * held
 
 
 def test_a_limit_of_the_process_is_respected():

@@ -27,9 +27,8 @@ def drawn(seed, loss, beta=2.0, mu1=1.0, dtype=np.float64):
     rng = np.random.default_rng(seed)
     n_users, n = int(rng.integers(1, 5)), int(rng.integers(1, 8))
     coupling = rng.choice([0.0, 0.5, 1.0, 3.0], size=n)
-    problem = random_problem(
-        rng, n_users, n, beta=beta, mu1=mu1, loss=loss, coupling=coupling, dtype=dtype, shifted=seed % 2
-    )
+    kind = dict(dtype=dtype, shifted=seed % 2, weighted=seed % 3 == 0)
+    problem = random_problem(rng, n_users, n, beta=beta, mu1=mu1, loss=loss, coupling=coupling, **kind)
     return problem, random_graph(rng, n_users), random_models(rng, problem)
 
 

@@ -7,14 +7,19 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
 
+from dada.core.emphasis import ALL_ALIKE
 from dada.core.evidence import keep_best, log_evidence
+from dada.core.graph import CollaborationGraph
 from dada.core.losses import loss_code
 from dada.core.model_steps import UserModel
 from dada.core.plan import Plan
+from dada.core.problem import Problem
 from dada.data import Stumps, moons
 from dada.engine import run
 from dada.engine.learners import EvidenceLearner
 from dada.engine.state import State
+from dada.estimators.asking import Crowd
+from dada.estimators.asking import log_evidence as evidence_of_newcomer
 from dada.task import Task
 from tests.helpers.problems import random_problem
 
@@ -41,12 +46,29 @@ def test_evidence_is_the_logistic_loss_of_the_other_model_on_my_samples():
     alpha = np.array([0.5, 0.0, -1.0, 0.0, 0.25, 0.0], np.float32)
     support = np.array([4, 0, 2, 0, 0, 0], np.int16)
     expected = np.log(7) - 2.0 * np.logaddexp(0.0, -(A @ alpha)).sum()
-    judge = UserModel(A, np.zeros(4, np.float32), alpha, alpha, support, np.zeros(4, np.float32))
+    judge = UserModel(A, np.zeros(4, np.float32), alpha, alpha, support, np.zeros(4, np.float32), ALL_ALIKE)
     assert_allclose(log_evidence(2.0, loss_code("adaboost"), judge, alpha, support, 3, 7), expected, rtol=1e-6)
     residuals = A @ alpha - np.arange(4)
     judge = judge._replace(offset=-np.arange(4, dtype=np.float32))
     expected = np.log(7) - 2.0 * (residuals**2 / 2).sum()
     assert_allclose(log_evidence(2.0, loss_code("squared"), judge, alpha, support, 3, 7), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared", "huber"])
+def test_evidence_counts_samples_by_weight_for_a_newcomer_too(loss):
+    rng = np.random.default_rng(1)
+    A, alpha = rng.normal(size=(4, 3)), rng.normal(size=3)
+    given = dict(beta=9.0, mu1=1.0, loss=loss, offset=rng.normal(size=4))
+    twice = np.array([0, 1, 1, 2, 3, 3])
+    problem = Problem(A, np.array([0, 4]), weights=np.array([1.0, 2.0, 1.0, 2.0]), **given)
+    repeated = Problem(A[twice], np.array([0, 6]), **(given | {"offset": given["offset"][twice]}))
+    crowd = Crowd(alpha[None], np.ones(1), CollaborationGraph.empty(1))
+    alone = np.array([0])
+    found = evidence_of_newcomer(crowd, alone, problem, 1.5)
+    # Six rows say as much as four that count one and a half times each.
+    assert_allclose(found, evidence_of_newcomer(crowd, alone, repeated, 1.5) / 1.5, rtol=1e-12)
+    judge = UserModel(A, np.zeros(4), alpha, alpha, np.arange(3), problem.offsets, problem.emphasis)
+    assert_allclose(log_evidence(1.5, problem.loss_code, judge, alpha, np.arange(3), 3, 1), found[0], rtol=1e-12)
 
 
 def test_followers_mirror_the_lists_and_each_user_spends_one_unit_of_weight():

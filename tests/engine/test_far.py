@@ -16,10 +16,10 @@ K, N = 40, 9
 SETTINGS = dict(beta=3.0, mu1=0.5, regularizer=LogDegree(lam=0.5))
 
 
-def near() -> Problem:
+def near(**changes) -> Problem:
     rng = np.random.default_rng(3)
     rows = np.concatenate([[0], np.cumsum(rng.integers(1, 6, K))])
-    return Problem(rng.choice(np.array([-1, 1], np.int8), (rows[-1], N)), rows, **SETTINGS)
+    return Problem(rng.choice(np.array([-1, 1], np.int8), (rows[-1], N)), rows, **SETTINGS, **changes)
 
 
 def read(first: int, last: int) -> np.ndarray:
@@ -27,8 +27,8 @@ def read(first: int, last: int) -> np.ndarray:
     return problem.A[problem.row_start[first] : problem.row_start[last]].copy()
 
 
-def far(crew: Sharded, name: str = "") -> FarProblem:
-    return FarProblem.of(crew, near().sizes, N, name=name, **SETTINGS)
+def far(crew: Sharded, name: str = "", **changes) -> FarProblem:
+    return FarProblem.of(crew, near().sizes, N, name=name, **SETTINGS, **changes)
 
 
 def graph() -> CollaborationGraph:
@@ -41,10 +41,12 @@ def plan(**changes) -> Plan:
 
 
 @pytest.mark.parametrize("hands", [ThisProcess, Processes])
-def test_runs_and_their_traces_agree(hands) -> None:
-    expected = run(near(), plan(), np.random.default_rng(5))
+@pytest.mark.parametrize("weighted", [False, True])
+def test_runs_and_their_traces_agree(hands, weighted) -> None:
+    weights = 1.0 + np.arange(len(near().A)) % 3 if weighted else None
+    expected = run(near(weights=weights), plan(), np.random.default_rng(5))
     with Sharded(3, hands(), read) as crew:
-        found = run(far(crew), plan(), np.random.default_rng(5), crew=crew)
+        found = run(far(crew, weights=weights), plan(), np.random.default_rng(5), crew=crew)
     assert np.array_equal(found.models, expected.models)
     assert np.array_equal(found.graph.weights, expected.graph.weights)
     assert [(a.objective, a.gap) for a in found.trace] == [(b.objective, b.gap) for b in expected.trace]

@@ -12,14 +12,16 @@ from tests.helpers.optimum import best_graph, best_models
 from tests.helpers.problems import INVERSE_DEGREE, random_graph, random_problem
 
 
-@pytest.mark.parametrize("loss", ["adaboost", "logistic", "squared-hinge"])
+@pytest.mark.parametrize("loss", ["adaboost", "logistic", "squared-hinge", "huber"])
+@pytest.mark.parametrize("weighted", [False, True])
 # Plain line search zigzags between the vertices of a face, so it only comes near.
 @pytest.mark.parametrize(
     ("step", "n_updates", "accuracy"), [("pairwise", 20_000, 1e-6), ("line-search", 300_000, 1e-4)]
 )
-def test_models_reach_the_optimum_for_their_graph(loss, step, n_updates, accuracy):
+def test_models_reach_the_optimum_for_their_graph(loss, weighted, step, n_updates, accuracy):
     rng = np.random.default_rng(11)
-    problem = random_problem(rng, 5, 6, beta=3.0, mu1=0.4, loss=loss, graph_loss="paper", coupling=rng.uniform(0, 1, 6))
+    kind = dict(loss=loss, graph_loss="paper", coupling=rng.uniform(0, 1, 6), shifted=loss == "huber")
+    problem = random_problem(rng, 5, 6, beta=3.0, mu1=0.4, weighted=weighted, **kind)
     graph = random_graph(rng, 5)
     best, _ = best_models(problem, graph)
     plan = Plan(n_updates, learn_graph=False, step=step, trace_every=n_updates // 20)

@@ -127,11 +127,12 @@ FASTER = DegreeFunction(lambda d: 1 / (2 + d), lambda d: -1 / (2 + d) ** 2, lamb
         ({}, {"plan": replace(PLAN, kappa=2)}),
         ({}, {"problem": replace(PROBLEM, beta=4.0)}),
         ({}, {"problem": replace(PROBLEM, A=-PROBLEM.A)}),
+        ({}, {"problem": replace(PROBLEM, weights=1.0 + np.arange(len(PROBLEM.A)))}),
         ({}, {"dtype": np.float64}),
         ({"problem": replace(PROBLEM, loss=SQUARE)}, {"problem": replace(PROBLEM, loss=TWICE)}),
         ({"problem": replace(PROBLEM, regularizer=FALLING)}, {"problem": replace(PROBLEM, regularizer=FASTER)}),
     ],
-    ids=["seed", "plan", "beta", "data", "dtype", "loss", "regularizer"],
+    ids=["seed", "plan", "beta", "data", "weights", "dtype", "loss", "regularizer"],
 )
 def test_the_checkpoint_of_another_run_is_refused(tmp_path, before, after):
     short = replace(PLAN, n_updates=1, local_updates=1, first_graph_wakeups=1)

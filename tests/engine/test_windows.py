@@ -17,11 +17,12 @@ from dada.engine.sharded import Sharded, ThisProcess
 K, N = 60, 12
 
 
-def population(seed: int = 0) -> Problem:
+def population(seed: int = 0, weighted: bool = False) -> Problem:
     rng = np.random.default_rng(seed)
     rows = np.concatenate([[0], np.cumsum(rng.integers(1, 6, K))])
     A = rng.choice(np.array([-1, 1], np.int8), (rows[-1], N))
-    return Problem(A, rows, beta=3.0, mu1=0.5, regularizer=LogDegree(lam=0.5))
+    weights = rng.exponential(size=rows[-1]) if weighted else None
+    return Problem(A, rows, beta=3.0, mu1=0.5, regularizer=LogDegree(lam=0.5), weights=weights)
 
 
 def graph(seed: int = 1) -> CollaborationGraph:
@@ -30,12 +31,12 @@ def graph(seed: int = 1) -> CollaborationGraph:
     return CollaborationGraph.from_edges(K, k, l, rng.random(k.size) + 0.1)
 
 
-def state_hash(crew: Crew | None, latency: float = 0.2, learn: bool = False) -> str:
+def state_hash(crew: Crew | None, latency: float = 0.2, learn: bool = False, weighted: bool = False) -> str:
     plan = Plan(
         n_updates=330 * K if not learn else 20 * K, learn_graph=learn, kappa=3, latency=latency, graph_every=7 * K
     )
     given = None if learn else graph()
-    result = run(population(), plan, np.random.default_rng(5), graph=given, crew=crew)
+    result = run(population(weighted=weighted), plan, np.random.default_rng(5), graph=given, crew=crew)
     digest = hashlib.sha256(result.models.tobytes() + result.graph.weights.tobytes())
     digest.update(result.ledger.models.tobytes())
     return digest.hexdigest()
@@ -58,6 +59,14 @@ def test_shards_in_processes_agree_too() -> None:
 
 def test_runs_that_learn_their_graph_agree() -> None:
     assert state_hash(Threads(2), learn=True) == state_hash(Sharded(3, ThisProcess()), learn=True)
+
+
+@pytest.mark.parametrize("learn", [False, True])
+def test_rows_with_weights_agree_too(learn: bool) -> None:
+    expected = state_hash(None, learn=learn, weighted=True)
+    assert expected != state_hash(None, learn=learn)
+    for crew in (Threads(2), Threads(5), Sharded(3, ThisProcess())):
+        assert state_hash(crew, learn=learn, weighted=True) == expected
 
 
 def test_results_settle_as_latency_shrinks() -> None:

@@ -2,10 +2,13 @@
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from scipy import sparse
 
 from dada import CollaborationGraph, DadaClassifier
+from dada.data import ParquetUsers
+from dada.estimators.far import fit_parquet
 from tests.helpers.people import opposites
 
 ROWS = opposites()
@@ -64,8 +67,8 @@ SETTINGS = [
     (dict(graph_every=0), "graph_every must be a finite number > 0 or 'auto', got 0"),
     (dict(n_neighbours=0), "n_neighbours must be an integer >= 1, got 0"),
     (dict(class_weight="even"), "class_weight must be a dict, 'balanced' or None, got 'even'"),
-    (dict(class_weight={0: 0.0}), "class_weight must be above 0 for every class, got {0: 0.0}"),
-    (dict(class_weight="balanced", loss="logistic"), "weights of rows and classes need the loss 'adaboost'"),
+    (dict(class_weight={0: 0.0}), "class_weight must be above 0 and finite for every class, got {0: 0.0}"),
+    (dict(class_weight={0: np.inf}), "class_weight must be above 0 and finite for every class, got {0: inf}"),
     (dict(max_neighbours=0), "max_neighbours must be an integer >= 1, got 0"),
     (dict(max_bits=-1), "max_bits must be a finite number > 0, got -1"),
     (dict(tol=0.0), "tol must be a finite number > 0, got 0.0"),
@@ -90,6 +93,14 @@ SETTINGS = [
 def test_settings_are_refused(settings, message):
     with pytest.raises((ValueError, TypeError), match=message):
         DadaClassifier(**settings).fit(*ROWS)
+
+
+def test_class_weights_are_refused_where_no_process_has_all_labels(tmp_path):
+    table = pl.DataFrame({"person": ROWS.users, "x": ROWS.X[:, 0], "came": ROWS.y})
+    table.write_parquet(tmp_path / "rows.parquet")
+    users = ParquetUsers.open(tmp_path, user="person", label="came")
+    with pytest.raises(ValueError, match="class_weight needs all rows in one process, got 'balanced': leave it out"):
+        fit_parquet(DadaClassifier(class_weight="balanced"), users)
 
 
 def test_few_users_need_no_kappa():

@@ -190,6 +190,15 @@ def test_a_fit_can_be_gone_on_with_and_newcomers_rows_count_too():
     }  # fmt: skip
 
 
+def test_weights_of_a_fit_are_kept_and_later_rows_weigh_one():
+    rows = opposites()
+    model = DadaClassifier(random_state=0, n_updates=20).fit(*rows, sample_weight=np.full(len(rows.y), 3.0))
+    model.partial_fit(rows.X[:2], rows.y[:2], users=["ann", "bob"])
+    held = model.held_[0]
+    assert held.weights.tolist() == [3.0] * 8 + [1.0] + [3.0] * 8 + [1.0] + [3.0] * 16
+    assert (model._own_problems(held)[0].emphasis == [27 / 25] * 8 + [9 / 25]).all()
+
+
 def test_pickles_hold_no_rows_and_say_so_when_they_are_missed():
     rows = opposites()
     model = pickle.loads(pickle.dumps(DadaClassifier(random_state=0, n_updates=20).fit(*rows)))

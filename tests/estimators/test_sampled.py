@@ -1,5 +1,7 @@
 """Settings of many users are found from samples of them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -22,6 +24,13 @@ def test_a_sample_has_whole_users_and_as_many_wake_ups_for_each(problem):
     drawn = np.split(fewer.A, fewer.row_start[1:-1])
     assert len(drawn) == 20
     assert all(part.tobytes() in rows for part in drawn)
+
+
+def test_a_sample_keeps_what_each_row_counts(problem):
+    weighted = replace(problem, weights=1.0 + np.arange(len(problem.A)))
+    fewer, _ = some_users(weighted, Plan(600), 20, np.random.default_rng(0))
+    assert len(fewer.weights) == len(fewer.A)
+    assert np.array_equal(weighted.A[fewer.weights.astype(int) - 1], fewer.A)
 
 
 def test_a_power_law_is_continued_to_all_users(problem, monkeypatch):

@@ -1,8 +1,11 @@
 """scikit-learn's own checks of an estimator."""
 
+import numpy as np
 import pytest
+from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from dada import Pretrained
 from dada.estimators import DadaClassifier, DadaRegressor
 
 SETTINGS = [
@@ -11,27 +14,29 @@ SETTINGS = [
     DadaRegressor(n_updates=50),
 ]
 
-THRESHOLDS = "thresholds and scales of base predictors come from rows, whatever these weigh"
-EQUIVALENCE = {f"check_sample_weight_equivalence_on_{kind}_data": THRESHOLDS for kind in ("dense", "sparse")}
-UNWEIGHTED = {
-    f"check_{name}": "this loss takes no weights, and says so"
-    for name in (
-        "sample_weights_pandas_series",
-        "sample_weights_not_an_array",
-        "sample_weights_list",
-        "sample_weights_shape",
-        "sample_weights_not_overwritten",
-        "class_weight_classifiers",
-    )
-}
-
-
-def known(estimator):
-    unweighted = UNWEIGHTED if getattr(estimator, "loss", "auto") == "squared-hinge" else {}
-    return {**EQUIVALENCE, **unweighted}
+SCALES = "thresholds and scales of base predictors, and of targets, come from rows, whatever these weigh"
+EQUIVALENCE = {f"check_sample_weight_equivalence_on_{kind}_data": SCALES for kind in ("dense", "sparse")}
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks(SETTINGS, expected_failed_checks=known)
+@parametrize_with_checks(SETTINGS, expected_failed_checks=lambda estimator: EQUIVALENCE)
 def test_check(estimator, check):
     check(estimator)
+
+
+class Column:
+    """A base predictor that no row has a say in."""
+
+    def __init__(self, j):
+        self.j = j
+
+    def predict(self, X):
+        return np.asarray(X)[:, self.j]
+
+
+@pytest.mark.parametrize("check", EQUIVALENCE)
+@pytest.mark.parametrize("loss", ["auto", "adaboost", "squared-hinge"])
+def test_weights_are_repeated_rows_where_base_predictors_are_given(loss, check):
+    columns = Pretrained([Column(j) for j in range(8)])
+    model = DadaClassifier(columns, loss=loss, beta=3.0, n_updates=3000, dtype="float64")
+    getattr(estimator_checks, check)("DadaClassifier", model)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.metrics import recall_score
 
 from dada import DadaClassifier, DadaRegressor, RandomFourier
 
@@ -46,29 +47,60 @@ def test_targets_of_text_are_refused():
         DadaRegressor().fit(X, THREE, users=USERS)
 
 
-def test_a_weight_of_two_is_a_row_given_twice():
-    y, weights = SCORE > 0, np.where(X[:, 1] > 0, 2.0, 1.0)
+@pytest.mark.parametrize(
+    ("estimator", "y"),
+    [
+        (DadaClassifier(), SCORE > 0),
+        (DadaClassifier(loss="adaboost"), SCORE > 0),
+        (DadaClassifier(), THREE),
+        (DadaRegressor(), SCORE),
+        (DadaRegressor(loss="huber"), SCORE),
+    ],
+    ids=["logistic", "adaboost", "classes", "squared", "huber"],
+)
+def test_a_weight_of_two_is_a_row_given_twice(estimator, y):
+    weights = np.where(X[:, 1] > 0, 2.0, 1.0)
     twice = np.repeat(np.arange(240), weights.astype(int))
-    settings = dict(loss="adaboost", graph="none", n_updates=20, dtype="float64", random_state=0)
-    one = DadaClassifier(**settings).fit(X, y, users=USERS, sample_weight=weights)
-    problem = (
-        DadaClassifier(**settings)
-        ._training_rows(X, y, USERS, weights)
-        .problem(one.predictors_, "adaboost", beta=30.0, mu1=0.0)
-    )
-    repeated = (
-        DadaClassifier(**settings)
-        ._training_rows(X[twice], y[twice], USERS[twice])
-        .problem(one.predictors_, "adaboost", beta=30.0, mu1=0.0, graph_loss="paper")
-    )
-    losses = [p._losses(one.models_, "paper") / p.confidence for p in (problem, repeated)]
+    estimator.set_params(graph="none", n_updates=20, dtype="float64", random_state=0)
+    one = estimator.fit(X, y, users=USERS, sample_weight=weights)
+    # What targets mean is known from the fit: their mean and scale are those of rows without weights.
+    pieces = (X, y, USERS, weights), (X[twice], y[twice], USERS[twice])
+    problems = [
+        one._training_rows(*piece, fresh=False).problem(
+            one.predictors_, one.settings_["loss"], beta=one.settings_["beta"], mu1=0.0
+        )
+        for piece in pieces
+    ]
+    losses = [problem.graph_losses(one.models_) / problem.confidence for problem in problems]
     assert_allclose(*losses, rtol=1e-9)
+    gaps = [problem.model_gaps(one.models_, one.graph_) / problem.confidence for problem in problems]
+    assert_allclose(*gaps, rtol=1e-6, atol=1e-9)
+
+
+def test_weights_leave_the_loss_as_it_is():
+    model = DadaClassifier(class_weight="balanced", n_updates=20, random_state=0).fit(X, SCORE > 1, users=USERS)
+    assert model.settings_["loss"] == "logistic"
+    model.fit(X, SCORE > 1, users=USERS, sample_weight=np.arange(1, 241))
+    assert model.settings_["loss"] == "logistic"
+
+
+def test_the_scale_of_weights_changes_nothing_however_updates_are_shared():
+    settings = dict(graph="learned", lam=1.0, latency=0.2, n_updates=40, random_state=0)
+    weights = RNG.exponential(size=240)
+    scaled = weights * np.where(USERS == "bob", 1024.0, 0.25)
+    for y in (SCORE > 0, THREE):
+        one, other = (
+            DadaClassifier(**settings, n_jobs=jobs).fit(X, y, users=USERS, sample_weight=given)
+            for jobs, given in ((1, weights), (2, scaled))
+        )
+        assert_array_equal(one.models_, other.models_)
+        assert_array_equal(one.graph_.weights, other.graph_.weights)
 
 
 def test_rows_of_weight_zero_are_left_out():
     y, weights = SCORE > 0, np.ones(240)
     y[:30], weights[:30] = ~y[:30], 0.0
-    settings = dict(loss="adaboost", graph="none", random_state=0)
+    settings = dict(graph="none", random_state=0)
     one = DadaClassifier(**settings).fit(X, y, users=USERS, sample_weight=weights)
     other = DadaClassifier(**settings).fit(X[30:], y[30:], users=USERS[30:])
     assert_array_equal(one.models_, other.models_)
@@ -76,24 +108,41 @@ def test_rows_of_weight_zero_are_left_out():
         DadaClassifier().fit(X, y, users=USERS, sample_weight=USERS != "ann")
 
 
-def test_rare_classes_weigh_as_much_as_frequent_ones_when_balanced():
-    y = SCORE + 0.8 * RNG.normal(size=240) > 1.5
+@pytest.mark.parametrize("loss", ["auto", "adaboost", "squared-hinge"])
+def test_rare_classes_weigh_as_much_as_frequent_ones_when_balanced(loss):
+    y = SCORE + 0.8 * np.random.default_rng(7).normal(size=240) > 1.5
     plain, balanced = (
-        DadaClassifier(loss="adaboost", beta=3.0, class_weight=weight, random_state=0).fit(X, y, users=USERS)
+        DadaClassifier(loss=loss, beta=3.0, class_weight=weight, random_state=0).fit(X, y, users=USERS)
         for weight in (None, "balanced")
     )
-    assert balanced.predict(X, users=USERS).mean() > plain.predict(X, users=USERS).mean()
+    recalls = [recall_score(y, model.predict(X, users=USERS)) for model in (plain, balanced)]
+    assert recalls[1] > recalls[0] + 0.1
     assert_array_equal(
         balanced.models_,
-        DadaClassifier(loss="adaboost", beta=3.0, random_state=0, class_weight={
+        DadaClassifier(loss=loss, beta=3.0, random_state=0, class_weight={
             False: 240 / (2 * (~y).sum()), True: 240 / (2 * y.sum())
         }).fit(X, y, users=USERS).models_,
     )  # fmt: skip
 
 
-def test_squares_take_weights_too():
+def test_the_rarest_of_several_classes_is_found_more_often_when_balanced():
+    y = np.digitize(SCORE + 0.8 * np.random.default_rng(7).normal(size=240), [0.0, 1.7])
+    plain, balanced = (
+        DadaClassifier(beta=5.0, class_weight=weight, random_state=0).fit(X, y, users=USERS)
+        for weight in (None, "balanced")
+    )
+    recalls = [recall_score(y, model.predict(X, users=USERS), average=None)[2] for model in (plain, balanced)]
+    assert recalls[1] > recalls[0] + 0.1
+
+
+@pytest.mark.parametrize("loss", ["squared", "huber"])
+def test_numbers_take_weights_too(loss):
     y, weights = 5 * SCORE, np.where(TURN, 1e-3, 1.0)
-    light = DadaRegressor(random_state=0).fit(X, y, sample_weight=weights)
+    light = DadaRegressor(loss=loss, random_state=0).fit(X, y, sample_weight=weights)
     assert light.score(X[~TURN], y[~TURN]) > 0.9
-    with pytest.raises(ValueError, match="weights of rows and classes need the loss"):
-        DadaRegressor(loss="huber").fit(X, y, sample_weight=weights)
+
+
+@pytest.mark.parametrize("weights", [np.ones(3), np.full(240, -1.0), np.zeros(240)])
+def test_weights_that_cannot_be_are_refused(weights):
+    with pytest.raises(ValueError, match="sample_weight must be 240 numbers >= 0, one per row, not all zero, got"):
+        DadaClassifier().fit(X, SCORE > 0, users=USERS, sample_weight=weights)

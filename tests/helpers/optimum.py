@@ -5,7 +5,7 @@ import numpy as np
 
 from dada.core.graph import CollaborationGraph
 from dada.core.regularizers import DegreeTarget, LogDegree
-from tests.helpers.problems import rows_of
+from tests.helpers.problems import margins_in_numpy, weights_of
 
 
 def best_models(problem, graph):
@@ -14,13 +14,16 @@ def best_models(problem, graph):
     alpha = cp.Variable((K, n))
     coupling = np.ones(n) if problem.coupling is None else problem.coupling
     losses = {
-        "adaboost": lambda z: cp.log_sum_exp(-z),
-        "logistic": lambda z: cp.sum(cp.logistic(-z)) / z.size,
-        "squared-hinge": lambda z: cp.sum_squares(cp.pos(1 - z)) / (2 * z.size),
+        "adaboost": lambda z, share: cp.log_sum_exp(np.log(share * z.size) - z),
+        "logistic": lambda z, share: share @ cp.logistic(-z),
+        "squared-hinge": lambda z, share: share @ cp.square(cp.pos(1 - z)) / 2,
+        "huber": lambda z, share: share @ cp.huber(z) / 2,
     }
-    value = sum(
-        graph.degree[k] * problem.confidence[k] * losses[problem.loss](rows_of(problem, k) @ alpha[k]) for k in range(K)
-    )
+    value = 0.0
+    for k in range(K):
+        weights = np.ones(problem.sizes[k]) if problem.weights is None else weights_of(problem, k)
+        local = losses[problem.loss](margins_in_numpy(problem, k, alpha[k]), weights / weights.sum())
+        value += graph.degree[k] * problem.confidence[k] * local
     for k, l, w in zip(*graph.edges(), strict=True):
         value += problem.mu1 / 2 * w * cp.sum_squares(cp.multiply(np.sqrt(coupling), alpha[k] - alpha[l]))
     ball = [cp.norm1(alpha[k]) <= problem.beta for k in range(K)]

@@ -36,9 +36,11 @@ EXPONENTIAL = Loss("exponential", exponential, exponential_slope, exponential, g
 LOSSES = ("adaboost", "logistic", "squared-hinge", "squared", "huber", STEEP, EXPONENTIAL)
 
 
-def loss_in_numpy(loss, margins):
+def loss_in_numpy(loss, margins, weights=None):
+    """The loss of one user whose samples have the given weights; those of Eq. (2) are one on average."""
+    weights = np.ones(len(margins)) if weights is None else weights
     if loss == "adaboost":
-        return np.logaddexp.reduce(-margins)
+        return np.logaddexp.reduce(np.log(weights / weights.mean()) - margins)
     pointwise = {
         "logistic": lambda z: np.logaddexp(0.0, -z),
         "squared-hinge": lambda z: 0.5 * np.maximum(0.0, 1.0 - z) ** 2,
@@ -47,11 +49,24 @@ def loss_in_numpy(loss, margins):
         STEEP: lambda z: np.logaddexp(0.0, -2.0 * z),
         EXPONENTIAL: lambda z: np.exp(-z),
     }
-    return pointwise[loss](margins).mean()
+    return np.average(pointwise[loss](margins), weights=weights)
 
 
-def random_problem(rng, n_users=5, n=6, most_samples=5, beta=2.0, mu1=0.7, dtype=np.float64, shifted=False, **settings):
-    """Users of at least one sample each, for runs in the given precision; `shifted` gives margins an offset.
+def random_problem(
+    rng,
+    n_users=5,
+    n=6,
+    most_samples=5,
+    beta=2.0,
+    mu1=0.7,
+    dtype=np.float64,
+    shifted=False,
+    weighted=False,
+    **settings,
+):
+    """Users of at least one sample each, for runs in the given precision.
+
+    `shifted` gives margins an offset, `weighted` gives samples weights.
 
     Kernels take long to compile, so tests keep to two kinds: in single precision margins are -1, 0 or 1 as int8, in
     double precision they are real numbers, half of them -1 or 1.
@@ -63,6 +78,8 @@ def random_problem(rng, n_users=5, n=6, most_samples=5, beta=2.0, mu1=0.7, dtype
         A = A * np.where(rng.random(shape) < 0.5, 1.0, rng.normal(size=shape))
     if shifted:
         settings["offset"] = rng.normal(size=shape[0]).astype(np.float32).astype(np.float64)
+    if weighted:
+        settings["weights"] = rng.exponential(size=shape[0])
     return Problem(A, np.concatenate([[0], np.cumsum(sizes)]), beta=beta, mu1=mu1, **settings)
 
 
@@ -89,9 +106,14 @@ def margins_in_numpy(problem, k, own):
     return offset + rows_of(problem, k) @ own
 
 
+def weights_of(problem, k):
+    return None if problem.weights is None else problem.weights[problem.row_start[k] : problem.row_start[k + 1]]
+
+
 def block_in_numpy(problem, graph, alpha, k, own):
     """User k's block of the model problem, divided by its degree, at the model `own`."""
-    value = problem.confidence[k] * loss_in_numpy(problem.loss, margins_in_numpy(problem, k, own))
+    local = loss_in_numpy(problem.loss, margins_in_numpy(problem, k, own), weights_of(problem, k))
+    value = problem.confidence[k] * local
     neighbours, weights = graph.neighbours(k)
     if neighbours.size == 0:
         return value

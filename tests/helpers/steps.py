@@ -18,7 +18,8 @@ def one_step(problem, graph, alpha, k, rule, gamma=-1.0, dtype=np.float64):
     support[: used.size] = used
     margins = margins_in_numpy(problem, k, own.astype(np.float64)).astype(dtype)
     offset = problem.offsets[problem.row_start[k] : problem.row_start[k + 1]].astype(dtype)
-    user = UserModel(A, margins, own, pull, support, offset)
+    emphasis = problem.emphasis[problem.row_start[k] : problem.row_start[k + 1]]
+    user = UserModel(A, margins, own, pull, support, offset, emphasis)
     scratch = make_scratch(n, A.shape[0], np.dtype(dtype))
     settings, degree = problem.settings(dtype), float(weights.sum())
     move, n_support, n_changed = model_step(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dada.core.compiled import Array
+from dada.core.emphasis import ALL_ALIKE
 from dada.core.gossip import nobody_met, uniform_mix
 from dada.core.graph import CollaborationGraph
 from dada.core.graph_steps import GRAPH_STEPS
@@ -121,6 +122,7 @@ def _users(models: Array, degree: Array) -> Users:
             degree=np.asarray(degree, np.float64).copy(),
             stale=np.ones(K, np.uint8),
             offset=np.empty(0, models.dtype),
+            emphasis=ALL_ALIKE,
             sent=np.zeros((K, 3), np.int64),
         )
     )

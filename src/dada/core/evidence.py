@@ -14,6 +14,7 @@ import math
 import numpy as np
 
 from dada.core.compiled import Array, lean_kernel
+from dada.core.emphasis import emphasis_of
 from dada.core.losses import HUBER, SQUARED, LossCode, logistic_value, point_value
 from dada.core.model_steps import UserModel
 
@@ -25,7 +26,7 @@ def log_evidence(
     """log of the unnormalised weight of a model from `size` samples, judged on one user's samples.
 
     Models are judged by the logistic loss of their margins, whatever loss they were made with: it grows slowly enough
-    not to let one sample decide. In regression they are judged by the loss itself.
+    not to let one sample decide. In regression they are judged by the loss itself. Samples count by their weights.
     """
     is_regression = loss.code == SQUARED or loss.code == HUBER
     A = judge.A
@@ -35,7 +36,8 @@ def log_evidence(
         for p in range(n_support):
             q = support[p]
             margin += np.float64(A[i, q]) * alpha[q]
-        total += point_value(loss, margin) if is_regression else logistic_value(margin)
+        value = point_value(loss, margin) if is_regression else logistic_value(margin)
+        total += emphasis_of(judge.emphasis, i) * value
     return math.log(size) - tau * total
 
 

@@ -5,6 +5,8 @@ A model step asks three things of it: its value, the weight eta_i = -dL/dmargin_
 along a direction. The last comes as (curvature, growth): along the step the second derivative phi'' starts at
 `curvature` and satisfies |phi'''| <= growth * phi''; a growth of zero says that `curvature` bounds phi'' everywhere.
 
+Means and sums over samples count each by its `emphasis` (see `dada.core.emphasis`).
+
 A new loss is three scalar functions:
 
 >>> import numpy as np
@@ -25,6 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dada.core.compiled import Array, ScalarFunction, address_of, call, lean_kernel
+from dada.core.emphasis import ALL_ALIKE, emphasis_of
 
 ADABOOST, LOGISTIC, SQUARED_HINGE, POINTWISE, SQUARED, HUBER = 0, 1, 2, 3, 4, 5
 GRAPH_LOSS_MEAN, GRAPH_LOSS_PAPER, GRAPH_LOSS_LOGISTIC = 0, 1, 2
@@ -92,7 +95,7 @@ def loss_code(loss: str | Loss) -> LossCode:
 def loss_value(loss: str | Loss, margins: Array) -> float:
     """Loss of one user at the given margins."""
     margins = np.asarray(margins, dtype=np.float64)
-    return float(loss_and_weights(loss_code(loss), margins, np.empty_like(margins)))
+    return float(loss_and_weights(loss_code(loss), margins, ALL_ALIKE, np.empty_like(margins)))
 
 
 @lean_kernel
@@ -141,7 +144,7 @@ def point_value(loss: LossCode, z: float) -> float:
 
 
 @lean_kernel
-def loss_and_weights(loss: LossCode, margins: Array, eta: Array) -> float:
+def loss_and_weights(loss: LossCode, margins: Array, emphasis: Array, eta: Array) -> float:
     """L at the margins, Eq. (2); fills eta_i = -dL/dmargin_i, the sample weights below Eq. (4)."""
     m = margins.size
     total = 0.0
@@ -150,7 +153,7 @@ def loss_and_weights(loss: LossCode, margins: Array, eta: Array) -> float:
         for i in range(1, m):
             smallest = min(smallest, margins[i])
         for i in range(m):
-            eta[i] = math.exp(smallest - margins[i])
+            eta[i] = emphasis_of(emphasis, i) * math.exp(smallest - margins[i])
             total += eta[i]
         inverse = 1.0 / total
         for i in range(m):
@@ -158,13 +161,14 @@ def loss_and_weights(loss: LossCode, margins: Array, eta: Array) -> float:
         return math.log(total) - smallest
     inverse = 1.0 / m
     for i in range(m):
-        total += point_value(loss, margins[i])
-        eta[i] = -inverse * point_slope(loss, margins[i])
+        counts = emphasis_of(emphasis, i)
+        total += counts * point_value(loss, margins[i])
+        eta[i] = -inverse * (counts * point_slope(loss, margins[i]))
     return total * inverse
 
 
 @lean_kernel
-def curvature_along(loss: LossCode, margins: Array, eta: Array, h: Array) -> tuple[float, float]:
+def curvature_along(loss: LossCode, margins: Array, emphasis: Array, eta: Array, h: Array) -> tuple[float, float]:
     """(phi''(0), growth) of phi(gamma) = L(margins + gamma h), given the weights eta at the margins."""
     m = margins.size
     if loss.code == ADABOOST:
@@ -181,12 +185,12 @@ def curvature_along(loss: LossCode, margins: Array, eta: Array, h: Array) -> tup
     largest = total = 0.0
     for i in range(m):
         largest = max(largest, abs(h[i]))
-        total += point_curvature(loss, margins[i]) * h[i] * h[i]
+        total += emphasis_of(emphasis, i) * point_curvature(loss, margins[i]) * h[i] * h[i]
     return total / m, loss.growth * largest
 
 
 @lean_kernel
-def slope_along(loss: LossCode, margins: Array, h: Array, gamma: float) -> tuple[float, float]:
+def slope_along(loss: LossCode, margins: Array, emphasis: Array, h: Array, gamma: float) -> tuple[float, float]:
     """(phi'(gamma), phi''(gamma)) of phi(gamma) = L(margins + gamma h), in double precision."""
     m = margins.size
     first = second = 0.0
@@ -196,7 +200,7 @@ def slope_along(loss: LossCode, margins: Array, h: Array, gamma: float) -> tuple
             smallest = min(smallest, margins[i] + gamma * h[i])
         total = square = 0.0
         for i in range(m):
-            weight = math.exp(smallest - (margins[i] + gamma * h[i]))
+            weight = emphasis_of(emphasis, i) * math.exp(smallest - (margins[i] + gamma * h[i]))
             total += weight
             first += weight * h[i]
             square += weight * h[i] * h[i]
@@ -204,21 +208,22 @@ def slope_along(loss: LossCode, margins: Array, h: Array, gamma: float) -> tuple
         return -mean, max(square / total - mean * mean, 0.0)
     for i in range(m):
         z = margins[i] + gamma * h[i]
-        first += point_slope(loss, z) * h[i]
-        second += point_curvature(loss, z) * h[i] * h[i]
+        along = emphasis_of(emphasis, i) * h[i]
+        first += point_slope(loss, z) * along
+        second += point_curvature(loss, z) * along * h[i]
     return first / m, second / m
 
 
 @lean_kernel
-def loss_for_graph(kind: int, loss: LossCode, margins: Array, scratch: Array) -> float:
+def loss_for_graph(kind: int, loss: LossCode, margins: Array, emphasis: Array, scratch: Array) -> float:
     """The loss value that enters the graph problem, by `graph_loss`: mean, paper (Eq. 2) or logistic."""
     m = margins.size
     if kind == GRAPH_LOSS_LOGISTIC:
         total = 0.0
         for i in range(m):
-            total += logistic_value(margins[i])
+            total += emphasis_of(emphasis, i) * logistic_value(margins[i])
         return total / m
-    value = loss_and_weights(loss, margins, scratch)
+    value = loss_and_weights(loss, margins, emphasis, scratch)
     if kind == GRAPH_LOSS_MEAN and loss.code == ADABOOST:
         value -= math.log(m)
     return value

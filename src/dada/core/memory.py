@@ -18,7 +18,14 @@ class TooLittleMemoryError(MemoryError, ValueError):
 
 
 def bytes_of_run(
-    n_users: int, n_rows: int, n_predictors: int, *, neighbours: float = 20.0, cell_bytes: int = 1, copies: int = 1
+    n_users: int,
+    n_rows: int,
+    n_predictors: int,
+    *,
+    neighbours: float = 20.0,
+    cell_bytes: int = 1,
+    copies: int = 1,
+    weighted: bool = False,
 ) -> int:
     """Most memory that a run holds at one time.
 
@@ -32,6 +39,8 @@ def bytes_of_run(
         Bytes of one margin of a base predictor: 1 where all are -1, 0 or 1, else 4.
     copies : int
         Tables of margins or predictions that are held at one time.
+    weighted : bool
+        Whether rows have weights.
 
     Examples
     --------
@@ -42,6 +51,8 @@ def bytes_of_run(
     state = n_users * (n_predictors * (4 + 4 + 2 + 4) + BYTES_PER_USER + int(neighbours * BYTES_PER_NEIGHBOUR))
     # Current margins and offsets, in single precision and, while they are certified, in double.
     rows = n_rows * (copies * n_predictors * cell_bytes + 2 * 4 + 3 * 8)
+    # Weights, and how much each counts beside its user's others.
+    rows += n_rows * 2 * 8 if weighted else 0
     return state + rows
 
 

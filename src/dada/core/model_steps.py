@@ -45,7 +45,7 @@ class UserModel(NamedTuple):
     """One user's arrays: base predictor margins (m, n), current margins (m), model, pull and support (n), offset (m).
 
     Current margins are offset + A alpha. The offset is zero for classification; in regression it is minus the targets,
-    so that margins are residuals.
+    so that margins are residuals. `emphasis` (m) says how much each sample counts; it is empty where all count alike.
     """
 
     A: Array
@@ -54,6 +54,7 @@ class UserModel(NamedTuple):
     pull: Array
     support: Array
     offset: Array
+    emphasis: Array
 
 
 class Move(NamedTuple):
@@ -123,17 +124,18 @@ def exact_gamma(
     slope: float,
     quadratic: float,
     margins: Array,
+    emphasis: Array,
     h: Array,
 ) -> float:
     """The gamma in [0, 1] that minimises the block objective along h, by safeguarded Newton on its derivative.
 
     `slope` < 0 is the derivative at 0 and `quadratic` the constant second derivative of the coupling term.
     """
-    at_zero, _ = slope_along(settings.loss, margins, h, 0.0)
+    at_zero, _ = slope_along(settings.loss, margins, emphasis, h, 0.0)
     linear = slope - confidence * at_zero
     low, high, gamma, last = 0.0, 1.0, 1.0, 2.0
     for _ in range(100):
-        first, second = slope_along(settings.loss, margins, h, gamma)
+        first, second = slope_along(settings.loss, margins, emphasis, h, gamma)
         derivative = confidence * first + linear + quadratic * gamma
         if derivative > 0.0:
             high = gamma
@@ -177,7 +179,9 @@ def toward_vertex(
             slope -= np.float64(gradient[q]) * user.alpha[q]
             quadratic += settings.coupling[q] * np.float64(user.alpha[q]) * user.alpha[q]
         mu = settings.mu if degree > 0.0 else 0.0
-        gamma = exact_gamma(settings, confidence, slope, mu * quadratic, user.margins, h) if slope < 0.0 else 0.0
+        gamma = 0.0
+        if slope < 0.0:
+            gamma = exact_gamma(settings, confidence, slope, mu * quadratic, user.margins, user.emphasis, h)
     return Move(j, np.float64(vertex), ALL, np.float64(number(gamma)), False)
 
 
@@ -232,7 +236,7 @@ def between_vertices(
         length = settings.coupling[j] * toward**2
         if away_index >= 0:
             length += settings.coupling[away_index] * away**2
-    curvature, growth = curvature_along(settings.loss, user.margins, eta, h)
+    curvature, growth = curvature_along(settings.loss, user.margins, user.emphasis, eta, h)
     # Weights of samples that underflowed leave no curvature; it is below this, and a larger one only shortens the step.
     curvature = max(confidence * curvature + mu * length, 1e-30 * growth * growth)
     gamma = math.log1p(growth * pair_gap / curvature) / growth if growth > 1e-12 else pair_gap / curvature
@@ -311,7 +315,7 @@ def model_step(
     m = user.margins.size
     number = user.alpha.dtype.type
     eta = scratch.eta[:m]
-    loss_and_weights(settings.loss, user.margins, eta)
+    loss_and_weights(settings.loss, user.margins, user.emphasis, eta)
     block_gradient(settings, confidence, degree, user, eta, scratch.gradient)
     if rule == PAIRWISE:
         move = between_vertices(settings, confidence, degree, user, n_support, eta, scratch)

@@ -9,12 +9,14 @@ they certify a run rather than repeat its bookkeeping.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 
 from dada.core.compiled import Array, kernel
+from dada.core.emphasis import ALL_ALIKE, check_weights, relative_weights
 from dada.core.graph import CollaborationGraph
 from dada.core.graph_steps import edge_gradient
 from dada.core.losses import GRAPH_LOSSES, REGRESSION, Loss, LossCode, loss_and_weights, loss_code, loss_for_graph
@@ -48,7 +50,10 @@ class Problem:
         omega_j: how much predictor j is coupled to the neighbours'; 1 where not given.
     offset : array of shape (rows,), optional
         Margins at a zero model. For regression, minus the targets: margins are then residuals, and A holds the base
-        predictions themselves. For weighted samples of the AdaBoost loss, minus the logarithm of the weights.
+        predictions themselves.
+    weights : array of shape (rows,), optional
+        How much each row counts within its user's loss; all alike where not given. Only their ratios within a user
+        matter: confidences are those of numbers of rows.
 
     Examples
     --------
@@ -70,6 +75,7 @@ class Problem:
     graph_loss: str = "mean"
     coupling: Array | None = None
     offset: Array | None = None
+    weights: Array | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.beta < math.inf:
@@ -81,6 +87,8 @@ class Problem:
         if self.graph_loss not in GRAPH_LOSSES:
             raise ValueError(f"graph_loss must be one of {sorted(GRAPH_LOSSES)}, got {self.graph_loss!r}")
         self._check_rows()
+        if self.weights is not None:
+            check_weights(self.weights, int(self.row_start[-1]))
         if self.coupling is not None and not (
             self.coupling.shape == (self.n_predictors,)
             and (self.coupling >= 0).all()
@@ -129,6 +137,16 @@ class Problem:
     def offsets(self) -> Array:
         """What the margins of each row are at a zero model: nothing, or the given offset."""
         return np.zeros(self.A.shape[0]) if self.offset is None else self.offset.astype(np.float64)
+
+    @cached_property
+    def emphasis(self) -> Array:
+        """The weights as kernels take them, one on average for each user; empty where all rows count alike."""
+        return ALL_ALIKE if self.weights is None else relative_weights(self.weights, self.row_start)
+
+    def of_rows(self, rows: Array | slice, row_start: Array) -> Self:
+        """The problem of some rows only, of which each user's lie between the given starts."""
+        offset, weights = (None if values is None else values[rows] for values in (self.offset, self.weights))
+        return replace(self, A=self.A[rows], row_start=row_start, offset=offset, weights=weights)
 
     @cached_property
     def loss_code(self) -> LossCode:
@@ -193,6 +211,7 @@ class Problem:
             self.A,
             self.row_start,
             self.offsets,
+            self.emphasis,
             self.confidence,
             np.ascontiguousarray(self._fitting(alpha), np.float64),
             graph.indptr,
@@ -240,7 +259,9 @@ class Problem:
         return float(4 * self.beta**2 * (graph.degree @ per_user))
 
     def _losses(self, alpha: Array, kind: str) -> Array:
-        values = losses_for_graph(GRAPH_LOSSES[kind], self.loss_code, self.margins(alpha), self.row_start)
+        values = losses_for_graph(
+            GRAPH_LOSSES[kind], self.loss_code, self.margins(alpha), self.emphasis, self.row_start
+        )
         return self.confidence * values
 
     def _fitting(self, alpha: Array) -> Array:
@@ -289,13 +310,13 @@ def margins_of(A: Array, row_start: Array, offset: Array, alpha: Array) -> Array
 
 
 @kernel
-def losses_for_graph(kind: int, loss: LossCode, margins: Array, row_start: Array) -> Array:
+def losses_for_graph(kind: int, loss: LossCode, margins: Array, emphasis: Array, row_start: Array) -> Array:
     """The loss of each user that enters the graph problem."""
     values = np.empty(row_start.size - 1)
     scratch = np.empty_like(margins)
     for k in range(values.size):
         rows = slice(row_start[k], row_start[k + 1])
-        values[k] = loss_for_graph(kind, loss, margins[rows], scratch[rows])
+        values[k] = loss_for_graph(kind, loss, margins[rows], emphasis[rows], scratch[rows])
     return values
 
 
@@ -331,6 +352,7 @@ def model_gradients(
     A: Array,
     row_start: Array,
     offset: Array,
+    emphasis: Array,
     confidence: Array,
     alpha: Array,
     indptr: Array,
@@ -352,7 +374,7 @@ def model_gradients(
             degree += weights[p]
             for j in range(n):
                 pull[j] += weights[p] * alpha[indices[p], j]
-        loss_and_weights(settings.loss, margins[rows], eta[rows])
-        user = UserModel(A[rows], margins[rows], alpha[k], pull, support, offset[rows])
+        loss_and_weights(settings.loss, margins[rows], emphasis[rows], eta[rows])
+        user = UserModel(A[rows], margins[rows], alpha[k], pull, support, offset[rows], emphasis[rows])
         block_gradient(settings, confidence[k], degree, user, eta[rows], gradient[k])
     return gradient

@@ -34,7 +34,7 @@ class FarProblem(Problem):
         offset = np.zeros(row_start[-1], np.float32)
         A = np.empty((0, n_predictors), np.int8)
         problem = cls(A, row_start, offset=offset, crew=crew, name=name, **settings)
-        crew.hold(A, row_start, problem.confidence, offset)
+        crew.hold(A, row_start, problem.confidence, offset, problem.emphasis)
         return problem
 
     def _check_rows(self) -> None:

@@ -55,7 +55,7 @@ def join(
     support = np.zeros(alpha.size, np.int32)
     used = np.flatnonzero(alpha)
     support[: used.size] = used
-    user = UserModel(np.ascontiguousarray(A), margins, alpha, mean.astype(number), support, offset)
+    user = UserModel(np.ascontiguousarray(A), margins, alpha, mean.astype(number), support, offset, problem.emphasis)
     scratch = make_scratch(alpha.size, margins.size, np.dtype(number))
     own_steps(problem.settings(number), float(confidence), user, used.size, n_updates, scratch)
     return alpha

@@ -63,6 +63,7 @@ class Users(NamedTuple):
     degree: Array
     stale: Array
     offset: Array
+    emphasis: Array
     sent: Array
 
 
@@ -129,7 +130,7 @@ def user_model(users: Users, k: int) -> UserModel:
     first, last = users.row_start[k], users.row_start[k + 1]
     return UserModel(
         users.A[first:last], users.margins[first:last], users.alpha[k], users.pull[k], users.support[k],
-        users.offset[first:last],
+        users.offset[first:last], users.emphasis[first:last],
     )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ Outcome = tuple[dict[str, Array], Array]
 # Gives the margins y_i h_j(x_i) of the users first..last-1; runs where the shard is.
 Read = Callable[[int, int], Array]
 # What a shard keeps; all other arrays of `Users` come with every stretch, one row per user but for margins.
-DATA = ("A", "row_start", "confidence", "offset")
+DATA = ("A", "row_start", "confidence", "offset", "emphasis")
 
 
 class Held(NamedTuple):
@@ -42,6 +42,7 @@ class Held(NamedTuple):
     row_start: Array
     confidence: Array
     offset: Array
+    emphasis: Array
 
 
 class Part(NamedTuple):
@@ -82,8 +83,8 @@ class Shard:
         assert isinstance(held.A, np.ndarray)
         A = held.A if held.A.dtype == np.int8 else held.A.astype(number, copy=False)
         offset = held.offset.astype(number, copy=False)
-        users = Users(A=A, row_start=held.row_start, confidence=held.confidence, offset=offset, **state)
-        self.users = side_by_side(users)
+        data = {name: getattr(held, name) for name in DATA} | {"A": A, "offset": offset}
+        self.users = side_by_side(Users(**data, **state))
         lists = NeighbourLists(*(np.array(array) for array in part.lists))
         settings = part.settings._replace(coupling=np.array(part.settings.coupling))
         self.part = part._replace(lists=lists, settings=settings, state={})
@@ -137,8 +138,8 @@ class Shard:
         held, models = self.held, np.array(alpha, np.float64)
         settings = settings._replace(coupling=np.array(settings.coupling))
         lists = (np.array(array) for array in (indptr, indices, weights))
-        offset = held.offset.astype(np.float64)
-        gradient = model_gradients(settings, held.A, held.row_start, offset, held.confidence, models, *lists)
+        data = held.A, held.row_start, held.offset.astype(np.float64), held.emphasis, held.confidence
+        gradient = model_gradients(settings, *data, models, *lists)
         gaps: Array = (gradient * models[: self.size]).sum(axis=1) + settings.beta * abs(gradient).max(axis=1)
         return gaps
 
@@ -190,7 +191,7 @@ class Sharded:
     def __exit__(self, *_: object) -> None:
         self.hands.close()
 
-    def hold(self, A: Array, row_start: Array, confidence: Array, offset: Array) -> None:
+    def hold(self, A: Array, row_start: Array, confidence: Array, offset: Array, emphasis: Array) -> None:
         """Hand out data to the shards, unless they have these already."""
         if self._held is row_start:
             return
@@ -201,14 +202,14 @@ class Sharded:
             rows = slice(row_start[first], row_start[last])
             local = row_start[first : last + 1] - row_start[first]
             margins = A[rows] if self.read is None else self.read
-            held.append(Held(first, last, margins, local, confidence[first:last], offset[rows]))
+            held.append(Held(first, last, margins, local, confidence[first:last], offset[rows], emphasis[rows]))
         self.hands.hold(held)
         self._held = row_start
 
     def advance(self, stretch: Stretch) -> None:
         """Carry out a stretch."""
         users = stretch.users
-        self.hold(users.A, users.row_start, users.confidence, users.offset)
+        self.hold(users.A, users.row_start, users.confidence, users.offset, users.emphasis)
         parts = [cut_out(stretch, self.cuts, number) for number in range(len(self.cuts) - 1)]
         outcomes = self.hands.run(parts, stretch.awake, -(-stretch.awake.size // stretch.window))
         for (first, last), (arrays, counts) in zip(pairwise(self.cuts), outcomes, strict=True):

@@ -23,7 +23,7 @@ def snapshot_of(problem: Problem, state: State, phase: str, samples: Samples | N
         w=w,
         directed=graph.directed,
         confidence=problem.confidence,
-        loss=losses_for_graph(GRAPH_LOSSES["mean"], problem.loss_code, users.margins, users.row_start),
+        loss=losses_for_graph(GRAPH_LOSSES["mean"], problem.loss_code, users.margins, users.emphasis, users.row_start),
         accuracy=accuracy_per_user(samples, users.alpha),
         predictors=predictors,
         predictor_weights=weights,

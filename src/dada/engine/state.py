@@ -73,6 +73,7 @@ class State:
                 degree=graph.degree,
                 stale=np.ones(K, np.uint8),
                 offset=problem.offsets.astype(number),
+                emphasis=problem.emphasis,
                 sent=np.zeros((K, 3), np.int64),
             )
         )
@@ -202,6 +203,7 @@ def fingerprint(
         problem.A,
         problem.row_start,
         problem.offsets,
+        *([] if problem.weights is None else [problem.emphasis]),
         graph.indptr,
         graph.indices,
         graph.weights,

@@ -19,12 +19,13 @@ def of_users(rows: Rows, positions: NDArray[np.intp]) -> Rows:
 
 
 def both(old: Rows, new: Rows) -> Rows:
-    """Old and new rows together, grouped by user, the older first."""
+    """Old and new rows together, grouped by user, the older first. Where some have weights, the others weigh 1."""
     X, y = np.concatenate([old.people.X, new.people.X]), np.concatenate([old.people.y, new.people.y])
     owners = np.concatenate([part.people.user_ids[part.owners] for part in (old, new)])
     weights = None
-    if old.weights is not None and new.weights is not None:
-        weights = np.concatenate([old.weights, new.weights])
+    if old.weights is not None or new.weights is not None:
+        each = [np.ones(part.people.n_rows) if part.weights is None else part.weights for part in (old, new)]
+        weights = np.concatenate(each)
     return _grouped(old, X, y, owners, weights)
 
 

@@ -94,7 +94,8 @@ def log_evidence(crowd: Crowd, users: NDArray[np.int64], problem: Problem, tau: 
         losses = np.where(linear, size - 0.5, 0.5 * size**2)
     else:
         losses = np.logaddexp(0.0, -margins)
-    return np.asarray(np.log(crowd.confidence[users]) - tau * losses.sum(axis=0))
+    totals = losses.sum(axis=0) if problem.weights is None else problem.emphasis @ losses
+    return np.asarray(np.log(crowd.confidence[users]) - tau * totals)
 
 
 def _others(crowd: Crowd, but: int) -> NDArray[np.int64]:

@@ -75,7 +75,7 @@ def numbers(params: dict[str, Any], rows: Rows, n_weights: int, family: str = GI
     # mean is the loss: bound, length and pull are those of two classes for each pair.
     n_classes = max(2, rows.n_classes)
     if used["loss"] == AUTO:
-        used["loss"] = "squared" if rows.n_classes == 0 else "logistic" if rows.weights is None else "adaboost"
+        used["loss"] = "squared" if rows.n_classes == 0 else "logistic"
     if used["beta"] == AUTO:
         used["beta"] = BETA * n_classes / 2
     if used["mu"] == AUTO:

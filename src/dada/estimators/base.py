@@ -134,7 +134,8 @@ class PersonalEstimator(BaseEstimator):
         users : array of shape (rows,), optional
             Which user each row belongs to: numbers or strings. Without it, all rows are one user's.
         sample_weight : array of shape (rows,), optional
-            How much each row counts within its user's loss. Rows of weight 0 are left out.
+            How much each row counts within its user's loss, beside the user's other rows. Rows of weight 0 are left
+            out.
         observer : callable
             Gets every event of `dada.events` during the fit.
         checkpoint : path, optional

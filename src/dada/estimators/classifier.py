@@ -32,8 +32,7 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
         weakly to the neighbours'; with decision stumps at four to ten quantiles of each feature beside them where these
         do better on held-out training rows.
     loss : {"auto", "adaboost", "logistic", "squared-hinge"} or Loss
-        Loss of a user's model on its own rows. "auto" is logistic, or AdaBoost's where rows or
-        classes have weights.
+        Loss of a user's model on its own rows. "auto" is logistic.
     beta : float or "auto"
         Bound on the sum of absolute weights of a model: larger fits closer. "auto" is 15 per class, 30 in regression.
     mu : float or "auto"
@@ -80,7 +79,7 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
         Times that a user comes with new rows, by `partial_fit`, until half of its older ones are forgotten. By default
         none are.
     class_weight : dict, "balanced" or None
-        Weight of each label's rows, for AdaBoost's loss. "balanced" gives all labels the same weight in all.
+        Weight of each label's rows, within each user's loss. "balanced" gives all labels the same weight in all.
     tol : float, optional
         Stop when the duality gap of the models falls below this part of that of zero models.
     max_bits : float, optional
@@ -326,6 +325,6 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
             counts = np.bincount(codes, minlength=len(self.classes_))
             return np.asarray(len(codes) / (len(self.classes_) * np.maximum(counts, 1))[codes], np.float64)
         of_class = np.array([self.class_weight.get(label, 1.0) for label in self.classes_.tolist()], np.float64)
-        if not (of_class > 0).all():
-            raise ValueError(f"class_weight must be above 0 for every class, got {self.class_weight!r}")
+        if not ((of_class > 0) & (of_class < np.inf)).all():
+            raise ValueError(f"class_weight must be above 0 and finite for every class, got {self.class_weight!r}")
         return of_class[codes]

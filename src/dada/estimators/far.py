@@ -89,6 +89,11 @@ def fit_parquet(
     """
     params = model.get_params(deep=False)
     check_settings(params)
+    if params["class_weight"] is not None:
+        raise ValueError(
+            f"class_weight needs all rows in one process, got {params['class_weight']!r}: "
+            "leave it out, or fit to rows in memory"
+        )
     if params["latency"] in (AUTO, 0):
         params["latency"] = LATENCY
     summary = FeatureSummary.of_all(_summaries(params, users))

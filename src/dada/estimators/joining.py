@@ -181,15 +181,9 @@ class GrowingEstimator(PersonalEstimator):
         """The problem of each user by itself, in the terms of the fit."""
         used = self.settings_
         whole = rows.problem(self.predictors_, used["loss"], beta=used["beta"], mu1=used["mu"])
-        parts = [slice(*ends) for ends in pairwise(whole.row_start.tolist())]
         return [
-            replace(
-                whole,
-                A=whole.A[part],
-                row_start=np.array([0, part.stop - part.start]),
-                offset=None if whole.offset is None else whole.offset[part],
-            )
-            for part in parts
+            whole.of_rows(slice(first, last), np.array([0, last - first]))
+            for first, last in pairwise(whole.row_start.tolist())
         ]
 
     def _weighable(self, known: NDArray[Any]) -> Rows | None:

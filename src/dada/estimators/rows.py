@@ -37,7 +37,7 @@ class Rows:
     n_classes : int
         2 or more; 0 where targets are numbers.
     weights : array of shape (rows,), optional
-        Weights of the rows, above 0.
+        How much each row counts within its user's loss, above 0; all alike where not given.
     """
 
     people: Population
@@ -70,7 +70,13 @@ class Rows:
         n_rows = self.people.n_rows * max(1, self.n_classes - 1)
         sizes = (self.people.n_users, n_rows, predictors.n * blocks)
         # Margins, and the predictions they are made of, which then serve to tell accuracies.
-        needed = bytes_of_run(*sizes, neighbours=max(20.0, neighbours), cell_bytes=cell_bytes, copies=2)
+        needed = bytes_of_run(
+            *sizes,
+            neighbours=max(20.0, neighbours),
+            cell_bytes=cell_bytes,
+            copies=2,
+            weighted=self.weights is not None,
+        )
         what = f"a fit of {sizes[0]:,} users with {n_rows:,} rows and {sizes[2]:,} base predictors"
         check_memory(needed, what, "take fewer base predictors (predictors=), a sample of users, or a larger machine")
 
@@ -87,10 +93,8 @@ class Rows:
             A = predictions * y[:, None].astype(predictions.dtype)
         else:
             A, offset = predictions.astype(np.float32), -y
-        if weights is not None:
-            A, offset = weighted(A, offset, weights, loss)
         coupling = np.tile(np.asarray(predictors.coupling, np.float64), self.n_blocks)
-        return Problem(A, row_start, loss=loss, coupling=coupling, offset=offset, **settings)
+        return Problem(A, row_start, loss=loss, coupling=coupling, offset=offset, weights=weights, **settings)
 
     def samples(self, predictors: BasePredictors) -> Samples | None:
         """The rows as a trace judges them; only two classes have an accuracy of signs."""
@@ -152,22 +156,3 @@ def class_margins(predictions: NDArray[Any], y: NDArray[Any], n_classes: int) ->
             A[rows, place, c] = predictions[rows]
             A[rows, place, wrong] = -predictions[rows]
     return A.reshape(m * (n_classes - 1), n_classes * n)
-
-
-def weighted(
-    A: NDArray[Any], offset: NDArray[Any] | None, weights: NDArray[np.float64], loss: Any
-) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Margins and offset under which a loss counts rows by weight: shifted for AdaBoost, scaled for squares.
-
-    >>> weighted(np.ones((2, 1)), None, np.array([1.0, np.e]), "adaboost")[1]
-    array([ 0., -1.])
-    """
-    if loss == "adaboost":
-        return A, -np.log(weights) + (0.0 if offset is None else offset)
-    if loss == "squared" and offset is not None:
-        root = np.sqrt(weights)
-        return A * root[:, None].astype(A.dtype), offset * root
-    raise ValueError(
-        f"weights of rows and classes need the loss 'adaboost', or 'squared' in regression, got {loss!r}: "
-        "set loss='auto', or leave the weights out"
-    )

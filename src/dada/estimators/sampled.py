@@ -30,10 +30,9 @@ def some_users(problem: Problem, plan: Plan, n_users: int, rng: np.random.Genera
     chosen = np.sort(rng.choice(problem.n_users, n_users, replace=False))
     rows = np.repeat(np.isin(np.arange(problem.n_users), chosen), problem.sizes)
     row_start = np.concatenate([[0], np.cumsum(problem.sizes[chosen])])
-    offset = None if problem.offset is None else problem.offset[rows]
     counts = {name: getattr(plan, name) for name in _COUNTS}
     scaled = {name: math.ceil(value * n_users / problem.n_users) for name, value in counts.items() if value is not None}
-    return replace(problem, A=problem.A[rows], row_start=row_start, offset=offset), replace(plan, **scaled)
+    return problem.of_rows(rows, row_start), replace(plan, **scaled)
 
 
 def extrapolated(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from dada.core.compiled import Array, kernel
+from dada.core.emphasis import ALL_ALIKE
 from dada.core.model_steps import (
     STEP_RULES,
     ModelSettings,
@@ -113,7 +114,7 @@ class Fallback:
         m, n = A.shape
         support = np.zeros(n, np.int32)
         margins, offset = np.zeros(m, np.float32), np.zeros(m, np.float32)
-        user = UserModel(A, margins, np.zeros(n, np.float32), pull, support, offset)
+        user = UserModel(A, margins, np.zeros(n, np.float32), pull, support, offset, ALL_ALIKE)
         learn(self._rule, self._settings, float(confidence), float(degree), user, STEPS, self._scratch)
         return user.alpha
 

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from dada.core.compiled import Array
+from dada.core.emphasis import ALL_ALIKE
 from dada.core.evidence import log_evidence
 from dada.core.losses import GRAPH_LOSSES, loss_for_graph
 from dada.core.model_steps import (
@@ -77,6 +78,7 @@ class OwnModel:
             np.zeros(n, np.float32),
             self.model.support,
             np.zeros(self.size, np.float32),
+            ALL_ALIKE,
         )
         self.updates = 0
         self.is_stale = True
@@ -92,7 +94,8 @@ class OwnModel:
     def loss(self) -> float:
         """The loss on the peer's own samples, as graph steps take it."""
         kind = GRAPH_LOSSES[self.config.graph_loss]
-        return float(loss_for_graph(kind, self._settings.loss, self.user.margins, self.scratch.eta))
+        user = self.user
+        return float(loss_for_graph(kind, self._settings.loss, user.margins, user.emphasis, self.scratch.eta))
 
     def evidence(self, copy: ModelCopy, tau: float = 1.0, size: int = 1) -> float:
         """How well another model does on the peer's own samples (see `dada.core.evidence`)."""

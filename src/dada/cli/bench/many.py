@@ -31,7 +31,7 @@ LATENCY = 0.1
 # Users among whom wake-ups in a row fall, where order is not left to chance alone.
 SPAN = 1024
 # What the data of a population are, as opposed to what a run adds to them.
-DATA = ("A", "offset")
+DATA = ("A", "offset", "emphasis")
 
 
 def measure_scale(sizes: list[int], threads: int, say: Callable[[str], None]) -> dict[str, Any]:
