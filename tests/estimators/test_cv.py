@@ -1,6 +1,7 @@
 """Settings chosen on held-out rows, and who keeps its local model."""
 
 import numpy as np
+import pytest
 
 from dada import DadaClassifier, DadaClassifierCV
 from dada.data import moons
@@ -38,6 +39,21 @@ def test_a_user_whom_nobody_resembles_keeps_its_local_model():
     ).fit(X, y, users=owner)
     assert search.alone_.tolist() == [k == 5 for k in range(12)]
     assert search.score(X[owner == 5], y[owner == 5], users=5) > 0.9
+
+
+def test_weights_reach_trials_and_the_last_fit():
+    rng = np.random.default_rng(0)
+    X, owner = rng.normal(size=(8 * 30, 1)), np.repeat(np.arange(8), 30)
+    y = X[:, 0] + rng.normal(size=240) > 1.5
+    search = DadaClassifierCV(
+        DadaClassifier(n_updates=60), graphs=("everyone",), betas=(10.0,), pulls=(1.0,), random_state=0
+    )
+    plain = search.fit(X, y, users=owner).predict(X, users=owner)
+    heavy = search.fit(X, y, users=owner, sample_weight=np.where(y, 50.0, 1.0))
+    assert heavy.predict(X, users=owner).sum() > plain.sum()
+    light = np.where(owner == 3, 0.0, 1.0)
+    with pytest.raises(ValueError, match="no row of a weight above 0"):
+        search.fit(X, y, users=owner, sample_weight=light)
 
 
 def test_a_local_model_is_kept_only_beyond_chance():

@@ -138,13 +138,16 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, users: Any = None) -> Self:
-        """Choose settings and learn from all rows; parameters as of `DadaClassifier.fit`."""
+    def fit(self, X: Any, y: Any, users: Any = None, sample_weight: Any = None) -> Self:
+        """Choose settings and learn from all rows; parameters as of `DadaClassifier.fit`.
+
+        Weights say how much rows count when models learn; held-out rows count alike.
+        """
         base = DadaClassifier() if self.estimator is None else clone(self.estimator)
         params = base.get_params(deep=False)
         check_settings(params)
         check_workers(self.engine, "auto", self.n_jobs)
-        rows = base._training_rows(X, y, users)
+        rows = base._training_rows(X, y, users, sample_weight)
         rng = generator(self.random_state)
         judged = self._held_out(params, rows, rng.spawn(1)[0])
         best = self._best(judged, rows)
@@ -156,10 +159,10 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         used = numbers(params | {"mu": AUTO}, rows, predictors.n * rows.n_blocks, best.family)
         chosen = {"graph": best.graph, "beta": best.beta, "mu": best.pull * used["mu"], "predictors": recipe}
         chosen |= {"n_updates": used["n_updates"], "random_state": int(rng.integers(2**31))}
-        self.best_estimator_ = base.set_params(**chosen).fit(X, y, users)
+        self.best_estimator_ = base.set_params(**chosen).fit(X, y, users, sample_weight)
         self.alone_ = self._better_alone(judged[local].right - judged[best].right, rows)
         if self.alone_.any():
-            own = clone(base).set_params(graph=ALONE, beta=local.beta, mu=0.0).fit(X, y, users)
+            own = clone(base).set_params(graph=ALONE, beta=local.beta, mu=0.0).fit(X, y, users, sample_weight)
             self.best_estimator_.models_[self.alone_] = own.models_[self.alone_]
         self.cv_results_ = sorted(_tried(judged, rows), key=lambda tried: -tried.accuracy)
         self.classes_ = self.best_estimator_.classes_
