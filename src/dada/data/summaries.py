@@ -105,6 +105,20 @@ class FeatureSummary:
         points = tuple(_shortened(*own) for own in whole)
         return FeatureSummary(count, mean, squares, low, high, points, is_exact)
 
+    def coarse(self, most: int) -> FeatureSummary:
+        """The summary with at most so many values per feature, and ranges no wider than these.
+
+        Each value that is left stands for as many rows, so that rare ones go.
+
+        Examples
+        --------
+        >>> FeatureSummary.of(np.arange(100.0)[:, None]).coarse(2).points[0][0].tolist()
+        [24.0, 74.0]
+        """
+        points = tuple(_cut(*own, most) for own in self.points)
+        low, high = np.array([values[[0, -1]] for values, _ in points]).T
+        return FeatureSummary(self.count, self.mean, self.squares, low, high, points, is_exact=False)
+
     @property
     def std(self) -> np.ndarray:
         """Standard deviation of every feature."""
@@ -151,11 +165,14 @@ def _merged(first: Points, second: Points) -> Points:
 
 def _shortened(values: np.ndarray, weights: np.ndarray) -> Points:
     """The points, or where there are too many, the values in the middle of `SIZE` equal parts."""
-    if len(values) <= MOST:
-        return values, weights
-    quantiles = (np.arange(SIZE) + 0.5) / SIZE
+    return (values, weights) if len(values) <= MOST else _cut(values, weights, SIZE)
+
+
+def _cut(values: np.ndarray, weights: np.ndarray, parts: int) -> Points:
+    """The values in the middle of so many equal parts."""
+    quantiles = (np.arange(parts) + 0.5) / parts
     kept, counts = np.unique(_quantiles(values, weights, quantiles), return_counts=True)
-    return kept, counts * (weights.sum() / SIZE)
+    return kept, counts * (weights.sum() / parts)
 
 
 def _quantiles(values: np.ndarray, weights: np.ndarray, quantiles: np.ndarray) -> np.ndarray:

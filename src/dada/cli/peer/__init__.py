@@ -22,6 +22,32 @@ HomeFolder = Annotated[
 ]
 
 
+@app.command()
+def summarise(
+    data: Annotated[Path, typer.Argument(help="Your samples, CSV or Parquet.", show_default=False)],
+    label: Annotated[str, typer.Option(help="Column with the label.", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The summary file to write.")] = Path("summary.json"),
+    onto: Annotated[Path | None, typer.Option(help="A summary file of others, to which yours is added.")] = None,
+    points: Annotated[int, typer.Option(min=1, help="Most values per feature that are told.")] = 64,
+) -> None:
+    """Tell means, spreads and a few quantiles of your features, for a network whose base predictors fit the data.
+
+    No sample is told, and no value that stands for fewer than five rows. Hand the file to whoever makes the network, or
+    to the next user, who adds its own rows with --onto; then only that user sees yours alone.
+
+    **Examples**
+
+    - `dada peer summarise mine.csv --label came -o mine.json`
+    - `dada peer summarise mine.csv --label came --onto passed.json -o next.json`
+    """
+    from dada.cli.peer.summaries import Told, read_summary
+
+    told = Told.of(data, label, points)
+    told = told if onto is None else read_summary(onto).merged(told)
+    told.write(output)
+    stdout().print(f"{output}: {len(told.features)} features, {told.summary.count} rows of {told.users} users.")
+
+
 @app.command("new-network")
 def new_network(
     file: Annotated[Path, typer.Argument(help="The network file to write.", show_default=False)],
@@ -33,6 +59,9 @@ def new_network(
         list[str] | None, typer.Option(help="A feature and its range, as name:low:high; once per feature.")
     ] = None,
     classes: Annotated[str | None, typer.Option(help="The two labels, as no,yes.")] = None,
+    summary: Annotated[
+        list[Path] | None, typer.Option(help="A file of `dada peer summarise`; several are merged.")
+    ] = None,
     stumps: Annotated[int, typer.Option(min=1, help="Decision stumps per feature.")] = 10,
     beta: Annotated[float, typer.Option(min=1e-6, help="Largest l1 norm of a model.")] = 10.0,
     mu: Annotated[float, typer.Option(min=0.0, help="How strongly neighbours' models are drawn together.")] = 1.0,
@@ -45,21 +74,26 @@ def new_network(
     """Write the file that all peers of a new network need.
 
     It holds the settings, the names and ranges of features, the two classes and the base predictors; no sample. Give
-    the ranges by hand, or take them from a table: then its smallest and largest values become known to all peers.
+    the ranges by hand, or take them from a table: then its smallest and largest values become known to all peers. From
+    users' summaries come stumps at quantiles, and linear predictors beside them.
 
     **Examples**
 
     - `dada peer new-network net.json --feature age:0:100 --feature income:0:200000 --classes no,yes`
     - `dada peer new-network net.json --like mine.csv --label came --private`
+    - `dada peer new-network net.json --summary ann.json --summary bob.json`
     """
-    from dada.cli.peer.tables import columns_by_hand, columns_like, network_for
+    from dada.cli.peer.summaries import read_all
+    from dada.cli.peer.tables import columns_by_hand, columns_like, network_for, predictors_by_range
 
-    if like is not None:
-        columns = columns_like(like, label)
+    if summary:
+        told = read_all(summary)
+        columns, predictors = told.columns, told.predictors(stumps)
     else:
-        columns = columns_by_hand(feature or [], classes)
+        columns = columns_like(like, label) if like is not None else columns_by_hand(feature or [], classes)
+        predictors = predictors_by_range(columns, stumps)
     settings = {"beta": beta, "mu1": mu, "vet": True, "trust_largest": DISTRUST, **peer_settings(graph)}
-    network = network_for(columns, stumps, settings, rate, private)
+    network = network_for(columns, predictors, settings, rate, private)
     network.write(file)
     kind = "private: whoever has it can join, so give it to invited peers only" if private else "open to anybody"
     stdout().print(f"{file}: {len(columns.features)} features, {network.coupling.size} base predictors; {kind}.")

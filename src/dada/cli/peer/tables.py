@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dada.core.compiled import Array
-from dada.data import Constant, Stumps, Union, predictors_from_arrays, read_table
+from dada.data import BasePredictors, Constant, Stumps, Union, predictors_from_arrays, read_table
 from dada.data._inputs import as_features
 from dada.net.home import Home
 from dada.net.network import Network
@@ -36,7 +36,9 @@ def columns_by_hand(features: Sequence[str], classes: str | None) -> Columns:
     ('age',)
     """
     if not features or classes is None:
-        raise ValueError("give either --like TABLE --label COLUMN, or --feature name:low:high (each) and --classes")
+        raise ValueError(
+            "give --summary FILE, or --like TABLE --label COLUMN, or --feature name:low:high (each) and --classes"
+        )
     names, low, high = [], [], []
     for text in features:
         name, _, limits = text.partition(":")
@@ -50,24 +52,33 @@ def columns_by_hand(features: Sequence[str], classes: str | None) -> Columns:
     found = tuple(part.strip() for part in classes.split(","))
     if len(found) != 2 or found[0] == found[1]:
         raise ValueError(f"--classes takes two different labels, as no,yes, got {classes!r}")
-    return _checked(Columns(tuple(names), np.array(low), np.array(high), found))
+    return checked(Columns(tuple(names), np.array(low), np.array(high), found))
 
 
 def columns_like(path: Path, label: str | None) -> Columns:
     """Columns of a table: every other column is a feature, its range that of the table."""
     if label is None:
         raise ValueError("--label is needed with --like: the column with the label")
+    names, X, labels = read_columns(path, label)
+    return checked(Columns(names, X.min(axis=0), X.max(axis=0), two_classes(labels, f"{path}: column {label!r}")))
+
+
+def read_columns(path: Path, label: str) -> tuple[tuple[str, ...], Array, list[str]]:
+    """Names and values of all columns but the label's, and the different labels."""
     frame = read_table(path)
     _require([label], frame.columns, path)
     names = tuple(name for name in frame.columns if name != label)
-    X = _features(frame, names, path)
-    found = sorted(set(_labels(frame, label, path)), key=_in_order)
-    if len(found) != 2:
-        raise ValueError(f"{path}: column {label!r} must hold two labels, it holds {len(found)}: {found[:5]}")
-    return _checked(Columns(names, X.min(axis=0), X.max(axis=0), (found[0], found[1])))
+    return names, _features(frame, names, path), sorted(set(_labels(frame, label, path)), key=in_order)
 
 
-def _in_order(label: str) -> tuple[int, float, str]:
+def two_classes(labels: Sequence[str], where: str) -> tuple[str, str]:
+    """The labels, of which there must be two."""
+    if len(labels) != 2:
+        raise ValueError(f"{where} must hold two labels, it holds {len(labels)}: {list(labels[:5])}")
+    return labels[0], labels[1]
+
+
+def in_order(label: str) -> tuple[int, float, str]:
     """Numbers by size, then text by the alphabet."""
     try:
         return (0, float(label), label)
@@ -75,13 +86,17 @@ def _in_order(label: str) -> tuple[int, float, str]:
         return (1, 0.0, label)
 
 
-def network_for(
-    columns: Columns, stumps_per_feature: int, settings: dict[str, Any], rate: float, private: bool
-) -> Network:
-    """A network whose base predictors follow from the ranges alone."""
+def predictors_by_range(columns: Columns, stumps_per_feature: int) -> BasePredictors:
+    """Base predictors that follow from the ranges alone."""
     # Evenly spaced rows: the quantiles between them divide every range into equal parts.
     rows = np.linspace(columns.low, columns.high, stumps_per_feature + 1)
-    predictors = Union(Stumps(per_feature=stumps_per_feature), Constant(coupling=0.1)).fit(rows)
+    return Union(Stumps(per_feature=stumps_per_feature), Constant(coupling=0.1)).fit(rows)
+
+
+def network_for(
+    columns: Columns, predictors: BasePredictors, settings: dict[str, Any], rate: float, private: bool
+) -> Network:
+    """A network with these columns and base predictors."""
     spec, arrays = predictors.to_arrays()
     return Network(
         settings=settings,
@@ -142,7 +157,8 @@ def _require(names: Sequence[str], columns: Sequence[str], path: Path) -> None:
         raise ValueError(f"{path}: no column {', '.join(map(repr, absent))}; it has {', '.join(columns[:20])}")
 
 
-def _checked(columns: Columns) -> Columns:
+def checked(columns: Columns) -> Columns:
+    """The columns, unless a range is none or a name stands twice."""
     for name, low, high in zip(columns.features, columns.low, columns.high, strict=True):
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise ValueError(f"feature {name!r} must have a range with low < high, got {low:g} to {high:g}")
