@@ -5,6 +5,8 @@ import pytest
 
 from dada import DadaClassifier, DadaClassifierCV
 from dada.data import moons
+from dada.estimators.cv import Setting, _best_of_kind
+from dada.estimators.judging import Judged
 
 
 def people(part):
@@ -21,7 +23,7 @@ def test_cross_validation_chooses_and_tells():
     best = search.best_setting_
     assert best.family == "stumps"
     same_kind = [each for setting, each in tried.items() if setting[::3] == best[::3]]
-    assert tried[best].log_score == max(each.log_score for each in same_kind)
+    assert best.pull == 2.0 or tried[best].log_score == max(each.log_score for each in same_kind)
     simplest = [each for setting, each in tried.items() if (setting.family, setting.graph) == ("linear", "everyone")]
     assert tried[best].accuracy > max(each.accuracy for each in simplest)
     assert all(0 < each.accuracy < 1 and each.log_score < 0 for each in search.cv_results_)
@@ -39,6 +41,31 @@ def test_a_user_whom_nobody_resembles_keeps_its_local_model():
     ).fit(X, y, users=owner)
     assert search.alone_.tolist() == [k == 5 for k in range(12)]
     assert search.score(X[owner == 5], y[owner == 5], users=5) > 0.9
+
+
+def judged(right, log_score):
+    return Judged(np.repeat(np.float32(right), 3), np.repeat(np.float32(log_score), 3))
+
+
+def test_the_usual_setting_stays_unless_another_is_likelier_and_right_as_often():
+    rows = DadaClassifier()._training_rows(np.zeros((12, 1)), np.tile([0, 1], 6), np.repeat([0, 1, 2, 3], 3))
+    usual, other, third = (Setting("everyone", beta, pull, "linear") for beta, pull in ((30, 1), (30, 4), (10, 4)))
+    plain, worse = [1, 1, 0, 1], [0, 1, 0, 0]
+    for likelier, right, best in (
+        ([-0.2, -0.3, -0.2, -0.1], plain, other),  # likelier for everybody
+        ([-0.9, -0.1, -0.4, -0.2], plain, usual),  # likelier by chance
+        ([-0.2, -0.3, -0.2, -0.1], worse, usual),  # likelier, and less often right
+    ):
+        found = {other: judged(right, likelier), usual: judged(plain, [-0.5, -0.4, -0.6, -0.3])}
+        assert _best_of_kind(found, rows, beta=30.0) == best
+        assert _best_of_kind(found | {third: judged(worse, [0.0] * 4)}, rows, beta=30.0) == best
+
+
+@pytest.mark.parametrize("grid", [{"betas": ()}, {"pulls": (1.0, 0.0)}, {"betas": (10.0, "auto")}])
+def test_grids_that_are_none_are_refused(grid):
+    X, owner = np.zeros((12, 1)), np.repeat([0, 1, 2, 3], 3)
+    with pytest.raises(ValueError, match="must be numbers > 0 to choose from"):
+        DadaClassifierCV(**grid).fit(X, np.tile([0, 1], 6), users=owner)
 
 
 def test_weights_reach_trials_and_the_last_fit():

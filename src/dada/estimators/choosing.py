@@ -19,7 +19,7 @@ from dada.estimators.ageing import of_users
 from dada.estimators.agreement import agreed
 from dada.estimators.auto import AUTO, LEAST_UPDATES, LINEAR, UPDATES_OF_LINEAR, numbers
 from dada.estimators.carrying import carry_out
-from dada.estimators.judging import Judged, is_clear
+from dada.estimators.judging import Judged, is_ahead
 from dada.estimators.prediction import decisions_of
 from dada.estimators.rows import Rows
 from dada.estimators.settings import recipes_of
@@ -130,7 +130,7 @@ class Trials:
         if not self.are_possible:
             return best
         for other in candidates[1:]:
-            if is_clear(self.gains(other, best, by)):
+            if is_ahead(self.rows, getattr(self.judged(other), by), getattr(self.judged(best), by)):
                 best = other
         return best
 
@@ -141,11 +141,6 @@ class Trials:
             str(choice): float((self.rows.per_user(found.right) / sizes)[self.several].mean())
             for choice, found in self._judged.items()
         }
-
-    def gains(self, choice: Choice, other: Choice, by: str) -> NDArray[np.float64]:
-        """By how much the first choice is better than the other for each user who has rows to hold out."""
-        ahead = getattr(self.judged(choice), by) - getattr(self.judged(other), by)
-        return self.rows.per_user(ahead)[self.several]
 
     def judged(self, choice: Choice) -> Judged:
         """How good the choice is on each row when it is held out."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import nullcontext
+from numbers import Real
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -17,7 +19,7 @@ from dada.estimators.auto import AUTO, LEAST_UPDATES, numbers
 from dada.estimators.carrying import carry_out
 from dada.estimators.chance import generator
 from dada.estimators.classifier import DadaClassifier
-from dada.estimators.judging import Judged, is_clear
+from dada.estimators.judging import Judged, is_ahead
 from dada.estimators.prediction import decisions_of
 from dada.estimators.rows import Rows
 from dada.estimators.settings import check_settings, recipes_of
@@ -55,9 +57,10 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
 
     For each family of base predictors (those of the estimator where it has some), graph and beta, the values of mu make
     a path along which models go on from each other. Of each family and graph the setting stands that gives the highest
-    probability to labels of held-out rows. Linear predictors and the first graph stay unless others get more of these
-    rows right, by more than a standard error. Afterwards every user compares what it would have done alone on the same
-    rows, and keeps its local model where that was better beyond chance.
+    probability to labels of held-out rows, among those that get no fewer of these right; or the one nearest to the
+    automatic settings if the difference is within a standard error. Linear predictors and the first graph stay unless
+    others get more rows right, by more than a standard error. Afterwards every user compares what it would have done
+    alone on the same rows, and keeps its local model where that was better beyond chance.
 
     Parameters
     ----------
@@ -147,10 +150,12 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         params = base.get_params(deep=False)
         check_settings(params)
         check_workers(self.engine, "auto", self.n_jobs)
+        for name in ("betas", "pulls"):
+            _check_grid(name, getattr(self, name))
         rows = base._training_rows(X, y, users, sample_weight)
         rng = generator(self.random_state)
         judged = self._held_out(params, rows, rng.spawn(1)[0])
-        best = self._best(judged, rows)
+        best = self._best(judged, rows, numbers(params, rows, 1)["beta"])
         # Only models of the same base predictors can stand in one table.
         local = _likeliest({s: j for s, j in judged.items() if (s.graph, s.family) == (ALONE, best.family)})
         self.best_setting_ = best
@@ -241,12 +246,12 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
                     models = run.models
                     yield Setting(graph, beta, pull, family), models
 
-    def _best(self, judged: dict[Setting, Judged], rows: Rows) -> Setting:
-        """The likeliest setting with the first base predictors and graph, unless others are better beyond chance."""
-        best, several = None, rows.people.sizes > 1
+    def _best(self, judged: dict[Setting, Judged], rows: Rows, beta: float) -> Setting:
+        """The best setting with the first base predictors and graph, unless others get more right beyond chance."""
+        best = None
         for kind in dict.fromkeys((setting.family, setting.graph) for setting in judged if setting.graph != ALONE):
-            other = _likeliest({s: j for s, j in judged.items() if (s.family, s.graph) == kind})
-            if best is None or is_clear(rows.per_user(judged[other].right - judged[best].right)[several]):
+            other = _best_of_kind({s: j for s, j in judged.items() if (s.family, s.graph) == kind}, rows, beta)
+            if best is None or is_ahead(rows, judged[other].right, judged[best].right):
                 best = other
         return best or _likeliest(judged)
 
@@ -254,6 +259,26 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         """Whose local model was right more often, by McNemar's test with Edwards' correction for few rows."""
         error = np.sqrt(np.maximum(rows.per_user(gains**2), 1.0))
         return np.asarray(rows.per_user(gains) - 1.0 > self.doubt * error)
+
+
+def _check_grid(name: str, values: Any) -> None:
+    if not len(values) or not all(isinstance(value, Real) and 0 < float(value) < math.inf for value in values):
+        raise ValueError(f"{name} must be numbers > 0 to choose from, at least one, got {values!r}")
+
+
+def _best_of_kind(judged: dict[Setting, Judged], rows: Rows, beta: float) -> Setting:
+    """The likeliest setting of those that are right as often as the usual one, or that one if it is no less likely.
+
+    More pull makes models more careful, which is likelier even where they are less often right.
+    """
+    usual = min(judged, key=lambda setting: (_apart(setting.beta, beta), _apart(setting.pull, 1.0)))
+    good = {s: j for s, j in judged.items() if not is_ahead(rows, judged[usual].right, j.right)}
+    best = _likeliest(good)
+    return best if is_ahead(rows, judged[best].log_score, judged[usual].log_score) else usual
+
+
+def _apart(value: float, usual: float) -> float:
+    return abs(math.log(value / usual))
 
 
 def _likeliest(judged: dict[Setting, Judged]) -> Setting:

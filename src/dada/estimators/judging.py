@@ -41,6 +41,11 @@ class Judged(NamedTuple):
         return float(self.log_score.sum(dtype=np.float64))
 
 
+def is_ahead(rows: Rows, one: NDArray[np.float32], other: NDArray[np.float32]) -> bool:
+    """Whether the first measure of rows is above the second beyond chance; users with a single row have no say."""
+    return is_clear(rows.per_user(one - other)[rows.people.sizes > 1])
+
+
 def is_clear(gains: NDArray[np.float64]) -> bool:
     """Whether the sum of users' gains is above its standard error.
 
