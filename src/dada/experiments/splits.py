@@ -18,7 +18,7 @@ from dada.experiments.protocol import FAR, Pair, Summary, try_all
 
 N_SPLITS, QUICK_SPLITS = 10, 2
 # Whether a user is worse off takes more where it has few rows to test by: means over ten splits are still chance.
-SPLITS_OF_USERS = {"school": 40}
+SPLITS_OF_USERS = {"school": 100}
 # Cross-validation inside cross-validation ten times over would take hours on HARWS.
 OURS = ("dada-auto",)
 RIVALS = ("dada-alone", "local-boost", "dada-learned", "perso-lin-learned", "hierarchical", "trees-pooled-user")
