@@ -13,7 +13,7 @@ from dada.core.graph import CollaborationGraph
 from dada.core.losses import curvature_along, loss_and_weights, loss_code
 from dada.core.problem import Problem
 from dada.engine import Plan, run
-from tests.helpers.problems import LOSSES, random_graph, random_models, random_problem
+from tests.helpers.problems import LOSSES, check_model_gradient, random_graph, random_models, random_problem
 
 seeds = st.integers(0, 2**32)
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: getattr(loss, "name", loss))
@@ -106,13 +106,7 @@ def test_equal_weights_are_none(rule):
 @each_loss
 def test_gradients_are_those_of_the_weighted_objective(loss):
     problem, graph, alpha = drawn(5, loss=loss)
-    gradient = graph.degree[:, None] * problem.model_gradient(alpha, graph)
-    for k in range(problem.n_users):
-        for j in range(problem.n_predictors):
-            step = np.zeros_like(alpha)
-            step[k, j] = 1e-5
-            ahead, behind = (problem.model_objective(alpha + sign * step, graph) for sign in (1, -1))
-            assert_allclose(gradient[k, j], (ahead - behind) / 2e-5, rtol=1e-6, atol=1e-7)
+    check_model_gradient(problem, graph, alpha)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

@@ -10,6 +10,7 @@ from dada.core.regularizers import DegreeTarget, LogDegree
 from tests.helpers.problems import (
     INVERSE_DEGREE,
     LOSSES,
+    check_model_gradient,
     loss_in_numpy,
     margins_in_numpy,
     random_graph,
@@ -58,13 +59,7 @@ def test_model_gradients_are_those_of_the_model_objective(loss, graph_loss):
     # A loss of residuals has no margins for a logistic graph loss: the problem is refused.
     graph_loss = "mean" if loss in ("squared", "huber") else graph_loss
     problem, graph, alpha = drawn(5, loss=loss, graph_loss=graph_loss)
-    gradient = graph.degree[:, None] * problem.model_gradient(alpha, graph)
-    for k in range(problem.n_users):
-        for j in range(problem.n_predictors):
-            step = np.zeros_like(alpha)
-            step[k, j] = 1e-5
-            ahead, behind = (problem.model_objective(alpha + sign * step, graph) for sign in (1, -1))
-            assert_allclose(gradient[k, j], (ahead - behind) / 2e-5, rtol=1e-6, atol=1e-7)
+    check_model_gradient(problem, graph, alpha)
 
 
 @each_loss

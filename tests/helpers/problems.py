@@ -1,6 +1,7 @@
 """Small random problems, graphs and models, losses of a user's own, and the objective written out in NumPy."""
 
 import numpy as np
+from numpy.testing import assert_allclose
 
 from dada.core.graph import CollaborationGraph
 from dada.core.losses import Loss
@@ -135,3 +136,14 @@ def inverse_curvature(degree):
 
 
 INVERSE_DEGREE = DegreeFunction(inverse, inverse_slope, inverse_curvature, lam=0.2)
+
+
+def check_model_gradient(problem, graph, alpha):
+    """Assert that the gradient of the models is that of their objective, by central differences."""
+    gradient = graph.degree[:, None] * problem.model_gradient(alpha, graph)
+    for k in range(problem.n_users):
+        for j in range(problem.n_predictors):
+            step = np.zeros_like(alpha)
+            step[k, j] = 1e-5
+            ahead, behind = (problem.model_objective(alpha + sign * step, graph) for sign in (1, -1))
+            assert_allclose(gradient[k, j], (ahead - behind) / 2e-5, rtol=1e-6, atol=1e-7)

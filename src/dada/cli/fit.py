@@ -158,7 +158,7 @@ def _try_out(given: Given, settings: dict[str, Any], holdout: float, seed: int, 
         return None
     owners, truth = given.users[~kept], given.targets[~kept]
     quality = {}
-    for name, changes in (("together", {}), ("alone", {"graph": "none", "mu": 0.0})):
+    for name, changes in (("together", {}), ("alone", {"graph": "none"})):
         model = _fitted(given, settings | changes, seed, watch(f"try {name}"), rows=kept)
         predicted = model.predict(given.features(~kept), users=owners)
         quality[name] = _explained(predicted, truth) if given.are_numbers else _right(predicted == truth, owners)

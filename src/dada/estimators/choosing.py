@@ -19,7 +19,7 @@ from dada.estimators.ageing import of_users
 from dada.estimators.agreement import agreed
 from dada.estimators.auto import AUTO, LEAST_UPDATES, LINEAR, UPDATES_OF_LINEAR, numbers
 from dada.estimators.carrying import carry_out
-from dada.estimators.judging import Judged, is_ahead
+from dada.estimators.judging import Judged, is_ahead, share_right
 from dada.estimators.prediction import decisions_of
 from dada.estimators.rows import Rows
 from dada.estimators.settings import recipes_of
@@ -112,14 +112,14 @@ class Trials:
         self.rows = _some(rows, rng)
         self.seed = int(rng.integers(2**31))
         self.rng = rng
-        self.several = self.rows.people.sizes > 1
         self._folds: list[Fold] | None = None
         self._judged: dict[Choice, Judged] = {}
 
     @property
     def are_possible(self) -> bool:
         """Whether there are rows enough to hold some out."""
-        return int(self.rows.people.sizes[self.several].sum()) >= N_FOLDS
+        sizes = self.rows.people.sizes
+        return int(sizes[sizes > 1].sum()) >= N_FOLDS
 
     def best(self, candidates: Sequence[Choice], by: str = "right") -> Choice:
         """The first candidate, or one that beats it by more than the standard error of the difference.
@@ -135,12 +135,8 @@ class Trials:
         return best
 
     def means(self) -> dict[str, float]:
-        """What was tried, and the mean over users of the share of rows, or minus the squared error, it came to."""
-        sizes = self.rows.people.sizes
-        return {
-            str(choice): float((self.rows.per_user(found.right) / sizes)[self.several].mean())
-            for choice, found in self._judged.items()
-        }
+        """What was tried, and the share of rows that it got right."""
+        return {str(choice): share_right(self.rows, found) for choice, found in self._judged.items()}
 
     def judged(self, choice: Choice) -> Judged:
         """How good the choice is on each row when it is held out."""

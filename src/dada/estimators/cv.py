@@ -19,7 +19,7 @@ from dada.estimators.auto import AUTO, LEAST_UPDATES, numbers
 from dada.estimators.carrying import carry_out
 from dada.estimators.chance import generator
 from dada.estimators.classifier import DadaClassifier
-from dada.estimators.judging import Judged, is_ahead
+from dada.estimators.judging import Judged, is_ahead, share_right
 from dada.estimators.prediction import decisions_of
 from dada.estimators.rows import Rows
 from dada.estimators.settings import check_settings, recipes_of
@@ -286,12 +286,6 @@ def _likeliest(judged: dict[Setting, Judged]) -> Setting:
 
 
 def _tried(judged: dict[Setting, Judged], rows: Rows) -> list[Tried]:
-    sizes = rows.people.sizes
     # A user's only row is in no fold.
-    several = sizes > 1
-    tested = int(sizes[several].sum())
-    shares = {setting: rows.per_user(each.right) / sizes for setting, each in judged.items()}
-    return [
-        Tried(setting, float(shares[setting][several].mean()), each.likelihood / tested)
-        for setting, each in judged.items()
-    ]
+    tested = int(rows.people.sizes[rows.people.sizes > 1].sum())
+    return [Tried(setting, share_right(rows, each), each.likelihood / tested) for setting, each in judged.items()]

@@ -41,6 +41,12 @@ class Judged(NamedTuple):
         return float(self.log_score.sum(dtype=np.float64))
 
 
+def share_right(rows: Rows, judged: Judged) -> float:
+    """Share of right rows, or minus the squared error: the mean over users who had rows to hold out."""
+    sizes = rows.people.sizes
+    return float((rows.per_user(judged.right) / sizes)[sizes > 1].mean())
+
+
 def is_ahead(rows: Rows, one: NDArray[np.float32], other: NDArray[np.float32]) -> bool:
     """Whether the first measure of rows is above the second beyond chance; users with a single row have no say."""
     return is_clear(rows.per_user(one - other)[rows.people.sizes > 1])
