@@ -24,7 +24,7 @@ import numpy as np
 from sklearn.ensemble import AdaBoostClassifier
 
 from dada import DadaClassifier
-from dada.cli.demo.methods import demo_settings, demo_task
+from dada.cli.demo_report import demo_settings, demo_task
 from dada.data import moons
 from dada.engine import accuracy_per_user, run
 

@@ -5,7 +5,7 @@
 The Moons users of each seed are cross-validated within their training rows: rows of every user are dealt to the folds
 (`PerUserKFold`, stratified), each fold is predicted by models learned from the others, and a setting's score is the
 share of held-out rows that are right, averaged over folds and seeds. The best setting of each method is what
-`dada.cli.demo.methods` holds, and the output says whether it still does. Takes about ten minutes.
+`dada.cli.demo_report` holds, and the output says whether it still does. Takes about ten minutes.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dada.cli.demo.methods import METHODS, demo_settings, demo_task, run_method
+from dada.cli.demo_report import METHODS, demo_settings, demo_task, run_method
 from dada.core.graph import CollaborationGraph
 from dada.core.regularizers import LogDegree
 from dada.data import Population, moons

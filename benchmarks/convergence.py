@@ -14,7 +14,7 @@ import sys
 
 import numpy as np
 
-from dada.cli.demo.methods import demo_task
+from dada.cli.demo_report import demo_task
 from dada.core.graph import CollaborationGraph
 from dada.core.plan import Plan
 from dada.core.regularizers import LogDegree

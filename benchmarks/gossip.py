@@ -19,15 +19,14 @@ import time
 import numpy as np
 
 from dada.cli.bench.machine import machine_facts
-from dada.cli.demo.methods import demo_task
-from dada.core.gossip import uniform_mix
+from dada.cli.demo_report import demo_task
 from dada.core.graph import CollaborationGraph
-from dada.core.plan import Plan
+from dada.core.neighbours import uniform_mix
+from dada.core.plan import GRAPH_STREAM, Plan, Schedule
 from dada.core.regularizers import LogDegree
-from dada.core.schedule import GRAPH_STREAM, Schedule
 from dada.data import moons
 from dada.engine import run
-from dada.engine.learners import DistanceLearner
+from dada.engine.graph_loops import DistanceLearner
 from dada.engine.state import State
 
 PART = 0.01

@@ -11,7 +11,7 @@ import json
 
 import numpy as np
 
-from dada.cli.demo.methods import demo_task
+from dada.cli.demo_report import demo_task
 from dada.core.plan import Plan
 from dada.core.regularizers import LogDegree
 from dada.data import moons

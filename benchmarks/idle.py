@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dada.cli.swarm.population import make_homes, make_network, make_users
+from dada.cli.swarm_runs import make_homes, make_network, make_users
 from dada.net.kernels import lean_environment
 from dada.net.runner import RunOptions
 from dada.net.swarm import Swarm

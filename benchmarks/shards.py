@@ -21,12 +21,10 @@ import numpy as np
 from processor_time import processor_seconds
 
 from dada.core.graph import CollaborationGraph
-from dada.core.plan import Plan
+from dada.core.plan import MODEL_STREAM, Plan, Schedule
 from dada.core.problem import Problem
-from dada.core.schedule import MODEL_STREAM, Schedule
-from dada.engine.crews import Stretch, Threads
-from dada.engine.processes import Processes
-from dada.engine.sharded import Sharded, ThisProcess
+from dada.engine.backends import Processes
+from dada.engine.shards import Sharded, Stretch, ThisProcess, Threads
 from dada.engine.state import State
 
 N, NEIGHBOURS = 200, 20
@@ -79,7 +77,7 @@ def crews():
     yield "here", 2, Sharded(2, ThisProcess())
     yield "processes", 2, Sharded(2, Processes())
     try:
-        from dada.engine.ray import OnRay
+        from dada.engine.backends import OnRay
     except ImportError as error:
         print(error, file=sys.stderr)
         return

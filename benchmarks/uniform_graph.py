@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from dada.baselines import BoostSettings, dada_learned, local_boost
-from dada.baselines.graphs import dada_uniform
+from dada.baselines.boosting import dada_uniform
 from dada.core.plan import Plan
 from dada.core.regularizers import LogDegree
 from dada.data import Population, Stumps, moons

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dada.core.graph import CollaborationGraph
-from dada.core.status import Status
+from dada.core.plan import Status
 from dada.data import BasePredictors, predictors_from_arrays
 from dada.engine import Ledger
 from dada.events import TracePoint

@@ -5,9 +5,8 @@ import pytest
 
 from dada.baselines import BoostSettings, Scores, dada_learned, dada_oracle, global_boost, local_boost
 from dada.core.graph import CollaborationGraph
-from dada.core.plan import Plan
+from dada.core.plan import Plan, Status
 from dada.core.regularizers import LogDegree
-from dada.core.status import Status
 from dada.data import Population, Stumps, moons
 from dada.engine import run
 from dada.task import Task

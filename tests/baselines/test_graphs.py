@@ -6,13 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from dada.baselines.boosting import BoostSettings, dada_oracle
+from dada.baselines.boosting import BoostSettings, dada_oracle, dada_random, dada_uniform, random_graph
 from dada.baselines.graph_learner import GraphLearner
-from dada.baselines.graphs import dada_random, dada_uniform, random_graph
 from dada.core.graph import CollaborationGraph
+from dada.core.plan import Schedule
 from dada.core.problem import Problem
 from dada.core.regularizers import LogDegree
-from dada.core.schedule import Schedule
 from dada.data import Stumps, moons
 from dada.engine import Ledger, Plan, run
 from dada.task import Task

@@ -5,14 +5,17 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 
-from dada.baselines.central import (
+from dada.baselines.linear import (
     HierarchicalSettings,
+    LinearSettings,
     constant_majority,
+    global_lin,
     hierarchical,
     hierarchical_models,
     joint_loss,
+    linear_values,
+    local_lin,
 )
-from dada.baselines.linear import LinearSettings, global_lin, linear_values, local_lin
 from dada.baselines.outcome import Scores
 from dada.data import Population, Stumps
 from dada.task import Task

@@ -10,10 +10,9 @@ from benchmarks.numpy_reference import NumpyPopulation
 from dada.cli import app
 from dada.cli.bench import measure
 from dada.core.graph import CollaborationGraph
-from dada.core.plan import Plan
+from dada.core.plan import GRAPH_STREAM, MODEL_STREAM, Plan, Schedule
 from dada.core.problem import Problem
 from dada.core.regularizers import LogDegree
-from dada.core.schedule import GRAPH_STREAM, MODEL_STREAM, Schedule
 from dada.data import moons
 from dada.engine import run
 

@@ -9,7 +9,7 @@ from matplotlib.image import imread
 from typer.testing import CliRunner
 
 from dada.cli import app
-from dada.cli.demo.methods import METHODS, demo_settings, run_demo
+from dada.cli.demo_report import METHODS, demo_settings, run_demo
 from dada.events import Progress, silent
 
 PICTURES = ("accuracy.png", "graph.png", "weights.png")

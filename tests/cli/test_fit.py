@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from dada.cli.app import app
 from dada.data import moons
-from dada.estimators import far
+from dada.estimators import stream as far
 
 COLUMNS = ["east", "north"]
 

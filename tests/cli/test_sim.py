@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from dada.cli import app
 from dada.sim.invariants import InvariantError
-from dada.sim.network import Network
+from dada.sim.simulation import Network
 
 runner = CliRunner()
 SMALL = ("sim", "--users", "8", "--steps", "8", "--seed", "3")

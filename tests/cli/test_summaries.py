@@ -7,11 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from dada.cli.app import app
-from dada.cli.peer.summaries import LEAST_ROWS, read_all, read_summary
-from dada.cli.peer.tables import read_margins
+from dada.cli.peer_tables import LEAST_ROWS, read_all, read_margins, read_summary
 from dada.data import FeatureSummary, predictors_from_arrays
-from dada.net.network import read_network
-from dada.peer.own_model import OwnModel
+from dada.net.network_file import read_network
+from dada.peer.model import OwnModel
 
 
 def run(*arguments):

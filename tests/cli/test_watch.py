@@ -13,9 +13,8 @@ import typer
 from typer.testing import CliRunner
 
 from dada import events
-from dada.cli.dashboard import dashboard, newest_recording
-from dada.cli.report import report
-from dada.cli.swarm.population import make_homes, make_network, make_users
+from dada.cli.dashboard import dashboard, newest_recording, report
+from dada.cli.swarm_runs import make_homes, make_network, make_users
 from dada.cli.watch import SlowMotion, watching
 from dada.dashboard import records
 from dada.dashboard.logfile import LogReader

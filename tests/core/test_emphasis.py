@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dada.core.emphasis import ALL_ALIKE, LEAST_EMPHASIS, relative_weights
 from dada.core.graph import CollaborationGraph
-from dada.core.losses import curvature_along, loss_and_weights, loss_code
+from dada.core.losses import ALL_ALIKE, LEAST_EMPHASIS, curvature_along, loss_and_weights, loss_code, relative_weights
 from dada.core.problem import Problem
 from dada.engine import Plan, run
 from tests.helpers.problems import LOSSES, check_model_gradient, random_graph, random_models, random_problem

@@ -3,8 +3,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dada.core.gossip import BatchMix, again, gather_peers, gossip_mix, may_be_near, nobody_met, pick, uniform_mix
-from dada.core.neighbour_lists import lists_from_csr
+from dada.core.neighbours import (
+    BatchMix,
+    again,
+    gather_peers,
+    gossip_mix,
+    lists_from_csr,
+    may_be_near,
+    nobody_met,
+    pick,
+    uniform_mix,
+)
 from dada.core.plan import Plan
 from dada.core.regularizers import LogDegree
 from tests.helpers.problems import random_graph, random_problem

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from dada.core.emphasis import ALL_ALIKE
-from dada.core.losses import curvature_along, loss_and_weights, loss_code, loss_value, slope_along
+from dada.core.losses import ALL_ALIKE, curvature_along, loss_and_weights, loss_code, loss_value, slope_along
 from tests.helpers.problems import EXPONENTIAL, LOSSES, STEEP, loss_in_numpy
 
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: getattr(loss, "name", loss))

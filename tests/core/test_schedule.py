@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from scipy.stats import chisquare, kstest
 
-from dada.core.schedule import BLOCK, GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Schedule
+from dada.core.plan import BLOCK, GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Schedule
 
 SCHEDULE = Schedule.draw(np.random.default_rng(5), n_users=7, kappa=3)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dada.cli.demo.methods import run_demo
+from dada.cli.demo_report import run_demo
 from dada.dashboard.live import LivePage
 from dada.dashboard.recorder import Recorder
 from dada.events import Progress, silent

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dada.data.datasets import NAMES, Dataset, cache_folder, dataset_path, entry_of, load
+from dada.data.datasets.cache import read_dataset, write_dataset
 from dada.data.datasets.catalog import CATALOG
 from dada.data.datasets.dataset import PAPER_SPLIT
-from dada.data.datasets.store import read_dataset, write_dataset
 
 
 def some_school():

@@ -10,9 +10,7 @@ from typer.testing import CliRunner
 
 from dada.cli.app import app
 from dada.data.datasets import CATALOG, DownloadError, SourceFile, computer, entry_of, load, school, vehicle
-from dada.data.datasets.download import ATTEMPTS, CHUNK_BYTES, download
-from dada.data.datasets.fetch import fetch, fetch_entry
-from dada.data.datasets.store import write_dataset
+from dada.data.datasets.cache import ATTEMPTS, CHUNK_BYTES, download, fetch, fetch_entry, write_dataset
 from tests.helpers.publisher_files import small_computer, small_school, small_vehicle
 from tests.helpers.publisher_server import serving
 

@@ -6,7 +6,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dada.data import Stumps
-from dada.data import _predictor_base as base
+from dada.data.predictors import base
 
 RULES = ("quantile", "feature-range", "global-range")
 

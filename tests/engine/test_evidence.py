@@ -7,19 +7,18 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dada.core.emphasis import ALL_ALIKE
-from dada.core.evidence import keep_best, log_evidence
 from dada.core.graph import CollaborationGraph
-from dada.core.losses import loss_code
+from dada.core.graph_steps import keep_best, log_evidence
+from dada.core.losses import ALL_ALIKE, loss_code
 from dada.core.model_steps import UserModel
 from dada.core.plan import Plan
 from dada.core.problem import Problem
 from dada.data import Stumps, moons
 from dada.engine import run
-from dada.engine.learners import EvidenceLearner
+from dada.engine.graph_loops import EvidenceLearner
 from dada.engine.state import State
-from dada.estimators.asking import Crowd
-from dada.estimators.asking import log_evidence as evidence_of_newcomer
+from dada.fitting.newcomers import Crowd
+from dada.fitting.newcomers import log_evidence as evidence_of_newcomer
 from dada.task import Task
 from tests.helpers.problems import random_problem
 

@@ -8,9 +8,8 @@ from dada.core.plan import Plan
 from dada.core.problem import Problem
 from dada.core.regularizers import LogDegree
 from dada.engine import run
-from dada.engine.far import FarProblem
-from dada.engine.processes import Processes
-from dada.engine.sharded import Sharded, ThisProcess
+from dada.engine.backends import Processes
+from dada.engine.shards import FarProblem, Sharded, ThisProcess
 
 K, N = 40, 9
 SETTINGS = dict(beta=3.0, mu1=0.5, regularizer=LogDegree(lam=0.5))

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from dada.core.graph import CollaborationGraph
 from dada.core.problem import Problem
 from dada.engine import Plan, run
-from dada.engine.joining import join
+from dada.fitting.newcomers import join
 from tests.helpers.problems import random_problem
 
 ALONE = Plan(4_000, learn_graph=False)

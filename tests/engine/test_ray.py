@@ -22,7 +22,7 @@ from dada.core.problem import Problem
 from dada.core.regularizers import LogDegree
 from dada.data import moons
 from dada.engine import run
-from dada.engine.sharded import Sharded, ThisProcess
+from dada.engine.shards import Sharded, ThisProcess
 from dada.events import TracePoint
 from dada.experiments import catalogue
 from dada.experiments.catalogue import Reproduction
@@ -32,8 +32,7 @@ from dada.experiments.page import Page
 
 ray = pytest.importorskip("ray", reason='Ray is not installed: pip install "dada-learn[ray]"')
 
-from dada.engine.ray import OnRay  # noqa: E402
-from dada.engine.ray_tasks import Tasks  # noqa: E402
+from dada.engine.backends import OnRay, Tasks  # noqa: E402
 
 K, N = 60, 12
 WINDOWS = 5

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dada.core.losses import Loss
+from dada.core.plan import Status
 from dada.core.regularizers import DegreeFunction, LogDegree
-from dada.core.status import Status
 from dada.engine import Plan, Samples, run
 from dada.events import CheckpointFailed, CheckpointSaved
 from tests.helpers.problems import random_graph, random_problem

@@ -8,9 +8,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dada.core.graph import CollaborationGraph
 from dada.core.losses import Loss
+from dada.core.plan import BLOCK
 from dada.core.problem import Problem
 from dada.core.regularizers import DegreeFunction, LogDegree
-from dada.core.schedule import BLOCK
 from dada.data import Stumps, moons
 from dada.engine import Plan, Samples, accuracy_per_user, decision_values, run
 from dada.task import Task

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dada.core.graph import CollaborationGraph
+from dada.core.plan import GRAPH_STREAM, Schedule
 from dada.core.problem import expected_new_peers, graph_rate, primal_bound
 from dada.core.regularizers import LogDegree
-from dada.core.schedule import GRAPH_STREAM, Schedule
 from dada.engine import Plan, run
 from tests.helpers.optimum import best_graph, best_models
 from tests.helpers.problems import random_graph, random_models, random_problem

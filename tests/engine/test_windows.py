@@ -10,9 +10,8 @@ from dada.core.plan import Plan
 from dada.core.problem import Problem
 from dada.core.regularizers import LogDegree
 from dada.engine import run
-from dada.engine.crews import Crew, Threads
-from dada.engine.processes import Processes
-from dada.engine.sharded import Sharded, ThisProcess
+from dada.engine.backends import Processes
+from dada.engine.shards import Crew, Sharded, ThisProcess, Threads
 
 K, N = 60, 12
 

@@ -7,8 +7,8 @@ from dada import DadaClassifier, LogDegree
 from dada.core.plan import Plan
 from dada.data import Stumps, moons
 from dada.engine import run
-from dada.estimators import choosing
-from dada.estimators.auto import everyone, lam_for
+from dada.fitting import held_out as choosing
+from dada.fitting.lam import everyone, lam_for
 from dada.task import Task
 from tests.helpers.people import moons_rows, opposites
 

@@ -8,7 +8,7 @@ from scipy import sparse
 
 from dada import CollaborationGraph, DadaClassifier
 from dada.data import ParquetUsers
-from dada.estimators.far import fit_parquet
+from dada.estimators.stream import fit_parquet
 from tests.helpers.people import opposites
 
 ROWS = opposites()

@@ -14,7 +14,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.tree import DecisionTreeClassifier
 
 from dada import CollaborationGraph, Constant, DadaClassifier, DegreeTarget, Pretrained, Stumps, Union
-from dada.estimators import prediction
+from dada.fitting import rows as prediction
 from tests.helpers.people import moons_rows, opposites
 
 

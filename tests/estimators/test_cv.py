@@ -6,7 +6,7 @@ import pytest
 from dada import DadaClassifier, DadaClassifierCV
 from dada.data import moons
 from dada.estimators.cv import Setting, _best_of_kind
-from dada.estimators.judging import Judged
+from dada.fitting.held_out import Judged
 
 
 def people(part):

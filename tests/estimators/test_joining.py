@@ -10,8 +10,8 @@ from dada import DadaClassifier, DadaRegressor, load_model, save_model
 from dada.core.graph import CollaborationGraph
 from dada.core.problem import Problem
 from dada.data import moons
-from dada.estimators import asking
-from dada.estimators.asking import Crowd, best
+from dada.fitting import newcomers as asking
+from dada.fitting.newcomers import Crowd, best
 from tests.helpers.people import Rows, moons_rows, opposites
 
 

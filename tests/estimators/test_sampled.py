@@ -7,8 +7,8 @@ import pytest
 
 from dada.core.plan import Plan
 from dada.data import Stumps, moons
-from dada.estimators import sampled
-from dada.estimators.sampled import extrapolated, some_users
+from dada.fitting import lam as sampled
+from dada.fitting.lam import extrapolated, some_users
 from dada.task import Task
 
 

@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from dada import DadaClassifier
-from dada.core.status import Status
+from dada.core.plan import Status
 from dada.events import Progress, Stopped, TracePoint, TrialStarted
 from tests.helpers.people import moons_rows, opposites
 

@@ -7,10 +7,9 @@ from numpy.testing import assert_allclose
 from dada.baselines.trees import TreeSettings, trees_local, trees_pooled
 from dada.data import Population, Stumps
 from dada.experiments import task_studies
-from dada.experiments.beyond import _losses, _mean_of
+from dada.experiments.beyond import JUDGED, RIVALS, _losses, _mean_of, _verdict, _worse_off
 from dada.experiments.lab import Lab
 from dada.experiments.protocol import FAR, final_jobs, summarise
-from dada.experiments.splits import OURS, RIVALS, _verdict, _worse_off
 from dada.task import Task
 from tests.helpers.datasets import load_or_skip
 
@@ -72,7 +71,7 @@ def test_who_does_better_is_named():
 def _all_methods():
     from dada.experiments.beyond import LINEUP
 
-    assert set(OURS) | set(RIVALS) <= set(LINEUP)
+    assert set(JUDGED) | set(RIVALS) <= set(LINEUP)
     return LINEUP
 
 

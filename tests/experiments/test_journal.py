@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dada.experiments.journal import Journal
+from dada.experiments.lab import Journal
 
 
 def written(path, n, identity=None):

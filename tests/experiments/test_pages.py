@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 from dada.experiments import published
-from dada.experiments.catalogue import CATALOGUE
-from dada.experiments.communication import Curve, _curve
+from dada.experiments.budget import Curve, _curve
+from dada.experiments.catalogue import CATALOGUE, datasets_for
 from dada.experiments.data import present
 from dada.experiments.graph_study import graph_study
 from dada.experiments.kappa import distance, reached
 from dada.experiments.page import Figure, Heading, Items, Page, Table, Text
 from dada.experiments.protocol import Choice, summarise
-from dada.experiments.site import datasets_for
 from dada.experiments.table1 import Result, agrees
 from dada.plot.theme import new_figure
 

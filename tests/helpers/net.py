@@ -9,18 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from dada.net.events import NodeEvent
 from dada.net.handshake import Terms
 from dada.net.iroh_transport import IrohTransport, new_secret_key
 from dada.net.links import LinkOptions
-from dada.net.node import Node
+from dada.net.node import Node, NodeEvent
 from dada.net.store import Store
 from dada.net.transport import MemoryNetwork, Transport
 from dada.peer.config import PeerConfig
-from dada.peer.member import Member
+from dada.peer.member import Member, Planner, Rhythm
 from dada.peer.messages import Descriptor
 from dada.peer.peer import Peer
-from dada.peer.planner import Planner, Rhythm
 from dada.peer.sampling import PeerSampling
 
 TIMEOUT_S = 20.0

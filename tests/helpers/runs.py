@@ -9,15 +9,15 @@ import numpy as np
 
 from dada.core.graph import CollaborationGraph
 from dada.core.model_steps import refresh_margins
-from dada.core.schedule import GRAPH_STREAM, Schedule
+from dada.core.plan import GRAPH_STREAM, Schedule
 from dada.engine import run
-from dada.engine.learners import DistanceLearner
-from dada.engine.loops import user_model
+from dada.engine.graph_loops import DistanceLearner
+from dada.engine.model_loops import user_model
 from dada.engine.state import State
 from dada.events import Progress, SnapshotOffer
 
 # The package gives the function of that name in the module's place.
-ENGINE = importlib.import_module("dada.engine.run")
+ENGINE = importlib.import_module("dada.engine.runner")
 
 
 def watched_run(problem, plan, seed, look, chunk_work=0.0, **options):

@@ -14,15 +14,12 @@ import numpy as np
 
 from dada.net.framing import FrameError, FrameReader, Kind
 from dada.net.handshake import HandshakeError, _read_addresses, _read_greeting, _read_hello
-from dada.net.ticket import TicketError, read_ticket
-from dada.peer.actions import GraphStep
-from dada.peer.codec import LARGEST_MESSAGE
+from dada.net.home import TicketError, read_ticket
 from dada.peer.config import PeerConfig
-from dada.peer.effects import Persist, Refused, Send
-from dada.peer.member import Member
-from dada.peer.messages import Descriptor
+from dada.peer.inputs import GraphStep, Persist, Refused, Send
+from dada.peer.member import Member, Planner, Rhythm
+from dada.peer.messages import LARGEST_MESSAGE, Descriptor
 from dada.peer.peer import Peer
-from dada.peer.planner import Planner, Rhythm
 from dada.peer.sampling import VIEW_SIZE, PeerSampling
 
 ME, FRIEND, STRANGER = b"me", b"friend", b"stranger"
@@ -102,7 +99,7 @@ def search(corpus: Path, seconds: int) -> None:
 
     feed(b"")
     names = ("codec", "copies", "following", "member", "neighbourhood", "peer", "sampling", "shared_edges")
-    for name in (*(f"dada.peer.{name}" for name in names), "dada.net.framing", "dada.net.handshake", "dada.net.ticket"):
+    for name in (*(f"dada.peer.{name}" for name in names), "dada.net.framing", "dada.net.handshake", "dada.net.home"):
         module = sys.modules[name]
         for attribute, value in list(vars(module).items()):
             if callable(value) and getattr(value, "__module__", "") == name:

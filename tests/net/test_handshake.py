@@ -5,11 +5,9 @@ import asyncio
 import pytest
 
 from dada.net import handshake
-from dada.net.framing import Kind, frame
+from dada.net.framing import FrameStream, Kind, frame
 from dada.net.handshake import HandshakeError, Party, Refusal, Terms, shake_hands
-from dada.net.stream import FrameStream
-from dada.peer.codec import encode
-from dada.peer.messages import Goodbye, Hello
+from dada.peer.messages import Goodbye, Hello, encode
 from tests.helpers.net import Transports, run
 
 KINDS = ("memory", "iroh")

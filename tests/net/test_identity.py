@@ -3,8 +3,7 @@ import stat
 
 import pytest
 
-from dada.net.identity import KeyFileError, read_key, write_key
-from dada.net.ticket import TicketError, read_ticket, write_ticket
+from dada.net.home import KeyFileError, TicketError, read_key, read_ticket, write_key, write_ticket
 from dada.peer.messages import Descriptor
 
 KEY = bytes(range(32))

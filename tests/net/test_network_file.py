@@ -8,8 +8,8 @@ import pytest
 from dada.core.regularizers import DegreeTarget, LogDegree
 from dada.data import Constant, Stumps, Union, predictors_from_arrays
 from dada.net.home import Home, HomeError
-from dada.net.network import Network, NetworkFileError, read_network
-from dada.peer.planner import Rhythm
+from dada.net.network_file import Network, NetworkFileError, read_network
+from dada.peer.member import Rhythm
 
 
 def make_network(**changes):

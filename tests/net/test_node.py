@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 
 from dada.net import session
-from dada.net.events import LinkClosed, LinkRefused, MessageRefused, unwatched
-from dada.net.framing import HEADER, Kind, frame
+from dada.net.framing import HEADER, FrameStream, Kind, frame
 from dada.net.handshake import Party, Refusal, Terms, shake_hands
 from dada.net.links import LinkOptions
+from dada.net.node import LinkClosed, LinkRefused, MessageRefused, unwatched
 from dada.net.store import CorruptStoreError, StoreError
-from dada.net.stream import FrameStream
-from dada.peer.codec import LARGEST_MESSAGE, PROTOCOL_VERSION, decode, encode
-from dada.peer.effects import Persist
-from dada.peer.messages import Hello, StateReply, StateRequest
+from dada.peer.inputs import Persist
+from dada.peer.messages import LARGEST_MESSAGE, PROTOCOL_VERSION, Hello, StateReply, StateRequest, decode, encode
 from tests.helpers.net import BUSY, CONFIG, QUIET, Running, Transports, descriptor, make_node, run, until
 
 KINDS = ("memory", "iroh")

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dada.cli.peer.tables import read_margins
+from dada.cli.peer_tables import read_margins
 from dada.data import moons
 from dada.net.home import Home
 from dada.net.kernels import lean_environment

@@ -4,7 +4,7 @@ import sqlite3
 import pytest
 
 from dada.net.store import CorruptStoreError, Store, StoreError, read_records, set_aside
-from dada.peer.effects import Persist
+from dada.peer.inputs import Persist
 
 
 def test_records_survive_closing_and_empty_values_forget(tmp_path):

@@ -13,11 +13,10 @@ from dada.net.node import Node
 from dada.net.store import Store
 from dada.net.transport import MemoryNetwork
 from dada.peer import messages
-from dada.peer.codec import LARGEST_MESSAGE, decode
 from dada.peer.config import PeerConfig
-from dada.peer.member import Member
+from dada.peer.member import Member, Planner
+from dada.peer.messages import LARGEST_MESSAGE, decode
 from dada.peer.peer import Peer
-from dada.peer.planner import Planner
 from dada.peer.sampling import PeerSampling
 from dada.task import Task
 from tests.helpers.net import BUSY, Running, run, until

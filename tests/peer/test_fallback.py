@@ -6,7 +6,7 @@ import pytest
 from dada.core.problem import Problem
 from dada.engine import Plan, run
 from dada.peer.config import PeerConfig
-from dada.peer.fallback import STEPS, Fallback
+from dada.peer.model import STEPS, Fallback
 
 
 def task(seed, m=8, n=40, truth_of=3):

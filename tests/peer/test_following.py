@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from dada.peer.actions import GraphStep, Leave, ModelStep, ResetModel
 from dada.peer.config import PeerConfig
-from dada.peer.effects import Persist, Refused, Send
-from dada.peer.following import LISTENER_KEY, MOST_LISTENERS
+from dada.peer.edges import MOST_ENDED_EDGES
+from dada.peer.evidence_graph import LISTENER_KEY, MOST_LISTENERS
+from dada.peer.inputs import GraphStep, Leave, ModelStep, Persist, Refused, ResetModel, Send
 from dada.peer.messages import (
     EdgeState,
     Follow,
@@ -19,7 +19,6 @@ from dada.peer.messages import (
     StateReply,
     StateRequest,
 )
-from dada.peer.neighbourhood import MOST_ENDED_EDGES
 from dada.peer.peer import Peer
 
 A = np.array([[1, -1, 1], [1, 1, -1], [1, -1, -1]], np.int8)

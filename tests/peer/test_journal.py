@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree
-from dada.peer.actions import GraphStep, Leave, ModelStep, ResetModel
 from dada.peer.config import PeerConfig
-from dada.peer.effects import Persist, Send
+from dada.peer.inputs import GraphStep, Leave, ModelStep, Persist, ResetModel, Send
 from dada.peer.journal import (
     DIGEST_EVERY,
     LENGTH,
@@ -23,9 +22,8 @@ from dada.peer.journal import (
     replay,
     tell,
 )
-from dada.peer.member import Member
+from dada.peer.member import Member, Planner, Rhythm
 from dada.peer.peer import Peer
-from dada.peer.planner import Planner, Rhythm
 from dada.peer.sampling import Descriptor, PeerSampling
 
 

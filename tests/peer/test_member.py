@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from dada.peer.codec import encode
 from dada.peer.config import PeerConfig
-from dada.peer.effects import Persist, Refused, Send
-from dada.peer.member import Member
+from dada.peer.inputs import Persist, Refused, Send
+from dada.peer.member import Member, Planner, RateLimit, Rhythm
 from dada.peer.messages import (
     Descriptor,
     EdgeState,
@@ -16,10 +15,9 @@ from dada.peer.messages import (
     StateRequest,
     ViewReply,
     ViewRequest,
+    encode,
 )
 from dada.peer.peer import Peer
-from dada.peer.planner import Planner, Rhythm
-from dada.peer.rate import RateLimit
 from dada.peer.sampling import PeerSampling
 
 CONFIG = PeerConfig(n_predictors=3, beta=2.0, mu1=0.5)

@@ -5,11 +5,10 @@ import pytest
 
 from dada.core.graph_steps import exact_step
 from dada.core.regularizers import LogDegree
-from dada.peer.actions import GraphStep, ModelStep, ResetModel
 from dada.peer.config import PeerConfig
-from dada.peer.effects import Persist, Send
+from dada.peer.edges import MOST_ENDED_EDGES
+from dada.peer.inputs import GraphStep, ModelStep, Persist, ResetModel, Send
 from dada.peer.messages import EdgeAck, EdgeState, Goodbye, ModelDelta, Snapshot, SnapshotReply, StateRequest
-from dada.peer.neighbourhood import MOST_ENDED_EDGES
 from dada.peer.peer import Peer
 
 A = np.array([[1, -1, 1], [1, 1, -1], [1, -1, -1]], np.int8)

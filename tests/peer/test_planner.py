@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dada.peer.actions import GraphStep, ModelStep, ResetModel
+from dada.peer.inputs import GraphStep, ModelStep, ResetModel
+from dada.peer.member import Planner, Rhythm
 from dada.peer.messages import Descriptor
-from dada.peer.planner import Planner, Rhythm
 from dada.peer.sampling import PeerSampling
 
 LETTERS = {ModelStep: "m", GraphStep: "g", ResetModel: "r"}

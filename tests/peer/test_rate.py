@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dada.peer.codec import LARGEST_MESSAGE
-from dada.peer.rate import BYTES_PER_MESSAGE, RateLimit
+from dada.peer.member import BYTES_PER_MESSAGE, RateLimit
+from dada.peer.messages import LARGEST_MESSAGE
 
 
 @given(st.lists(st.tuples(st.floats(0, 0.5), st.integers(0, 5000)), max_size=200))

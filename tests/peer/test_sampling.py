@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dada.peer.effects import Refused, Send
+from dada.peer.inputs import Refused, Send
 from dada.peer.messages import Descriptor, ViewReply, ViewRequest
 from dada.peer.sampling import LONGEST_ADDRESS, MOST_OFFERS, OLDEST, VIEW_SIZE, PeerSampling
 

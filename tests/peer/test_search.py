@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from dada.core.gossip import gossip_mix
+from dada.core.neighbours import gossip_mix
 from dada.peer.config import PeerConfig
-from dada.peer.effects import Refused, Send
+from dada.peer.inputs import Refused, Send
 from dada.peer.messages import Descriptor, EdgeState, FriendsReply, FriendsRequest
 from dada.peer.peer import Peer
-from dada.peer.sampling import VIEW_SIZE, PeerSampling
-from dada.peer.search import FRIENDS_TOLD, MOST_CANDIDATES, Search
+from dada.peer.sampling import FRIENDS_TOLD, MOST_CANDIDATES, VIEW_SIZE, PeerSampling, Search
 
 KAPPA = 8
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from dada.peer.distance_graph import SharedEdges
 from dada.peer.edges import Edge
-from dada.peer.following import Following
+from dada.peer.evidence_graph import Following
 from dada.peer.member import Member
-from dada.peer.own_model import OwnModel
+from dada.peer.model import OwnModel
 from dada.peer.sampling import PeerSampling
-from dada.peer.shared_edges import SharedEdges
 from dada.sim.invariants import InvariantError
 from tests.sim.test_network import network
 

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from dada.core.model_steps import make_scratch
-from dada.peer.codec import CodecError, decode, encode
-from dada.peer.copies import ImplausibleError, ModelCopy
-from dada.peer.effects import Refused, Send
-from dada.peer.member import Member
+from dada.peer.inputs import Refused, Send
+from dada.peer.member import Member, Planner, Rhythm
 from dada.peer.messages import (
+    CodecError,
     Descriptor,
     EdgeState,
     FriendsReply,
@@ -19,12 +18,13 @@ from dada.peer.messages import (
     StateReply,
     StateRequest,
     ViewReply,
+    decode,
+    encode,
 )
+from dada.peer.model import ImplausibleError, ModelCopy
 from dada.peer.peer import Peer
-from dada.peer.planner import Planner, Rhythm
 from dada.peer.sampling import PeerSampling
-from dada.sim import network as networks
-from dada.sim.faults import Faults
+from dada.sim import simulation as networks
 from dada.sim.liars import (
     KINDS,
     Attractor,
@@ -37,7 +37,8 @@ from dada.sim.liars import (
     Poisoner,
     Rewinder,
 )
-from dada.sim.network import Network
+from dada.sim.links import Faults
+from dada.sim.simulation import Network
 from dada.sim.world import SendBytes
 from tests.sim.test_network import CONFIGS, users
 

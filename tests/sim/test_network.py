@@ -9,9 +9,9 @@ from dada.cli.sim import make_case
 from dada.core.problem import Problem
 from dada.peer.config import PeerConfig
 from dada.peer.journal import replay
-from dada.peer.planner import Rhythm
-from dada.sim.faults import Faults
-from dada.sim.network import Network
+from dada.peer.member import Rhythm
+from dada.sim.links import Faults
+from dada.sim.simulation import Network
 
 CONFIGS = {
     graph: PeerConfig(

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from benchmarks.soak import soak
 from dada.cli import app
-from dada.peer.own_model import OwnModel
+from dada.peer.model import OwnModel
 
 
 def test_no_invariant_is_violated_whatever_the_seed():

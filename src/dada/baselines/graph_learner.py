@@ -5,16 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from dada.core.compiled import Array
-from dada.core.emphasis import ALL_ALIKE
-from dada.core.gossip import nobody_met, uniform_mix
 from dada.core.graph import CollaborationGraph
 from dada.core.graph_steps import GRAPH_STEPS
-from dada.core.neighbour_lists import lists_from_csr, lists_to_csr
+from dada.core.losses import ALL_ALIKE
+from dada.core.neighbours import lists_from_csr, lists_to_csr, nobody_met, uniform_mix
+from dada.core.plan import GRAPH_STREAM, Schedule
 from dada.core.regularizers import Regularizer
-from dada.core.schedule import GRAPH_STREAM, Schedule
 from dada.engine import Ledger
-from dada.engine.learners import roomier
-from dada.engine.loops import Batch, GraphSettings, Users, run_graph, side_by_side
+from dada.engine.graph_loops import roomier
+from dada.engine.model_loops import Batch, GraphSettings, Users, run_graph, side_by_side
 
 
 class GraphLearner:

@@ -9,7 +9,7 @@ import numpy as np
 
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
-from dada.core.status import Status
+from dada.core.plan import Status
 from dada.data import Population
 from dada.events import TracePoint
 

@@ -26,10 +26,10 @@ from dada.baselines.outcome import Outcome, Scores
 from dada.core.compiled import Array, kernel
 from dada.core.graph import CollaborationGraph
 from dada.core.losses import logistic_value
-from dada.core.neighbour_lists import NeighbourLists, lists_from_csr
+from dada.core.neighbours import NeighbourLists, lists_from_csr
+from dada.core.plan import LOCAL_STREAM, MODEL_STREAM, Schedule
 from dada.core.problem import disagreement, regularizer_sum
 from dada.core.regularizers import LogDegree, Regularizer
-from dada.core.schedule import LOCAL_STREAM, MODEL_STREAM, Schedule
 from dada.data import Population
 from dada.engine import Ledger, Plan
 from dada.events import Observer, PhaseStarted, Progress, TracePoint, silent

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -116,3 +116,34 @@ def bits(value: float | None) -> str:
 def number(value: float | None) -> str:
     """A number with one digit after the point, or a dash."""
     return "-" if value is None else f"{value:.1f}"
+
+
+GraphRule = Literal["evidence", "distance"]
+GraphOption = Annotated[
+    GraphRule,
+    typer.Option(
+        "--graph",
+        help="How peers choose neighbours: by how well models do on their own samples, or as in the paper.",
+    ),
+]
+# Chosen on other draws of users than those that commands show: gains hardly depend on them.
+N_NEIGHBOURS, TAU = 5, 1.0
+
+
+def peer_settings(graph: GraphRule) -> dict[str, Any]:
+    """Settings of `PeerConfig`.
+
+    >>> peer_settings("distance")
+    {'graph': 'distance'}
+    """
+    return {"graph": graph} | ({"n_neighbours": N_NEIGHBOURS, "tau": TAU} if graph == "evidence" else {})
+
+
+def plan_settings(graph: GraphRule) -> dict[str, Any]:
+    """The same as settings of `Plan`.
+
+    >>> plan_settings("distance")
+    {'graph_rule': 'distance'}
+    """
+    settings = peer_settings(graph)
+    return {"graph_rule": settings.pop("graph"), **settings}

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dada.cli.console import stderr
+from dada.cli.console import stderr, stdout
 from dada.cli.watch import announce
 
 if TYPE_CHECKING:
     from dada.events import RunInfo
     from dada.net.home import Home
-    from dada.net.network import Network
+    from dada.net.network_file import Network
 
 LOOK_EVERY_S = 1.0
 # A running peer writes its status every second.
@@ -76,7 +76,7 @@ def follow_peers(place: Path, homes: list[Home], host: str, port: int) -> None:
     """Show what peers say about themselves, until Ctrl-C."""
     from dada.dashboard.live import LivePage
     from dada.dashboard.recorder import Recorder
-    from dada.net.network import read_network
+    from dada.net.network_file import read_network
     from dada.net.overview import Overview
 
     with tempfile.TemporaryDirectory(prefix="dada-") as folder, Recorder(Path(folder) / "run.dadalog") as recorder:
@@ -136,3 +136,20 @@ def check_recording(path: Path) -> None:
             style="yellow",
             highlight=False,
         )
+
+
+def report(
+    file: Annotated[Path, typer.Argument(help="Recording (.dadalog).")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="HTML file to write.")] = Path("report.html"),
+) -> None:
+    """Make one HTML file of a recorded run, which opens from disk in any browser, with no network.
+
+    **Examples**
+
+    - `dada report run.dadalog -o report.html`
+    """
+    from dada.dashboard.report import write_report
+
+    check_recording(file)
+    write_report(file, output)
+    stdout().print(f"Written to [bold]{output}[/bold].", highlight=False)

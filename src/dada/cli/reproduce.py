@@ -57,16 +57,15 @@ def reproduce(
 def _all_jobs(engine: str) -> int:
     if engine == "local":
         return 2
-    from dada.engine.ray import cluster_cpus
+    from dada.engine.backends import cluster_cpus
 
     return cluster_cpus()
 
 
 def _make(names: list[str], dataset: str | None, out: Path, as_json: bool, work: dict[str, Any]) -> None:
-    from dada.experiments.environment import made_with
+    from dada.experiments.catalogue import datasets_for, made_with, make_page, write_index
     from dada.experiments.lab import Lab
     from dada.experiments.page import Table
-    from dada.experiments.site import datasets_for, make_page, write_index
 
     console = stderr()
     plans = {name: datasets_for(name, dataset) for name in names}

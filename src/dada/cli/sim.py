@@ -10,15 +10,27 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from dada.cli.console import AsJson, Seed, percent, print_error, print_json, print_table, stdout, working
-from dada.cli.graphs import GraphOption, GraphRule, peer_settings, plan_settings
+from dada.cli.console import (
+    AsJson,
+    GraphOption,
+    GraphRule,
+    Seed,
+    peer_settings,
+    percent,
+    plan_settings,
+    print_error,
+    print_json,
+    print_table,
+    stdout,
+    working,
+)
 from dada.cli.watch import Live, Record, synthetic_info, watching
 
 if TYPE_CHECKING:
     from dada.data import SyntheticUsers
     from dada.engine import Samples
     from dada.events import Observer, RunInfo
-    from dada.sim.network import Network, NetworkPoint, Outcome
+    from dada.sim.simulation import Network, NetworkPoint, Outcome
     from dada.task import Task
 
 BETA, MU = 10.0, 1.0
@@ -104,9 +116,9 @@ def make_case(
     from dada.core.regularizers import LogDegree
     from dada.data import Stumps, moons, moons100
     from dada.peer.config import PeerConfig
-    from dada.peer.planner import Rhythm
-    from dada.sim.faults import Faults
-    from dada.sim.network import Network
+    from dada.peer.member import Rhythm
+    from dada.sim.links import Faults
+    from dada.sim.simulation import Network
     from dada.task import Task
 
     draws = {"moons": moons, "moons100": moons100}

@@ -172,12 +172,12 @@ class CollaborationGraph:
 
     def _repr_png_(self) -> bytes | None:
         """What a notebook draws."""
-        from dada.plot.display import graph_png
+        from dada.plot.page import graph_png
 
         return graph_png(self)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: a drawing and a table."""
-        from dada.plot.display import as_html, graph_facts
+        from dada.plot.page import as_html, graph_facts
 
         return as_html("CollaborationGraph", graph_facts(self), self._repr_png_())

@@ -5,7 +5,7 @@ A model step asks three things of it: its value, the weight eta_i = -dL/dmargin_
 along a direction. The last comes as (curvature, growth): along the step the second derivative phi'' starts at
 `curvature` and satisfies |phi'''| <= growth * phi''; a growth of zero says that `curvature` bounds phi'' everywhere.
 
-Means and sums over samples count each by its `emphasis` (see `dada.core.emphasis`).
+Means and sums over samples count each by its `emphasis` (see `dada.core.losses`).
 
 A new loss is three scalar functions:
 
@@ -27,7 +27,6 @@ from typing import NamedTuple
 import numpy as np
 
 from dada.core.compiled import Array, ScalarFunction, address_of, call, lean_kernel
-from dada.core.emphasis import ALL_ALIKE, emphasis_of
 
 ADABOOST, LOGISTIC, SQUARED_HINGE, POINTWISE, SQUARED, HUBER = 0, 1, 2, 3, 4, 5
 GRAPH_LOSS_MEAN, GRAPH_LOSS_PAPER, GRAPH_LOSS_LOGISTIC = 0, 1, 2
@@ -227,3 +226,36 @@ def loss_for_graph(kind: int, loss: LossCode, margins: Array, emphasis: Array, s
     if kind == GRAPH_LOSS_MEAN and loss.code == ADABOOST:
         value -= math.log(m)
     return value
+
+
+ALL_ALIKE = np.empty(0)
+# A product with a much smaller number is zero in single precision, and the AdaBoost loss may have no other sample left.
+LEAST_EMPHASIS = 1e-30
+
+
+def check_weights(weights: Array, n_rows: int) -> None:
+    """Refuse weights of rows that are no positive numbers, one for each row."""
+    if weights.shape != (n_rows,):
+        raise ValueError(f"weights must be one number per row, {n_rows} in all, got shape {weights.shape}")
+    if not ((weights > 0).all() and np.isfinite(weights.sum())):
+        raise ValueError(
+            f"weights must be > 0 and their sum finite, got {weights.min()} to {weights.max()}: "
+            "leave out rows that are to count for nothing"
+        )
+
+
+def relative_weights(weights: Array, row_start: Array) -> Array:
+    """Weights of rows divided by the mean of their user's.
+
+    >>> relative_weights(np.array([7.0, 1.0, 3.0]), np.array([0, 1, 3])).tolist()
+    [1.0, 0.5, 1.5]
+    """
+    sizes = np.diff(row_start)
+    means = np.add.reduceat(weights, row_start[:-1], dtype=np.float64) / sizes
+    return np.maximum(weights / np.repeat(means, sizes), LEAST_EMPHASIS)
+
+
+@lean_kernel
+def emphasis_of(emphasis: Array, i: int) -> float:
+    """How much sample i counts. One where all count alike, and a product with it is then exact."""
+    return emphasis[i] if emphasis.size > 0 else 1.0

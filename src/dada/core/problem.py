@@ -16,10 +16,20 @@ from typing import Self
 import numpy as np
 
 from dada.core.compiled import Array, kernel
-from dada.core.emphasis import ALL_ALIKE, check_weights, relative_weights
 from dada.core.graph import CollaborationGraph
 from dada.core.graph_steps import edge_gradient
-from dada.core.losses import GRAPH_LOSSES, REGRESSION, Loss, LossCode, loss_and_weights, loss_code, loss_for_graph
+from dada.core.losses import (
+    ALL_ALIKE,
+    GRAPH_LOSSES,
+    REGRESSION,
+    Loss,
+    LossCode,
+    check_weights,
+    loss_and_weights,
+    loss_code,
+    loss_for_graph,
+    relative_weights,
+)
 from dada.core.model_steps import ModelSettings, UserModel, block_gradient
 from dada.core.regularizers import LogDegree, Regularizer, RegularizerCode, degree_value, weight_value
 

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from dada import events
 from dada.dashboard import records
-from dada.dashboard.edges import EdgeChanges
 from dada.dashboard.logfile import frame, header
-from dada.dashboard.records import rounded
+from dada.dashboard.records import EdgeChanges, rounded
 
 #: Beside milestones, recording takes at most this part of the run's time, and an allowance for short runs.
 SHARE = 0.03

@@ -1,9 +1,8 @@
 """User datasets and base predictors."""
 
 from dada.data.moons import SyntheticUsers, moons, moons100
-from dada.data.parquet import ParquetUsers
 from dada.data.population import Population
-from dada.data.predictors import (
+from dada.data.predictors.union import (
     BasePredictors,
     Constant,
     Linear,
@@ -15,7 +14,7 @@ from dada.data.predictors import (
     predictors_from_arrays,
 )
 from dada.data.summaries import FeatureSummary
-from dada.data.tables import population_from_table, read_table
+from dada.data.tables import ParquetUsers, population_from_table, read_table
 
 __all__ = [
     "BasePredictors",

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from dada.data._inputs import as_features, as_values, shorten
+from dada.data.arrays import as_features, as_values, shorten
 
 __all__ = ["Population"]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dada.data._inputs import as_features
+from dada.data.arrays import as_features
 
 __all__ = ["FeatureSummary"]
 

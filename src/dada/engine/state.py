@@ -13,18 +13,17 @@ from typing import Any
 
 import numpy as np
 
+from dada.core.bits import FLOATS, INDICES, MESSAGES, Ledger
 from dada.core.compiled import Array, as_float
-from dada.core.gossip import Nearest, nobody_met
 from dada.core.graph import CollaborationGraph
-from dada.core.losses import Loss, point_curvature, point_slope, point_value
-from dada.core.neighbour_lists import NeighbourLists, lists_from_csr, lists_to_csr
-from dada.core.plan import Plan
-from dada.core.problem import Problem
+from dada.core.losses import GRAPH_LOSSES, Loss, point_curvature, point_slope, point_value
+from dada.core.neighbours import Nearest, NeighbourLists, lists_from_csr, lists_to_csr, nobody_met
+from dada.core.plan import Plan, Schedule
+from dada.core.problem import Problem, losses_for_graph
 from dada.core.regularizers import Regularizer, degree_curvature, degree_slope, degree_value
-from dada.core.schedule import Schedule
-from dada.engine.ledger import Ledger
-from dada.engine.loops import Users, side_by_side
-from dada.events import TracePoint
+from dada.engine.accuracy import Samples, accuracy_per_user
+from dada.engine.model_loops import Users, side_by_side
+from dada.events import Snapshot, TracePoint, heaviest_predictors
 
 CHECKPOINT_VERSION = 2
 _MODEL_ARRAYS = ("margins", "alpha", "pull", "support", "n_support", "own_updates", "degree", "stale", "sent")
@@ -240,3 +239,25 @@ def _describe_regularizer(regularizer: Regularizer) -> str:
 def _trace_point(values: tuple[Any, ...]) -> TracePoint:
     """A trace point from one row of each stored column; numbers come back as Python numbers."""
     return TracePoint(*(value if np.ndim(value) else value.item() for value in values))
+
+
+def snapshot_of(problem: Problem, state: State, phase: str, samples: Samples | None) -> Snapshot:
+    """The state of a run in the given phase, with every user's accuracy on the given samples."""
+    users, graph, ledger = state.users, state.graph, state.ledger
+    k, l, w = graph.edges()
+    predictors, weights = heaviest_predictors(users.alpha)
+    return Snapshot(
+        phase=phase,
+        updates=state.updates,
+        k=k,
+        l=l,
+        w=w,
+        directed=graph.directed,
+        confidence=problem.confidence,
+        loss=losses_for_graph(GRAPH_LOSSES["mean"], problem.loss_code, users.margins, users.emphasis, users.row_start),
+        accuracy=accuracy_per_user(samples, users.alpha),
+        predictors=predictors,
+        predictor_weights=weights,
+        messages=users.sent[:, MESSAGES].copy(),
+        bits=users.sent[:, FLOATS] * ledger.float_bits + users.sent[:, INDICES] * ledger.index_bits,
+    )

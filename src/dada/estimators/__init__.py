@@ -3,9 +3,9 @@
 from dada.estimators.base import Neighbour
 from dada.estimators.classifier import DadaClassifier
 from dada.estimators.cv import DadaClassifierCV
+from dada.estimators.files import load_model, save_model
 from dada.estimators.regressor import DadaRegressor
-from dada.estimators.splitter import PerUserKFold
-from dada.estimators.storage import load_model, save_model
+from dada.fitting.folds import PerUserKFold
 
 __all__ = [
     "DadaClassifier",

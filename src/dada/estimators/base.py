@@ -16,18 +16,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dada.core.graph import CollaborationGraph
 from dada.core.losses import Loss
+from dada.core.plan import Status
 from dada.core.regularizers import Regularizer
-from dada.core.status import Status
 from dada.data import Population, Recipe
-from dada.data._inputs import as_features, as_values, collected, shorten
-from dada.estimators.carrying import Watched
-from dada.estimators.chance import generator
-from dada.estimators.learning import Learned, learn
-from dada.estimators.prediction import average_model, blockwise_decisions, positions_of
-from dada.estimators.progress import also, write_line
-from dada.estimators.rows import Rows
-from dada.estimators.settings import check_settings, check_unknown_user
+from dada.data.arrays import as_features, as_values, collected, shorten
 from dada.events import Observer, silent
+from dada.fitting.execution import Watched
+from dada.fitting.fit import Learned, learn
+from dada.fitting.rows import Rows, also, average_model, blockwise_decisions, positions_of, write_line
+from dada.fitting.settings import check_settings, check_unknown_user, generator
 
 
 class Neighbour(NamedTuple):
@@ -177,7 +174,7 @@ class PersonalEstimator(BaseEstimator):
         settings = str(super()._repr_html_inner())
         if not hasattr(self, "graph_"):
             return settings
-        from dada.plot.display import model_html
+        from dada.plot.page import model_html
 
         return settings + model_html(self)
 

@@ -15,8 +15,8 @@ from sklearn.utils.validation import column_or_1d
 from dada.core.losses import Loss
 from dada.core.regularizers import Regularizer
 from dada.data import Recipe
-from dada.data._inputs import as_values, shorten
-from dada.estimators.joining import GrowingEstimator
+from dada.data.arrays import as_values, shorten
+from dada.estimators.online import GrowingEstimator
 
 
 class DadaClassifier(ClassifierMixin, GrowingEstimator):

@@ -14,17 +14,13 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from dada.estimators.agreement import agreed
-from dada.estimators.auto import AUTO, LEAST_UPDATES, numbers
-from dada.estimators.carrying import carry_out
-from dada.estimators.chance import generator
 from dada.estimators.classifier import DadaClassifier
-from dada.estimators.judging import Judged, is_ahead, share_right
-from dada.estimators.prediction import decisions_of
-from dada.estimators.rows import Rows
-from dada.estimators.settings import check_settings, recipes_of
-from dada.estimators.splitter import PerUserKFold
-from dada.estimators.workers import check_workers, latency_of
+from dada.fitting.execution import carry_out
+from dada.fitting.folds import PerUserKFold
+from dada.fitting.held_out import Judged, is_ahead, share_right
+from dada.fitting.lam import AUTO, LEAST_UPDATES, numbers
+from dada.fitting.rows import Rows, agreed, decisions_of
+from dada.fitting.settings import check_settings, check_workers, generator, latency_of, recipes_of
 
 ALONE = "none"
 
@@ -47,7 +43,7 @@ class Tried(NamedTuple):
 
 
 def _on_ray() -> Any:
-    from dada.engine.ray_tasks import joblib_on_ray
+    from dada.engine.backends import joblib_on_ray
 
     return joblib_on_ray()
 

@@ -10,8 +10,8 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import column_or_1d
 
-from dada.data._inputs import as_values
-from dada.estimators.joining import GrowingEstimator
+from dada.data.arrays import as_values
+from dada.estimators.online import GrowingEstimator
 
 
 class DadaRegressor(RegressorMixin, GrowingEstimator):

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from dada.core.compiled import Array
-from dada.experiments import wording
+from dada.experiments import page as wording
 from dada.experiments.data import SPECS
 from dada.experiments.lab import Lab
 from dada.experiments.methods import METHODS, Settings

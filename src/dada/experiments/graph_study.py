@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from dada.baselines.graph_learner import GraphLearner
+from dada.core.bits import cached_graph_bits
 from dada.core.compiled import Array
+from dada.core.plan import GRAPH_STREAM, Schedule
 from dada.core.regularizers import LogDegree
-from dada.core.schedule import GRAPH_STREAM, Schedule
 from dada.engine import Ledger, Plan, run
-from dada.engine.ledger import cached_graph_bits
 from dada.task import Task
 
 GRAPH_STUDY = "graph-study"

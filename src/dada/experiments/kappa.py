@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 
 from dada.core.compiled import Array
-from dada.experiments import wording
+from dada.experiments import page as wording
 from dada.experiments.graph_study import GRAPH_STUDY
 from dada.experiments.jobs import Job, rounded
 from dada.experiments.lab import Lab

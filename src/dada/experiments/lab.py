@@ -1,23 +1,20 @@
-"""Where jobs run: in parallel processes, with a journal from which an interrupted experiment goes on.
-
-Results are looked up by key in the order in which they were asked for, so the order in which processes finish has no
-influence on anything.
-"""
+"""Finished work, one line of JSON each, in a file that survives crashes: an interrupted experiment goes on from it."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import multiprocessing
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -25,7 +22,79 @@ from threadpoolctl import threadpool_limits
 
 import dada
 from dada.experiments.jobs import Job, execute
-from dada.experiments.journal import Journal
+
+FORMAT = 1
+
+
+class Journal:
+    """Results by key, each on disk before it counts.
+
+    Parameters
+    ----------
+    path : path
+        The file; made where it does not exist.
+    identity : mapping
+        What the results depend on beside their keys, such as the version of the code. A file of another identity is
+        moved aside (to the same name with ``.old``), never mixed with new results.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with Journal(Path(folder) / "journal.jsonl", {"code": "1"}) as journal:
+    ...         journal.add("a", {"x": 1.5})
+    ...     with Journal(Path(folder) / "journal.jsonl", {"code": "1"}) as journal:
+    ...         journal.results
+    {'a': {'x': 1.5}}
+    """
+
+    def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
+        self.path = path
+        self.header = {"format": FORMAT, **identity}
+        self.results: dict[str, Any] = {}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        whole = self._read() if path.exists() else 0
+        self._file: BinaryIO = path.open("ab")
+        if whole:
+            self._file.truncate(whole)
+        else:
+            self._write(self.header)
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def add(self, key: str, result: Any) -> None:
+        """Keep a result; it is on disk when this returns."""
+        self._write({"key": key, "result": result})
+        self.results[key] = result
+
+    def _write(self, row: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps(row, separators=(",", ":")).encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def _read(self) -> int:
+        """Take up what the file holds; returns the length of its whole lines, 0 where it must start afresh."""
+        content = self.path.read_bytes()
+        # A line without its end is one whose writing was cut short: the work is done again.
+        whole = content.rfind(b"\n") + 1
+        lines = content[:whole].splitlines()
+        if not lines or json.loads(lines[0]) != self.header:
+            self.path.replace(self.path.with_name(self.path.name + ".old"))
+            return 0
+        for number, line in enumerate(lines[1:], start=2):
+            try:
+                row = json.loads(line)
+                self.results[row["key"]] = row["result"]
+            except (ValueError, KeyError) as error:
+                raise ValueError(
+                    f"{self.path} is damaged at line {number} ({error}): remove the file to start afresh"
+                ) from error
+        return whole
+
 
 # What a result depends on; a change in any file there makes a journal useless.
 _SOURCES = ("core", "engine", "baselines", "data", "estimators", "experiments/data.py",
@@ -119,7 +188,7 @@ class Lab:
 
     def _workers(self) -> Executor:
         if self.engine == "ray":
-            from dada.engine.ray_tasks import Tasks
+            from dada.engine.backends import Tasks
 
             return Tasks()
         context = multiprocessing.get_context("spawn")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dada.experiments import wording
+from dada.experiments import page as wording
 from dada.experiments.jobs import Job
 from dada.experiments.lab import Lab
 from dada.experiments.page import Block, Heading, Table, Text

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dada.experiments import wording
-from dada.experiments.authors import AUTHORS, AuthorsRun
+from dada.experiments import page as wording
 from dada.experiments.data import SPECS
 from dada.experiments.lab import Lab
 from dada.experiments.methods import METHODS
 from dada.experiments.page import Heading, Items, Page, Table, Text
 from dada.experiments.protocol import Choice, Pair, Summary, finals, summarise, try_all
-from dada.experiments.published import SOURCE, TABLE1, Published
+from dada.experiments.published import AUTHORS, SOURCE, TABLE1, AuthorsRun, Published
 
 IN_PAPER = ("global-lin", "local-lin", "perso-lin-learned", "global-boost", "local-boost", "dada-learned")
 BEYOND = ("constant", "hierarchical", "dada-uniform", "dada-random", "dada-evidence", "dada-mixed")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import struct
 from enum import IntEnum
 
-from dada.peer.codec import LARGEST_MESSAGE
+from dada.net.transport import Link, TransportError
+from dada.peer.messages import LARGEST_MESSAGE
 
 HEADER = struct.Struct(">IB")
 
@@ -94,3 +95,37 @@ class FrameReader:
         left = len(self._bytes) - self._start
         if left:
             raise FrameError(f"the stream ended inside a frame, {left} bytes after its start")
+
+
+class FrameStream:
+    """A link, seen as frames; `limit` bounds what the other end may send."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self._reader = FrameReader()
+
+    def limit(self, largest: int) -> None:
+        """Allow frames of that many bytes from now on."""
+        self._reader.largest = largest
+
+    async def send(self, frames: bytes) -> None:
+        """Send whole frames."""
+        await self.link.send(frames)
+
+    async def next(self) -> tuple[Kind, bytes] | None:
+        """The next frame, or None at the end; `FrameError` for what is none."""
+        while (received := self._reader.next()) is None:
+            data = await self.link.recv()
+            if not data:
+                self._reader.end()
+                return None
+            self._reader.feed(data)
+        return received
+
+    async def finish(self) -> None:
+        """Wait until the other end has hung up, so that the last words reach it before the link is closed."""
+        try:
+            while await self.link.recv():
+                pass
+        except TransportError:
+            return

@@ -22,11 +22,9 @@ from enum import StrEnum
 
 import msgspec
 
-from dada.net.framing import FrameError, Kind, frame
-from dada.net.stream import FrameStream
+from dada.net.framing import FrameError, FrameStream, Kind, frame
 from dada.net.transport import TransportError
-from dada.peer.codec import PROTOCOL_VERSION, CodecError, decode, encode
-from dada.peer.messages import Hello, PeerId
+from dada.peer.messages import PROTOCOL_VERSION, CodecError, Hello, PeerId, decode, encode
 
 NONCE_SIZE, PROOF_SIZE = 32, 32
 HANDSHAKE_TIMEOUT_S = 8.0

@@ -1,26 +1,121 @@
-"""The folder of one peer: key, network file, samples, state, and what its process says about itself."""
+"""The key file: 32 secret bytes that are a peer's identity, readable by its owner alone."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import io
 import json
 import os
 import shutil
+import stat
 import time
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import msgspec
 import numpy as np
 
 from dada.core.compiled import Array
-from dada.net.identity import read_key, write_key
-from dada.net.network import Network, read_network
+from dada.net.network_file import Network, read_network
 from dada.net.store import read_records
-from dada.peer.fallback import Fallback
+from dada.peer.messages import Descriptor
+from dada.peer.model import Fallback
 from dada.peer.peer import Peer
+
+KEY_SIZE = 32
+
+
+class KeyFileError(OSError):
+    """A key file that is missing, damaged or open to others."""
+
+
+def write_key(path: Path, key: bytes) -> None:
+    """Create a key file with mode 0600: whole, or not at all, and never in the place of another.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> write_key(folder / "key", bytes(32))
+    >>> read_key(folder / "key") == bytes(32)
+    True
+    """
+    if path.exists():
+        raise KeyFileError(f"{path} exists already and is left as it is: a new key would be a new peer")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(key.hex().encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        # A link, unlike a rename, fails where another process was faster.
+        os.link(temporary, path)
+    except FileExistsError as error:
+        raise KeyFileError(f"{path} was just created by another process") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_key(path: Path) -> bytes:
+    """The key in a file that nobody else can read."""
+    try:
+        mode = path.stat().st_mode
+        text = path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError as error:
+        raise KeyFileError(f"no key at {path} ({error.strerror}): make one with `dada peer init`") from error
+    if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise KeyFileError(
+            f"{path} has mode {stat.S_IMODE(mode):04o}, so others may have copied this identity: "
+            f"`chmod 600 {path}` if they cannot have, else move it away and make a new one with `dada peer init`"
+        )
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        key = b""
+    if len(key) != KEY_SIZE:
+        raise KeyFileError(f"{path} is damaged: a key is {2 * KEY_SIZE} hexadecimal digits on one line")
+    return key
+
+
+PREFIX = "dada1"
+
+
+class TicketError(ValueError):
+    """Text that is not a ticket."""
+
+
+def write_ticket(peer: Descriptor) -> str:
+    """A peer's id and addresses as text.
+
+    >>> ticket = write_ticket(Descriptor(bytes(32), 0, ("127.0.0.1:4040",)))
+    >>> read_ticket(ticket).addresses
+    ('127.0.0.1:4040',)
+    """
+    content = msgspec.msgpack.encode((peer.peer, peer.addresses))
+    checked = content + zlib.crc32(content).to_bytes(4, "big")
+    return PREFIX + base64.b32encode(checked).decode().rstrip("=").lower()
+
+
+def read_ticket(ticket: str) -> Descriptor:
+    """The peer that a ticket names."""
+    text = ticket.strip()
+    if not text.startswith(PREFIX):
+        raise TicketError(f"a ticket begins with {PREFIX!r}, got {text[:20]!r}: copy the whole line a peer printed")
+    body = text[len(PREFIX) :].upper()
+    try:
+        checked = base64.b32decode(body + "=" * (-len(body) % 8))
+        content, checksum = checked[:-4], checked[-4:]
+        if zlib.crc32(content).to_bytes(4, "big") != checksum:
+            raise ValueError("its checksum does not fit")
+        peer, addresses = msgspec.msgpack.decode(content, type=tuple[bytes, tuple[str, ...]])
+    except (binascii.Error, msgspec.DecodeError, ValueError) as error:
+        raise TicketError(f"the ticket {text[:20]}... is damaged ({error}): copy it again") from error
+    return Descriptor(peer, 0, addresses)
+
 
 # The record in which a node says whether predictions should rely on others.
 TRUST_KEY = b"trust"

@@ -26,12 +26,10 @@ from platformdirs import user_cache_path
 
 from dada.core import linked
 from dada.core.compiled import Array
-from dada.peer.actions import GraphStep, ModelStep, ResetModel
 from dada.peer.config import PeerConfig
-from dada.peer.effects import Send
-from dada.peer.member import Member
+from dada.peer.inputs import GraphStep, ModelStep, ResetModel, Send
+from dada.peer.member import Member, Planner, Rhythm
 from dada.peer.peer import Peer
-from dada.peer.planner import Planner, Rhythm
 from dada.peer.sampling import PeerSampling
 
 Call = tuple[Callable[..., Any], tuple[Any, ...]]

@@ -18,10 +18,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dada.net.framing import FrameError
+from dada.net.framing import FrameError, FrameStream
 from dada.net.handshake import NONCE_SIZE, HandshakeError, Introduction, Party, Refusal, Terms, shake_hands
 from dada.net.session import Session, Traffic
-from dada.net.stream import FrameStream
 from dada.net.transport import Link, Transport, TransportError
 from dada.peer.messages import Hello, PeerId
 

@@ -1,22 +1,12 @@
-"""One member of a network on a real clock, with real links and a real disk.
-
-Theory of operation
--------------------
-All decisions are `Member`'s, which is a function of its inputs. A node brings it the time and the bytes that arrive,
-and carries out its effects: records are stored in one transaction first, and only then are messages sent. One loop
-waits for whatever is due next: a wake-up, a repeat, an exchange of views, the heartbeat of the links. Everything
-happens in one thread, one fact after the other.
-
-If the state cannot be stored, nothing is sent any more and the node stops with that error: what others have been told
-is then never more than what the disk holds.
-"""
+"""What a node tells those who watch it. Watching changes nothing."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -24,28 +14,82 @@ import numpy as np
 
 from dada.core.compiled import Array
 from dada.events import heaviest_predictors
-from dada.net.events import (
-    LinkClosed,
-    LinkOpened,
-    LinkRefused,
-    Listening,
-    MessageRefused,
-    NodeEvent,
-    NodeStatus,
-    PeerGone,
-    unwatched,
-)
 from dada.net.handshake import HandshakeError, Introduction, Terms
-from dada.net.home import TRUST_KEY
+from dada.net.home import TRUST_KEY, write_ticket
 from dada.net.links import LinkOptions, Links
 from dada.net.store import Store, StoreError, damaged
-from dada.net.ticket import write_ticket
 from dada.net.transport import Transport
-from dada.peer.codec import encode
-from dada.peer.effects import Effect, Persist, Refused, Send
+from dada.peer.inputs import Effect, Persist, Refused, Send
 from dada.peer.journal import Journal
 from dada.peer.member import Member
-from dada.peer.messages import Descriptor, Hello, Message, ModelDelta, PeerId
+from dada.peer.messages import Descriptor, Hello, Message, ModelDelta, PeerId, encode
+
+
+@dataclass(frozen=True)
+class Listening:
+    """The node is up; `ticket` lets others join."""
+
+    me: PeerId
+    ticket: str
+
+
+@dataclass(frozen=True)
+class LinkOpened:
+    """A link to a peer is open."""
+
+    me: PeerId
+    peer: PeerId
+
+
+@dataclass(frozen=True)
+class LinkClosed:
+    """The link to a peer has ended, and why."""
+
+    me: PeerId
+    peer: PeerId
+    reason: str
+
+
+@dataclass(frozen=True)
+class LinkRefused:
+    """A link was refused by this end or the other, and why."""
+
+    me: PeerId
+    peer: PeerId
+    reason: str
+
+
+@dataclass(frozen=True)
+class MessageRefused:
+    """A message was not acted upon, and why."""
+
+    me: PeerId
+    peer: PeerId
+    reason: str
+
+
+@dataclass(frozen=True)
+class PeerGone:
+    """A neighbour could not be reached for long, and its edge is dropped."""
+
+    me: PeerId
+    peer: PeerId
+
+
+@dataclass(frozen=True, eq=False)
+class NodeStatus:
+    """How the node does, once per `status_every_s` seconds; see `Node.status`."""
+
+    me: PeerId
+    status: Mapping[str, Any]
+
+
+NodeEvent = Listening | LinkOpened | LinkClosed | LinkRefused | MessageRefused | PeerGone | NodeStatus
+
+
+def unwatched(event: NodeEvent) -> None:
+    """The observer that does nothing."""
+
 
 BEAT_EVERY_S = 1.0
 # Time that a leaving node gives its last words.
@@ -97,7 +141,7 @@ class Node:
     rng : numpy.random.Generator
         Its chance.
     observer : function of one event
-        Told what happens; see `dada.net.events`.
+        Told what happens; see `dada.net.node`.
     options : LinkOptions
         How links are treated.
     journal : Journal, optional

@@ -19,19 +19,16 @@ from typing import BinaryIO
 
 import numpy as np
 
-from dada.net.events import LinkRefused, Listening, MessageRefused, NodeEvent, NodeStatus, PeerGone, unwatched
 from dada.net.handshake import Terms
-from dada.net.home import Home
+from dada.net.home import Home, read_ticket
 from dada.net.iroh_transport import LOOPBACK, IrohTransport
 from dada.net.links import LinkOptions
-from dada.net.node import Node
+from dada.net.node import LinkRefused, Listening, MessageRefused, Node, NodeEvent, NodeStatus, PeerGone, unwatched
 from dada.net.store import Store
-from dada.net.ticket import read_ticket
 from dada.peer.journal import Journal
-from dada.peer.member import Member
+from dada.peer.member import Member, Planner
 from dada.peer.messages import PeerId
 from dada.peer.peer import Peer
-from dada.peer.planner import Planner
 from dada.peer.sampling import PeerSampling
 
 FLAGS = ("relay", "leave", "journal")

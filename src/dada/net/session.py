@@ -14,12 +14,10 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dada.net.framing import FrameError, Kind, frame
+from dada.net.framing import FrameError, FrameStream, Kind, frame
 from dada.net.handshake import Introduction
-from dada.net.stream import FrameStream
 from dada.net.transport import TransportError
-from dada.peer.codec import LARGEST_MESSAGE
-from dada.peer.messages import PeerId
+from dada.peer.messages import LARGEST_MESSAGE, PeerId
 
 PING_AFTER_S, DEAD_AFTER_S = 5.0, 10.0
 # When the time of a round trip is first measured, and how old it may grow.

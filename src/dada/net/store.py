@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
-from dada.peer.effects import Persist
+from dada.peer.inputs import Persist
 
 VERSION = 1
 _APPLICATION = 0x64616461  # "dada", in the header of the file

@@ -20,9 +20,8 @@ import numpy as np
 
 from dada.core.compiled import Array
 from dada.core.regularizers import DegreeTarget, LogDegree
-from dada.peer.actions import Action, GraphStep, Leave, ModelStep, ResetModel
 from dada.peer.config import PeerConfig
-from dada.peer.effects import Effect
+from dada.peer.inputs import Action, Effect, GraphStep, Leave, ModelStep, ResetModel
 from dada.peer.messages import Message
 from dada.peer.peer import Peer
 

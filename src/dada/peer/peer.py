@@ -17,7 +17,7 @@ receiver that has missed one asks for a snapshot; repeated and late moves are ig
 epoch, so numbers never come back.
 
 *Edges.* Which weights a peer has, and who must agree to them, is the business of its neighbourhood: the paper's graph
-(`dada.peer.shared_edges`) or the evidence graph (`dada.peer.following`).
+(`dada.peer.distance_graph`) or the evidence graph (`dada.peer.evidence_graph`).
 
 *Strangers and liars.* What cannot be true is refused and counted; a peer that keeps saying such things is ignored.
 """
@@ -28,12 +28,11 @@ import numpy as np
 
 from dada.core.compiled import Array
 from dada.core.model_steps import ALL, UserModel
-from dada.peer.actions import Action, GraphStep, ModelStep, ResetModel
 from dada.peer.config import PeerConfig
-from dada.peer.copies import ImplausibleError, ModelCopy
-from dada.peer.edges import Edge, Offences, Round, Sizes
-from dada.peer.effects import Effect, Refused, Send
-from dada.peer.following import Following
+from dada.peer.distance_graph import SharedEdges
+from dada.peer.edges import Edge, Neighbourhood, Offences, Round, Sizes
+from dada.peer.evidence_graph import Following
+from dada.peer.inputs import Action, Effect, GraphStep, ModelStep, Refused, ResetModel, Send
 from dada.peer.messages import (
     Goodbye,
     Hello,
@@ -44,9 +43,7 @@ from dada.peer.messages import (
     SnapshotRequest,
     StateRequest,
 )
-from dada.peer.neighbourhood import Neighbourhood
-from dada.peer.own_model import OwnModel, add_models
-from dada.peer.shared_edges import SharedEdges
+from dada.peer.model import ImplausibleError, ModelCopy, OwnModel, add_models
 
 # A peer that has said this many impossible things is not listened to any more.
 PATIENCE = 20

@@ -4,10 +4,8 @@
 for light and dark pages.
 """
 
-from dada.plot.accuracy import accuracy_picture
-from dada.plot.axes import curves, graph, users, weights
-from dada.plot.layout import force_layout
-from dada.plot.panels import GraphPanel, graph_picture, weight_picture
+from dada.plot.curves import accuracy_picture, curves, graph, users, weights
+from dada.plot.graph import GraphPanel, force_layout, graph_picture, weight_picture
 from dada.plot.theme import DARK, LIGHT, Picture, Theme, data_uri, drawn
 
 __all__ = [

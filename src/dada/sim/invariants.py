@@ -17,13 +17,12 @@ from collections import OrderedDict, defaultdict
 import numpy as np
 
 from dada.core.compiled import Array
-from dada.core.gossip import gossip_mix
-from dada.peer.copies import SLACK
-from dada.peer.edges import Edge
-from dada.peer.following import MOST_LISTENERS, Following
-from dada.peer.neighbourhood import MOST_ENDED_EDGES, MOST_SIZES
+from dada.core.neighbours import gossip_mix
+from dada.peer.edges import MOST_ENDED_EDGES, MOST_SIZES, Edge
+from dada.peer.evidence_graph import MOST_LISTENERS, Following
+from dada.peer.model import SLACK
 from dada.peer.peer import MOST_OFFENDERS
-from dada.peer.search import MOST_CANDIDATES
+from dada.peer.sampling import MOST_CANDIDATES
 from dada.sim.world import MOST_LOST_RECORDS, Host, World
 
 # Models of each owner that are kept for comparison; copies of older ones are too late to compare.

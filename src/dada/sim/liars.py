@@ -12,8 +12,7 @@ import msgspec
 import numpy as np
 
 from dada.core.compiled import Array
-from dada.peer.codec import encode
-from dada.peer.effects import Send
+from dada.peer.inputs import Send
 from dada.peer.member import Member
 from dada.peer.messages import (
     Descriptor,
@@ -31,6 +30,7 @@ from dada.peer.messages import (
     StateRequest,
     ViewReply,
     ViewRequest,
+    encode,
 )
 from dada.sim.world import Deed, SendBytes
 

@@ -14,12 +14,10 @@ import numpy as np
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.core.model_steps import STEP_RULES, step_size
-from dada.core.plan import Plan
+from dada.core.plan import GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Plan, Schedule
 from dada.core.problem import Problem
-from dada.core.schedule import GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Schedule
-from dada.peer.actions import Action, GraphStep, ModelStep, ResetModel
 from dada.peer.config import PeerConfig
-from dada.peer.effects import Effect, Send
+from dada.peer.inputs import Action, Effect, GraphStep, ModelStep, ResetModel, Send
 from dada.peer.messages import PeerId
 from dada.peer.peer import Peer
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dada.core.compiled import Array
 from dada.events import Observer, PeerStatus, RunInfo, Snapshot, SnapshotOffer, edges_said, heaviest_predictors
-from dada.sim.network import Network
+from dada.sim.simulation import Network
 from dada.sim.world import Host
 
 

@@ -18,10 +18,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dada.peer.codec import encode
-from dada.peer.effects import Effect, Persist, Refused, Send
+from dada.peer.inputs import Effect, Persist, Refused, Send
 from dada.peer.member import Member
-from dada.peer.messages import Descriptor, PeerId
+from dada.peer.messages import Descriptor, PeerId, encode
 from dada.sim.links import Link
 
 # How long a transport tries to reach a host before it gives it up.

@@ -14,11 +14,10 @@ from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.core.memory import bytes_of_run, check_memory, peak_bytes
 from dada.core.model_steps import PAIRWISE, make_scratch
-from dada.core.plan import Plan
+from dada.core.plan import MODEL_STREAM, Plan, Schedule
 from dada.core.problem import Problem
-from dada.core.schedule import MODEL_STREAM, Schedule
-from dada.engine.crews import Stretch, Threads
-from dada.engine.loops import NUMBERS, BitPrices, run_models
+from dada.engine.model_loops import NUMBERS, BitPrices, run_models
+from dada.engine.shards import Stretch, Threads
 from dada.engine.state import State
 
 N_PREDICTORS, N_NEIGHBOURS = 200, 20

@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 
 import dada
-from dada.cli.demo.methods import demo_settings, demo_task
+from dada.cli.demo_report import demo_settings, demo_task
 from dada.core.graph import CollaborationGraph
-from dada.core.plan import Plan
+from dada.core.plan import GRAPH_STREAM, MODEL_STREAM, Plan, Schedule
 from dada.core.problem import Problem
-from dada.core.schedule import GRAPH_STREAM, MODEL_STREAM, Schedule
 from dada.data import moons
 from dada.engine import run
 from dada.engine.state import State

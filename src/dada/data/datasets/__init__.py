@@ -1,10 +1,8 @@
 """The real datasets of the paper: fetched from their publishers, kept as one Parquet file each, never shipped."""
 
+from dada.data.datasets.cache import DownloadError, cache_folder, dataset_path, fetch, load
 from dada.data.datasets.catalog import CATALOG, NAMES, Entry, SourceFile, entry_of
 from dada.data.datasets.dataset import Dataset
-from dada.data.datasets.download import DownloadError
-from dada.data.datasets.fetch import fetch
-from dada.data.datasets.store import cache_folder, dataset_path, load
 
 __all__ = [
     "CATALOG",

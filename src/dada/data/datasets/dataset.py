@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dada.data._inputs import shorten
+from dada.data.arrays import shorten
 from dada.data.population import Population
 
 __all__ = ["PAPER_SPLIT", "Dataset"]

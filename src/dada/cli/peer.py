@@ -1,0 +1,268 @@
+"""`dada peer`: be one peer of a real network."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dada.cli.console import AsJson, GraphOption, peer_settings, print_json, stderr, stdout
+
+app = typer.Typer(no_args_is_help=True, help="Be one peer of a network that learns together, without a server.")
+
+# Part of the largest sample counts that are not believed.
+DISTRUST = 0.2
+
+HomeFolder = Annotated[
+    Path, typer.Option("--home", envvar="DADA_HOME", help="Folder of this peer: key, network file, state.")
+]
+
+
+@app.command()
+def summarise(
+    data: Annotated[Path, typer.Argument(help="Your samples, CSV or Parquet.", show_default=False)],
+    label: Annotated[str, typer.Option(help="Column with the label.", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The summary file to write.")] = Path("summary.json"),
+    onto: Annotated[Path | None, typer.Option(help="A summary file of others, to which yours is added.")] = None,
+    points: Annotated[int, typer.Option(min=1, help="Most values per feature that are told.")] = 64,
+) -> None:
+    """Tell means, spreads and a few quantiles of your features, for a network whose base predictors fit the data.
+
+    No sample is told, and no value that stands for fewer than five rows. Hand the file to whoever makes the network, or
+    to the next user, who adds its own rows with --onto; then only that user sees yours alone.
+
+    **Examples**
+
+    - `dada peer summarise mine.csv --label came -o mine.json`
+    - `dada peer summarise mine.csv --label came --onto passed.json -o next.json`
+    """
+    from dada.cli.peer_tables import Told, read_summary
+
+    told = Told.of(data, label, points)
+    told = told if onto is None else read_summary(onto).merged(told)
+    told.write(output)
+    stdout().print(f"{output}: {len(told.features)} features, {told.summary.count} rows of {told.users} users.")
+
+
+@app.command("new-network")
+def new_network(
+    file: Annotated[Path, typer.Argument(help="The network file to write.", show_default=False)],
+    like: Annotated[
+        Path | None, typer.Option(help="A table whose columns and ranges to take; its rows are not kept.")
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="Column with the label, in the table of --like.")] = None,
+    feature: Annotated[
+        list[str] | None, typer.Option(help="A feature and its range, as name:low:high; once per feature.")
+    ] = None,
+    classes: Annotated[str | None, typer.Option(help="The two labels, as no,yes.")] = None,
+    summary: Annotated[
+        list[Path] | None, typer.Option(help="A file of `dada peer summarise`; several are merged.")
+    ] = None,
+    stumps: Annotated[int, typer.Option(min=1, help="Decision stumps per feature.")] = 10,
+    beta: Annotated[float, typer.Option(min=1e-6, help="Largest l1 norm of a model.")] = 10.0,
+    mu: Annotated[float, typer.Option(min=0.0, help="How strongly neighbours' models are drawn together.")] = 1.0,
+    rate: Annotated[float, typer.Option(min=1e-3, help="Wake-ups per peer and second.")] = 1.0,
+    graph: GraphOption = "evidence",
+    private: Annotated[
+        bool, typer.Option("--private", help="Put a fresh secret into the file: only who has it can join.")
+    ] = False,
+) -> None:
+    """Write the file that all peers of a new network need.
+
+    It holds the settings, the names and ranges of features, the two classes and the base predictors; no sample. Give
+    the ranges by hand, or take them from a table: then its smallest and largest values become known to all peers. From
+    users' summaries come stumps at quantiles, and linear predictors beside them.
+
+    **Examples**
+
+    - `dada peer new-network net.json --feature age:0:100 --feature income:0:200000 --classes no,yes`
+    - `dada peer new-network net.json --like mine.csv --label came --private`
+    - `dada peer new-network net.json --summary ann.json --summary bob.json`
+    """
+    from dada.cli.peer_tables import columns_by_hand, columns_like, network_for, predictors_by_range, read_all
+
+    if summary:
+        told = read_all(summary)
+        columns, predictors = told.columns, told.predictors(stumps)
+    else:
+        columns = columns_like(like, label) if like is not None else columns_by_hand(feature or [], classes)
+        predictors = predictors_by_range(columns, stumps)
+    settings = {"beta": beta, "mu1": mu, "vet": True, "trust_largest": DISTRUST, **peer_settings(graph)}
+    network = network_for(columns, predictors, settings, rate, private)
+    network.write(file)
+    kind = "private: whoever has it can join, so give it to invited peers only" if private else "open to anybody"
+    stdout().print(f"{file}: {len(columns.features)} features, {network.coupling.size} base predictors; {kind}.")
+
+
+@app.command()
+def init(
+    home: HomeFolder = Path("peer"),
+    network: Annotated[Path | None, typer.Option(help="The network file.")] = None,
+    recover: Annotated[
+        bool, typer.Option("--recover", help="Keep a damaged state aside, and start anew under the same identity.")
+    ] = False,
+) -> None:
+    """Make a new peer: a key of its own in a folder, for a network.
+
+    **Examples**
+
+    - `dada peer init --network net.json`
+    - `dada peer init --home ann --network net.json`
+    - `dada peer init --home ann --recover`
+    """
+    from dada.net.home import Home
+    from dada.net.iroh_transport import new_secret_key, public_key
+    from dada.net.store import set_aside
+
+    place = Home(home)
+    if recover:
+        key, _ = place.read()
+        with place.lock():
+            kept = set_aside(place.state)
+        stdout().print(f"The old state is kept as {kept}." if kept else "There was no state to recover from.")
+    else:
+        if network is None:
+            raise ValueError("--network is needed: the file that `dada peer new-network` wrote")
+        place.create(network, new_secret_key())
+        key, _ = place.read()
+    stdout().print(f"Peer {public_key(key).hex()} lives in {home}.", soft_wrap=True)
+
+
+@app.command("run")
+def run_peer(
+    home: HomeFolder = Path("peer"),
+    data: Annotated[
+        Path | None, typer.Option(help="Your samples, CSV or Parquet; needed once, later runs remember them.")
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="Column with the label; needed with --data.")] = None,
+    join: Annotated[list[str] | None, typer.Option(help="Ticket of any peer of the network; several may help.")] = None,
+    listen: Annotated[
+        str, typer.Option(help="Address and port to listen at. Other machines reach only what is beyond loopback.")
+    ] = "127.0.0.1:0",
+    relay: Annotated[
+        bool, typer.Option("--relay", help="Use iroh's public relays, to be reached behind a router.")
+    ] = False,
+    allow: Annotated[
+        list[str] | None, typer.Option(help="Id of a peer to talk to; given once or more, nobody else is let in.")
+    ] = None,
+    rate: Annotated[float | None, typer.Option(min=1e-3, help="Wake-ups per second, if not the network's.")] = None,
+    leave: Annotated[
+        bool, typer.Option("--leave", help="When stopped, say goodbye for good instead of pausing.")
+    ] = False,
+    journal: Annotated[
+        bool, typer.Option("--journal", help="Record all that this peer is told, for dada replay; holds your samples.")
+    ] = False,
+) -> None:
+    """Run this peer until Ctrl-C; prints a ticket by which others can join.
+
+    **Examples**
+
+    - `dada peer run --data mine.parquet --label came`
+    - `dada peer run --data mine.csv --label came --join dada1...`
+    - `dada peer run --listen 0.0.0.0:4040`
+    """
+    from dada.cli.peer_tables import read_margins
+    from dada.net.home import Home, read_ticket
+    from dada.net.kernels import lean_environment
+    from dada.net.runner import RunOptions, arguments
+
+    place = Home(home)
+    _, network = place.read()
+    with place.lock():
+        if data is not None:
+            if label is None:
+                raise ValueError("--label is needed with --data: the column with the label")
+            place.write_samples(read_margins(data, label, network))
+    margins = place.read_samples()
+    for ticket in join or ():
+        read_ticket(ticket)
+    options = RunOptions(
+        listen=listen,
+        relay=relay,
+        join=tuple(join or ()),
+        allowed=frozenset(_peer_id(text) for text in allow) if allow else None,
+        wakeups_per_s=rate,
+        leave=leave,
+        journal=journal,
+    )
+    environment = lean_environment(margins, say=stderr().print)
+    # This process has read tables and compiled kernels; the peer begins afresh in its place, and small.
+    line = arguments(place, options)
+    os.execve(line[0], line, {**os.environ, **environment})
+
+
+@app.command()
+def status(home: HomeFolder = Path("peer"), as_json: AsJson = False) -> None:
+    """Say how a peer does: neighbours, links, messages."""
+    from dada.net.home import Home
+
+    place = Home(home)
+    place.read()
+    found = place.read_status()
+    if as_json:
+        print_json(found)
+    elif "id" not in found:
+        stdout().print(f"The peer in {home} has never run.")
+    else:
+        for name, value in _lines(found):
+            stdout().print(f"[dim]{name:>12}[/dim]  {value}", soft_wrap=True, highlight=False)
+
+
+def _lines(status: dict[str, Any]) -> list[tuple[str, str]]:
+    age_s = time.time() - status["time"]
+    lines = [
+        ("peer", status["id"]),
+        ("process", f"{status['pid']}, running" if status["running"] else f"stopped, last seen {age_s:.0f} s ago"),
+        ("samples", str(status["samples"])),
+        ("model", f"{status['model_size']} base predictors after {status['model_updates']} updates"),
+        ("peers", f"{status['known_peers']} known, {status['links']} linked, {len(status['neighbours'])} neighbours"),
+        ("messages", f"{status['messages_sent']} sent, {status['messages_received']} received"),
+        ("on the wire", f"{status['wire_bytes'] / 1e6:.2f} MB sent"),
+        ("refused", f"{status['messages_refused']} messages, {sum(status['links_refused'].values())} links"),
+    ]
+    ordered = sorted(status["neighbours"].items(), key=lambda item: -item[1])
+    lines += [("neighbour", f"{peer[:16]} with weight {weight:.3g}") for peer, weight in ordered]
+    return [*lines, ("ticket", status["ticket"])]
+
+
+@app.command()
+def predict(
+    data: Annotated[Path, typer.Option(help="The samples to label, CSV or Parquet.")],
+    home: HomeFolder = Path("peer"),
+    out: Annotated[Path | None, typer.Option(help="Write a CSV file instead of printing.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Label new samples with the model this peer has learned; it may be running meanwhile.
+
+    **Examples**
+
+    - `dada peer predict --data new.csv`
+    - `dada peer predict --home ann --data new.parquet --out labels.csv`
+    """
+    from dada.cli.peer_tables import predict_table
+    from dada.net.home import Home
+
+    labels, values = predict_table(Home(home), data)
+    if as_json:
+        print_json({"labels": labels, "values": values})
+        return
+    lines = ["label,value", *(f"{label},{value:.6g}" for label, value in zip(labels, values, strict=True))]
+    text = "\n".join(lines) + "\n"
+    if out is not None:
+        out.write_text(text, encoding="utf-8")
+        stdout().print(f"{out}: {len(labels)} labels.")
+    else:
+        typer.echo(text, nl=False)
+
+
+def _peer_id(text: str) -> bytes:
+    try:
+        peer = bytes.fromhex(text)
+    except ValueError:
+        peer = b""
+    if len(peer) != 32:
+        raise ValueError(f"the id of a peer has 64 hexadecimal digits (see `dada peer status`), got {text!r}")
+    return peer

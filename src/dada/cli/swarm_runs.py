@@ -1,0 +1,302 @@
+"""The users of a swarm: their data, the network they join, and what is known from learning in one place."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.live import Live as RichLive
+from rich.table import Table
+
+from dada.cli.console import GraphRule, peer_settings, percent, plan_settings, stderr
+from dada.core.compiled import Array
+from dada.core.graph import CollaborationGraph
+from dada.core.regularizers import LogDegree
+from dada.data import Stumps, moons, moons100
+from dada.data.moons import SyntheticUsers
+from dada.engine import Plan, Samples, run
+from dada.net.home import Home, read_ticket
+from dada.net.iroh_transport import new_secret_key
+from dada.net.kernels import lean_environment
+from dada.net.links import LinkOptions
+from dada.net.network_file import Network
+from dada.net.node import Node
+from dada.net.overview import Overview
+from dada.net.runner import RunOptions, open_node
+from dada.net.swarm import Swarm
+from dada.peer.member import Rhythm
+from dada.task import Task
+
+BETA, MU = 10.0, 1.0
+FEW_PEERS = 50
+# Enough that models change no more.
+UPDATES_PER_USER = 200
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """Test accuracies of the same users, learning in one place; `alone` has one for each user."""
+
+    alone: Array
+    engine: float
+    engine_neighbours: float
+    oracle: float
+
+    @property
+    def local(self) -> float:
+        """Their mean accuracy when each learns alone."""
+        return float(self.alone.mean())
+
+
+def make_users(data: str, n_users: int, seed: int) -> tuple[SyntheticUsers, Task]:
+    """Synthetic users and their base predictors."""
+    draw = moons if data == "moons" else moons100
+    people = draw(np.random.default_rng(seed), n_users=n_users)
+    return people, Task.of(people.train, Stumps(n=200, rule="feature-range"))
+
+
+def make_network(task: Task, wakeups_per_s: float, graph: GraphRule = "evidence") -> Network:
+    """What the peers of a swarm agree on."""
+    predictors, arrays = task.predictors.to_arrays()
+    # Every new acquaintance is a link to be made, and this machine makes them all.
+    first_graph_steps, kappa = (8, 10) if task.train.n_users <= FEW_PEERS else (4, 5)
+    return Network(
+        settings={"beta": BETA, "mu1": MU, "vet": True, **peer_settings(graph)},
+        features=tuple(f"x{d}" for d in range(task.train.n_features)),
+        classes=("-1", "1"),
+        coupling=np.asarray(task.predictors.coupling, np.float64),
+        predictors=predictors,
+        arrays=arrays,
+        rhythm=Rhythm(60, first_graph_steps, graph_every=5, kappa=kappa, wakeups_per_s=wakeups_per_s),
+        regularizer=LogDegree(lam=3.0, delta=0.1),
+    )
+
+
+def make_homes(folder: Path, people: SyntheticUsers, task: Task, network: Network) -> list[Home]:
+    """A folder for every peer, with a key and its own samples."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "network.json"
+    network.write(file)
+    margins = task.samples.predictions * task.train.y[:, None].astype(task.predictors.dtype)
+    rows = zip(task.train.row_start[:-1], task.train.row_start[1:], strict=True)
+    homes = []
+    for k, (start, stop) in enumerate(rows):
+        home = Home(folder / f"peer-{k:03d}")
+        home.create(file, new_secret_key())
+        home.write_samples(margins[start:stop])
+        homes.append(home)
+    return homes
+
+
+def learn_centrally(people: SyntheticUsers, task: Task, network: Network, seed: int) -> Reference:
+    """Learn the same users alone, with a learned graph and with the true one, by the compiled engine."""
+    settings = network.settings
+    K = people.train.n_users
+    test = task.samples_of(people.test)
+
+    def learned_by(plan: Plan, mu1: float, graph: CollaborationGraph | None = None) -> tuple[Array, float]:
+        others = {name: value for name, value in settings.items() if name in ("loss", "graph_loss", "mu2")}
+        problem = task.problem(beta=settings["beta"], mu1=mu1, regularizer=network.regularizer, **others)
+        result = run(problem, plan, np.random.default_rng(seed), graph=graph, test=test)
+        return result.trace[-1].test_accuracy, float(result.graph.mean_neighbours)
+
+    fixed = Plan(n_updates=UPDATES_PER_USER * K, learn_graph=False)
+    graph = plan_settings(settings["graph"])
+    learned = Plan(
+        UPDATES_PER_USER * K, kappa=min(network.rhythm.kappa, K - 1), graph_every=20 * K, restart="local", **graph
+    )
+    oracle = CollaborationGraph.from_scipy(people.oracle_weights())
+    engine, neighbours = learned_by(learned, settings["mu1"])
+    return Reference(
+        alone=learned_by(fixed, 0.0)[0],
+        engine=float(engine.mean()),
+        engine_neighbours=neighbours,
+        oracle=float(learned_by(fixed, settings["mu1"], oracle)[0].mean()),
+    )
+
+
+FLOAT_BITS = 32
+
+
+class Live:
+    """Follows a swarm on the terminal and on a page, where there are such; otherwise it only collects."""
+
+    def __init__(
+        self, console: Console, test: Samples, network: Network, reference: Reference, page: Overview | None = None
+    ) -> None:
+        self._test, self._network, self._reference, self._page = test, network, reference, page
+        self._screen = RichLive(console=console, refresh_per_second=2, transient=True)
+        self._is_shown = console.is_terminal
+        self._statuses: Sequence[Mapping[str, Any]] = ()
+        self._last = (time.monotonic(), 0)
+        self.restarts = self.errors = 0
+
+    def __enter__(self) -> Live:
+        if self._is_shown:
+            self._screen.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._screen.stop()
+
+    def show(self, homes: Sequence[Home], statuses: Sequence[Mapping[str, Any]], left_s: float) -> None:
+        """Take up what the peers say now."""
+        self._statuses = statuses
+        if self._page is not None:
+            self._page.tell(statuses, lambda: accuracies(homes, self._network, self._test), milestone=left_s <= 0)
+        if self._is_shown:
+            self._screen.update(self._table(self._accuracy(homes), left_s))
+
+    def result(self, homes: Sequence[Home]) -> dict[str, Any]:
+        """The swarm's result, as JSON gives it; accuracies are fractions."""
+        index_bits = math.log2(self._network.coupling.size)
+        return {
+            "peers": sum(bool(status.get("running")) for status in self._statuses),
+            "test_accuracy": self._accuracy(homes),
+            "local_accuracy": self._reference.local,
+            "engine_accuracy": self._reference.engine,
+            "oracle_accuracy": self._reference.oracle,
+            "edges": self.n_edges,
+            "messages": self._sum("messages_sent"),
+            "wire_bytes": self._sum("wire_bytes"),
+            "paper_bits": round(self._sum("paper_floats") * FLOAT_BITS + self._sum("paper_indices") * index_bits),
+            "restarts": self.restarts,
+            "errors": self.errors,
+        }
+
+    @property
+    def n_edges(self) -> int:
+        """Pairs of peers of which at least one counts the other as its neighbour."""
+        return len({frozenset((status["id"], l)) for status in self._statuses for l in status.get("neighbours", ())})
+
+    @property
+    def mean_neighbours(self) -> float:
+        """Neighbours per peer."""
+        return float(np.mean([len(status.get("neighbours", ())) for status in self._statuses]))
+
+    def _accuracy(self, homes: Sequence[Home]) -> float:
+        return float(accuracies(homes, self._network, self._test).mean())
+
+    def _sum(self, name: str) -> int:
+        return int(sum(status.get(name, 0) for status in self._statuses))
+
+    def _table(self, test_accuracy: float, left_s: float) -> Table:
+        now, sent = time.monotonic(), self._sum("messages_sent")
+        per_s = (sent - self._last[1]) / max(now - self._last[0], 1e-9)
+        self._last = (now, sent)
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="dim", justify="right")
+        table.add_column(style="bold")
+        up = sum(bool(status.get("running")) for status in self._statuses)
+        rows = {
+            "peers up": f"{up} of {len(self._statuses)}",
+            "links": f"{self._sum('links') // 2}",
+            "edges": f"{self.n_edges} ({self.mean_neighbours:.1f} neighbours per peer)",
+            "messages": f"{sent} ({per_s:.0f} per second)",
+            "on the wire": f"{self._sum('wire_bytes') / 1e6:.1f} MB",
+            "test accuracy": f"{percent(test_accuracy)} (alone {percent(self._reference.local)})",
+            "restarts": f"{self.restarts}",
+            "seconds left": f"{left_s:.0f}",
+        }
+        for name, value in rows.items():
+            table.add_row(name, value)
+        return table
+
+
+def accuracies(homes: Sequence[Home], network: Network, test: Samples) -> Array:
+    """Each user's test accuracy with the model that its peer has stored."""
+    found = []
+    for k, home in enumerate(homes):
+        rows = slice(int(test.row_start[k]), int(test.row_start[k + 1]))
+        values = test.predictions[rows].astype(np.float64) @ _model(home, network)
+        found.append(np.mean(np.where(values > 0, 1, -1) == test.y[rows]))
+    return np.array(found)
+
+
+def _model(home: Home, network: Network) -> Array:
+    return home.read_model() if home.state.exists() else np.zeros(network.coupling.size, np.float32)
+
+
+LOOK_EVERY_S = 1.0
+# How long a killed peer stays away.
+AWAY_S = 1.0
+OPTIONS = RunOptions()
+# Dials under way at once in a process of many peers.
+MOST_DIALS = 8
+
+
+def run_processes(homes: Sequence[Home], seconds: float, live: Live, kill_every: float | None, seed: int) -> None:
+    """Run each peer as a process, and kill some if asked to."""
+    environment = lean_environment(homes[0].read_samples(), say=stderr().print)
+    swarm = Swarm(homes, OPTIONS, np.random.default_rng(seed), environment)
+    try:
+        swarm.start()
+        with live:
+            _watch(swarm, seconds, live, kill_every)
+    finally:
+        running = swarm.statuses()
+        swarm.stop()
+        # The last words of a peer are its final counts; that it was up is what it was before it was stopped.
+        final = [last | {"running": status["running"]} for last, status in zip(swarm.statuses(), running, strict=True)]
+        live.restarts, live.errors = swarm.restarts, swarm.errors
+        live.show(homes, final, 0.0)
+
+
+def _watch(swarm: Swarm, seconds: float, live: Live, kill_every: float | None) -> None:
+    homes = [child.home for child in swarm.children]
+    begin = time.monotonic()
+    next_kill = begin + kill_every if kill_every is not None else float("inf")
+    revive_at = float("inf")
+    # No kill so late that the victim could not come back in time to be counted.
+    last_kill = begin + seconds - 3.0 * AWAY_S
+    while (now := time.monotonic()) < begin + seconds:
+        if now >= revive_at:
+            swarm.revive()
+            revive_at = float("inf")
+        if next_kill <= now < last_kill and kill_every is not None:
+            swarm.kill_one()
+            next_kill, revive_at = now + kill_every, min(revive_at, now + AWAY_S)
+        elif kill_every is None and any(not child.is_up for child in swarm.children):
+            swarm.revive()
+        live.restarts, live.errors = swarm.restarts, swarm.errors
+        live.show(homes, swarm.statuses(), begin + seconds - now)
+        time.sleep(max(0.0, min(LOOK_EVERY_S, begin + seconds - time.monotonic())))
+
+
+def run_in_process(homes: Sequence[Home], seconds: float, live: Live) -> None:
+    """Run all peers in this process."""
+    asyncio.run(_run_nodes(homes, seconds, live))
+
+
+async def _run_nodes(homes: Sequence[Home], seconds: float, live: Live) -> None:
+    links = LinkOptions(dialling=asyncio.Semaphore(MOST_DIALS))
+    nodes = [await open_node(home, OPTIONS, links=links) for home in homes]
+    known = [read_ticket(nodes[0].ticket)]
+    tasks = [asyncio.create_task(node.run(known if node is not nodes[0] else ())) for node in nodes]
+    while not all(node.is_up or task.done() for node, task in zip(nodes, tasks, strict=True)):
+        await asyncio.sleep(0.1)
+    deadline = time.monotonic() + seconds
+    with live:
+        while (left := deadline - time.monotonic()) > 0 and not any(task.done() for task in tasks):
+            live.show(homes, _statuses(nodes, tasks), left)
+            # A look asks every link of every node.
+            await asyncio.sleep(min(max(LOOK_EVERY_S, len(nodes) / 30), left))
+    final = _statuses(nodes, tasks)
+    for node in nodes:
+        node.stop()
+    ends = await asyncio.gather(*tasks, return_exceptions=True)
+    for node in nodes:
+        node.store.close()
+    live.errors = sum(isinstance(end, BaseException) for end in ends)
+    live.show(homes, final, 0.0)
+
+
+def _statuses(nodes: list[Node], tasks: list[asyncio.Task[None]]) -> list[dict[str, Any]]:
+    return [node.status() | {"running": not task.done()} for node, task in zip(nodes, tasks, strict=True)]

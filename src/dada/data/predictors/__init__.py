@@ -1,0 +1,1 @@
+"""Families of base predictors: stumps, linear features, random Fourier features, and unions of them."""

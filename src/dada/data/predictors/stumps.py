@@ -1,0 +1,236 @@
+"""Decision stumps: +1 up to a threshold of one feature, -1 above."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from dada.data.arrays import as_features
+from dada.data.predictors.base import (
+    INT8,
+    check_coupling,
+    check_rows,
+    feature_name,
+    row_blocks,
+    stored_array,
+    stored_coupling,
+    stored_feature,
+    stored_n_features,
+)
+from dada.data.summaries import FeatureSummary
+
+__all__ = [
+    "FittedStumps",
+    "Stumps",
+    "ThresholdRule",
+]
+
+ThresholdRule = Literal["quantile", "feature-range", "global-range"]
+RULES = ("quantile", "feature-range", "global-range")
+
+
+@dataclass(frozen=True)
+class Stumps:
+    """Decision stumps spread evenly over the features.
+
+    Parameters
+    ----------
+    n : int, optional
+        Stumps in all, spread over the features as evenly as possible; the first features get one more. By
+        default `per_feature` for every feature.
+    per_feature : int
+        Stumps per feature when `n` is not given.
+    rule : {"quantile", "feature-range", "global-range"}
+        Where the T thresholds of a feature lie. ``"quantile"``: at its quantiles (t + 1) / (T + 1), between
+        two data values. ``"feature-range"``: at lo + (t + 1) (hi - lo) / T of its own range, so the last
+        stump is always +1. ``"global-range"``: the same with one range over all features, as the authors of
+        the method did.
+    drop_duplicates : bool
+        Leave out stumps that predict the same as an earlier one, or the exact opposite, on every fitting row.
+    coupling : float
+        Coupling omega of the stumps' weights to the neighbours' weights.
+
+    Examples
+    --------
+    >>> stumps = Stumps(n=3, rule="quantile").fit(np.array([[0.0, 5.0], [1.0, 7.0], [2.0, 9.0]]))
+    >>> [stumps.describe(j) for j in range(stumps.n)]
+    ['x0 <= 0.5', 'x0 <= 1.5', 'x1 <= 6']
+    >>> stumps.predict(np.array([[1.0, 9.0]]))
+    array([[-1,  1, -1]], dtype=int8)
+    """
+
+    n: int | None = None
+    per_feature: int = 10
+    rule: ThresholdRule = "quantile"
+    drop_duplicates: bool = False
+    coupling: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_coupling(self.coupling)
+        if self.rule not in RULES:
+            raise ValueError(f"rule must be one of {', '.join(RULES)}, got {self.rule!r}")
+        if self.n is not None and self.n < 1:
+            raise ValueError(f"n must be at least 1 (stumps in all), got {self.n}")
+        if self.per_feature < 1:
+            raise ValueError(f"per_feature must be at least 1, got {self.per_feature}")
+
+    def fit(self, X: Any) -> FittedStumps:
+        """Place the thresholds on the rows of X."""
+        rows, _ = as_features(X)
+        low, high = rows.min(axis=0), rows.max(axis=0)
+        points = (np.unique(column, return_counts=True) for column in rows.T)
+        return self._placed(
+            len(rows), low, high, points, lambda stumps: stumps.marks(rows, np.random.default_rng(len(rows)))
+        )
+
+    def fit_summary(self, summary: FeatureSummary, marks: Callable[[FittedStumps], np.ndarray]) -> FittedStumps:
+        """Place the thresholds where users' summaries say, without a look at rows.
+
+        Parameters
+        ----------
+        summary : FeatureSummary
+            Merged of all users.
+        marks : callable
+            Gives the sum of all users' `FittedStumps.marks`, by which stumps are found that repeat another one. Asked
+            only with ``drop_duplicates=True``.
+
+        Returns
+        -------
+        FittedStumps
+            Those of `fit` to all rows, where the summary is exact.
+
+        Examples
+        --------
+        >>> ann, bob = np.array([[0.0], [1.0]]), np.array([[2.0]])
+        >>> summary = FeatureSummary.of(ann).merged(FeatureSummary.of(bob))
+        >>> Stumps(n=2).fit_summary(summary, marks=lambda stumps: np.zeros(0)).threshold.tolist()
+        [0.5, 1.5]
+        """
+        return self._placed(summary.count, summary.low, summary.high, summary.points, marks)
+
+    def _placed(
+        self,
+        n_rows: int,
+        low: np.ndarray,
+        high: np.ndarray,
+        points: Iterable[tuple[np.ndarray, np.ndarray]],
+        marks: Callable[[FittedStumps], np.ndarray],
+    ) -> FittedStumps:
+        """Stumps on features with these ranges and points."""
+        D, counts = len(low), self._counts(len(low))
+        if self.rule == "quantile":
+            thresholds = [_quantile_cuts(*own, T) for own, T in zip(points, counts, strict=True) if T]
+        else:
+            lows, highs = (low, high) if self.rule == "feature-range" else ([low.min()] * D, [high.max()] * D)
+            thresholds = [np.linspace(lows[d], highs[d], T + 1)[1:] for d, T in enumerate(counts) if T]
+        feature = np.repeat(np.arange(D, dtype=np.int32), counts)
+        threshold = np.concatenate(thresholds)
+        if not np.any((low[feature] <= threshold) & (threshold < high[feature])):
+            raise ValueError(
+                f"none of the {len(threshold)} stumps tells two of the {n_rows} rows apart: features are "
+                f"constant, or have too few thresholds each for rule {self.rule!r}. "
+                "Give features that vary, or a larger n"
+            )
+        fitted = FittedStumps(feature, threshold, D, np.full(len(threshold), float(self.coupling)))
+        return fitted.without_repeats(marks(fitted)) if self.drop_duplicates else fitted
+
+    def _counts(self, n_features: int) -> list[int]:
+        if self.n is None:
+            return [self.per_feature] * n_features
+        each, rest = divmod(self.n, n_features)
+        return [each + (d < rest) for d in range(n_features)]
+
+
+@dataclass(frozen=True, eq=False)
+class FittedStumps:
+    """Stumps with their thresholds: predictor j is +1 where ``x[feature[j]] <= threshold[j]``, else -1."""
+
+    feature: np.ndarray
+    threshold: np.ndarray
+    n_features: int
+    coupling: np.ndarray
+
+    @property
+    def n(self) -> int:
+        """Number of stumps."""
+        return len(self.threshold)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the predictions, int8."""
+        return INT8
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Predictions of all stumps, int8 of shape (rows, n), each -1 or +1."""
+        rows = check_rows(X, self.n_features)
+        out = np.empty((len(rows), self.n), dtype=INT8)
+        for block in row_blocks(len(rows), self.n):
+            below = np.take(rows[block], self.feature, axis=1) <= self.threshold
+            np.multiply(below.view(np.int8), 2, out=out[block])
+            out[block] -= 1
+        return out
+
+    def marks(self, X: Any, rng: np.random.Generator) -> np.ndarray:
+        """A random word for each stump by which repeated stumps are found without a look at rows.
+
+        Every row draws a word of its own and adds or subtracts it as a stump predicts, modulo 2**64. Users' marks add
+        up; stumps that agree on all rows of all users have the same sum, and opposite ones the negative.
+
+        Examples
+        --------
+        >>> stumps = FittedStumps(np.array([0, 0, 0], np.int32), np.array([1.0, 1.5, 5.0]), 1, np.ones(3))
+        >>> first, second, third = stumps.marks(np.array([[0.0], [2.0]]), np.random.default_rng(0)).tolist()
+        >>> first == second, first == third
+        (True, False)
+        """
+        rows = check_rows(X, self.n_features)
+        words = rng.integers(2**63, size=len(rows), dtype=np.uint64)
+        below = np.empty(self.n, np.uint64)
+        for d in np.unique(self.feature):
+            column = np.ascontiguousarray(rows[:, d])
+            for j in np.flatnonzero(self.feature == d):
+                below[j] = (words * (column <= self.threshold[j])).sum(dtype=np.uint64)
+        return below + below - words[:, None].sum(axis=0, dtype=np.uint64)
+
+    def without_repeats(self, marks: np.ndarray) -> FittedStumps:
+        """The stumps that neither repeat nor oppose an earlier one, by the sum of all users' marks."""
+        # A stump and its opposite get one key.
+        _, first = np.unique(np.minimum(marks, -marks), return_index=True)
+        kept = np.sort(first)
+        return FittedStumps(self.feature[kept], self.threshold[kept], self.n_features, self.coupling[kept])
+
+    def describe(self, j: int, feature_names: Sequence[str] | None = None) -> str:
+        """Say what stump j tests, as in ``"age <= 30"``."""
+        return f"{feature_name(int(self.feature[j]), feature_names)} <= {self.threshold[j]:.6g}"
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """A JSON-able description and the arrays that together rebuild this object."""
+        arrays = {"feature": self.feature, "threshold": self.threshold, "coupling": self.coupling}
+        return {"kind": "stumps", "n_features": self.n_features}, arrays
+
+    @classmethod
+    def from_arrays(cls, spec: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
+        """Rebuild the stumps from what :meth:`to_arrays` gave."""
+        n_features = stored_n_features(spec)
+        feature = stored_feature(arrays, n_features)
+        threshold = stored_array(arrays, "threshold", np.float64, len(feature))
+        return cls(feature, threshold, n_features, stored_coupling(arrays, len(feature)))
+
+
+def _quantile_cuts(values: np.ndarray, counts: np.ndarray, T: int) -> np.ndarray:
+    """Thresholds nearest to the T interior quantiles that fall between two distinct values, given ascending."""
+    if len(values) == 1:
+        return np.full(T, values[0])
+    gaps = np.cumsum(counts)
+    wanted = np.arange(1, T + 1) * gaps[-1] / (T + 1)
+    gaps = gaps[:-1]
+    right = np.clip(np.searchsorted(gaps, wanted), 1, max(1, len(gaps) - 1))
+    left, right = right - 1, np.minimum(right, len(gaps) - 1)
+    cut = np.where(wanted - gaps[left] <= gaps[right] - wanted, left, right)
+    below, above = values[cut], values[cut + 1]
+    middle = below / 2 + above / 2
+    # Between neighbouring floats there is no middle; the lower value still separates the two.
+    return np.where((middle >= below) & (middle < above), middle, below)

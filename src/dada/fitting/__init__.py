@@ -1,0 +1,1 @@
+"""From a population and settings to models: settings, held-out choices, lam, newcomers."""

@@ -1,0 +1,385 @@
+"""The model of one peer: its samples, the pull of its neighbours, and the steps that improve it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from dada.core.compiled import Array, kernel
+from dada.core.graph_steps import log_evidence
+from dada.core.losses import ALL_ALIKE, GRAPH_LOSSES, loss_for_graph
+from dada.core.model_steps import (
+    ALL,
+    CENTRE,
+    LOCAL,
+    REFRESH_EVERY,
+    STEP_RULES,
+    ModelSettings,
+    Move,
+    StepScratch,
+    UserModel,
+    add_change,
+    add_to_pull,
+    apply_move,
+    make_scratch,
+    model_step,
+    refresh_margins,
+    squared_distance,
+    step_size,
+)
+from dada.peer.config import PeerConfig
+from dada.peer.inputs import Persist
+from dada.peer.messages import ModelDelta, Snapshot
+
+MODEL_KEY, EPOCH_KEY = b"model", b"epoch"
+
+
+class _StoredModel(msgspec.Struct, array_like=True):
+    snapshot: Snapshot
+    updates: int
+
+
+class OwnModel:
+    """What a peer has learned, and from what.
+
+    Parameters
+    ----------
+    A : array of shape (samples, n_predictors)
+        Margins y_i h_j(x_i) of the user's own samples.
+    config : PeerConfig
+        What the network agreed on.
+
+    Attributes
+    ----------
+    model : ModelCopy
+    updates : int
+        Steps made since the model was zero.
+    is_stale : bool
+        Whether the pull must be summed anew before the next step.
+    degree : float
+        Sum of the weights of the models that pull.
+
+    Examples
+    --------
+    >>> own = OwnModel(np.array([[1, -1], [1, 1]], np.int8), PeerConfig(n_predictors=2, beta=1.0, mu1=1.0))
+    >>> own.step(gamma=-1.0, confidence=1.0).j, own.model.alpha.tolist()
+    (0, [1.0, 0.0])
+    """
+
+    def __init__(self, A: Array, config: PeerConfig) -> None:
+        if A.ndim != 2 or A.shape[0] < 1 or A.shape[1] != config.n_predictors:
+            raise ValueError(f"A must have samples as rows and {config.n_predictors} columns, got shape {A.shape}")
+        self.config = config
+        self.size = int(A.shape[0])
+        n = config.n_predictors
+        self.model = ModelCopy.zero(n)
+        self.user = UserModel(
+            np.ascontiguousarray(A) if A.dtype == np.int8 else np.ascontiguousarray(A, np.float32),
+            np.zeros(self.size, np.float32),
+            self.model.alpha,
+            np.zeros(n, np.float32),
+            self.model.support,
+            np.zeros(self.size, np.float32),
+            ALL_ALIKE,
+        )
+        self.updates = 0
+        self.is_stale = True
+        self.degree = 0.0
+        self.scratch = make_scratch(n, self.size, np.dtype(np.float32))
+        self._settings = config.settings
+        self._rule = STEP_RULES[config.step]
+        self._evidence_of_nothing = self.evidence(self.model)
+
+    # -- what can be read ------------------------------------------------------------------------------------------
+
+    @property
+    def loss(self) -> float:
+        """The loss on the peer's own samples, as graph steps take it."""
+        kind = GRAPH_LOSSES[self.config.graph_loss]
+        user = self.user
+        return float(loss_for_graph(kind, self._settings.loss, user.margins, user.emphasis, self.scratch.eta))
+
+    def evidence(self, copy: ModelCopy, tau: float = 1.0, size: int = 1) -> float:
+        """How well another model does on the peer's own samples (see `dada.core.graph_steps`)."""
+        judged = self._settings.loss, self.user, copy.alpha, copy.support, copy.n_support
+        return float(log_evidence(tau, *judged, size))
+
+    def accepts(self, copy: ModelCopy) -> bool:
+        """Whether a model is no worse than none on the peer's own samples, where the network vets."""
+        if not self.config.vet or copy.n_support == 0:
+            return True
+        return self.evidence(copy) >= self._evidence_of_nothing
+
+    def squared_distance(self, copy: ModelCopy) -> float:
+        """How far another model is from this one."""
+        own = self.model
+        return float(
+            squared_distance(
+                self._settings.coupling, own.alpha, own.support, own.n_support, copy.alpha, copy.support, copy.n_support
+            )
+        )
+
+    # -- steps -----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_refresh_due(self) -> bool:
+        """Whether `refresh` must come before the next step."""
+        return self.is_stale or self._is_rounding_due
+
+    @property
+    def _is_rounding_due(self) -> bool:
+        return self.updates % REFRESH_EVERY == REFRESH_EVERY - 1
+
+    def refresh(self, models: Iterable[tuple[float, ModelCopy]]) -> None:
+        """Sum the neighbours' models anew, in the given order; from time to time the margins too."""
+        self.user.pull[:] = 0
+        self.degree = add_models(self.user.pull, models)
+        self.is_stale = False
+        if self._is_rounding_due:
+            refresh_margins(self.user, self.model.n_support)
+
+    def step(self, gamma: float, confidence: float) -> ModelDelta | None:
+        """Make one step; returns the move, if there was any to make."""
+        if self._rule == LOCAL:
+            gamma = step_size(LOCAL, 0, 0, self.updates)
+        move, n_support, n_changed = model_step(
+            self._rule,
+            self._settings,
+            confidence,
+            self.degree,
+            self.user,
+            self.model.n_support,
+            gamma,
+            self.scratch,
+        )
+        self.model.n_support = n_support
+        self.updates += 1
+        if n_changed == 0:
+            return None
+        self.model.sequence += 1
+        return ModelDelta(
+            *self.model.number, int(move.j), move.toward > 0, int(move.away), float(move.gamma), bool(move.takes_all)
+        )
+
+    def follow(self, copy: ModelCopy, weight: float, delta: ModelDelta) -> None:
+        """Apply a neighbour's move to the copy of its model, and to the pull."""
+        n_changed = copy.follow(delta, self.config.beta, self.scratch)
+        if not self.is_stale:
+            add_change(self.user.pull, weight, n_changed, self.scratch)
+
+    def reset(self) -> None:
+        """Start again from zero."""
+        self._adopt(ModelCopy.zero(self.config.n_predictors))
+        self.updates = 0
+
+    def _adopt(self, model: ModelCopy) -> None:
+        """Replace the values of the model, in place, and all that follows from them."""
+        self.model.alpha[:], self.model.support[:] = model.alpha, model.support
+        self.model.n_support, self.model.sequence = model.n_support, self.model.sequence + 1
+        refresh_margins(self.user, self.model.n_support)
+        self.is_stale = True
+
+    # -- storage ---------------------------------------------------------------------------------------------------
+
+    def record(self) -> Persist:
+        """The model, to be stored."""
+        return Persist(MODEL_KEY, msgspec.msgpack.encode(_StoredModel(self.model.snapshot(), self.updates)))
+
+    def begin_epoch(self) -> Persist:
+        """Number the model anew: no number of an earlier life comes back."""
+        self.model.epoch, self.model.sequence = self.model.epoch + 1, 0
+        return Persist(EPOCH_KEY, self.model.epoch.to_bytes(8, "big"))
+
+    def restore(self, records: dict[bytes, bytes]) -> None:
+        """Take up a stored model, where there is one."""
+        if MODEL_KEY in records:
+            stored = msgspec.msgpack.decode(records[MODEL_KEY], type=_StoredModel)
+            self._adopt(ModelCopy.from_snapshot(stored.snapshot, self.config.n_predictors, self.config.beta))
+            self.updates = stored.updates
+        if EPOCH_KEY in records:
+            self.model.epoch = int.from_bytes(records[EPOCH_KEY], "big")
+
+
+def add_models(pull: Array, models: Iterable[tuple[float, ModelCopy]]) -> float:
+    """Add weighted models to a sum; returns the sum of the weights."""
+    total = 0.0
+    for weight, copy in models:
+        add_to_pull(pull, weight, copy.alpha, copy.support, copy.n_support)
+        total += weight
+    return total
+
+
+# A model may exceed the l1 ball by what single precision rounds, and by no more.
+SLACK = 1e-3
+
+
+class ImplausibleError(ValueError):
+    """Something a sound peer cannot have said."""
+
+
+@dataclass(eq=False)
+class ModelCopy:
+    """A model at (epoch, sequence)."""
+
+    alpha: Array
+    support: Array
+    n_support: int
+    epoch: int
+    sequence: int
+
+    @classmethod
+    def zero(cls, n: int, epoch: int = 0) -> ModelCopy:
+        """The model that predicts nothing."""
+        return cls(np.zeros(n, np.float32), np.zeros(n, np.int16 if n < 2**15 else np.int32), 0, epoch, 0)
+
+    @classmethod
+    def from_snapshot(cls, snapshot: Snapshot, n: int, beta: float) -> ModelCopy:
+        """A model as another peer sent it, checked."""
+        if len(snapshot.coordinates) % 4 or len(snapshot.coordinates) != len(snapshot.values):
+            raise ImplausibleError("a model's coordinates and values differ in number")
+        coordinates = np.frombuffer(snapshot.coordinates, "<u4")
+        values = np.frombuffer(snapshot.values, "<f4")
+        if coordinates.size > n or (coordinates >= n).any():
+            raise ImplausibleError(f"a model has coordinates beyond the {n} base predictors")
+        if np.unique(coordinates).size != coordinates.size:
+            raise ImplausibleError("a model names a coordinate twice")
+        if not np.isfinite(values).all() or (values == 0).any():
+            raise ImplausibleError("a model has values that are not finite or zero")
+        if np.abs(values.astype(np.float64)).sum() > beta * (1 + SLACK):
+            raise ImplausibleError(f"a model's l1 norm exceeds beta = {beta}")
+        copy = cls.zero(n)
+        copy.alpha[coordinates] = values
+        copy.support[: coordinates.size] = coordinates
+        copy.n_support, copy.epoch, copy.sequence = int(coordinates.size), snapshot.epoch, snapshot.sequence
+        return copy
+
+    @property
+    def number(self) -> tuple[int, int]:
+        """(epoch, sequence)."""
+        return self.epoch, self.sequence
+
+    def snapshot(self) -> Snapshot:
+        """The model as a message carries it."""
+        used = self.support[: self.n_support]
+        return Snapshot(
+            self.epoch, self.sequence, used.astype("<u4").tobytes(), self.alpha[used].astype("<f4").tobytes()
+        )
+
+    def follow(self, delta: ModelDelta, beta: float, scratch: StepScratch) -> int:
+        """Apply the owner's next move; returns the number of changed coordinates, listed in the scratch."""
+        n = self.alpha.size
+        if not (0 <= delta.j < n and (0 <= delta.away < n or delta.away in (CENTRE, ALL))):
+            raise ImplausibleError(f"a move names coordinates beyond the {n} base predictors")
+        if not 0.0 <= delta.gamma <= 1.0:
+            raise ImplausibleError(f"a move has a step of {delta.gamma}, not in [0, 1]")
+        if delta.away >= 0 and self.alpha[delta.away] == 0:
+            raise ImplausibleError("a move takes mass where there is none")
+        toward = beta if delta.positive else -beta
+        move = Move(delta.j, toward, delta.away, float(np.float32(delta.gamma)), delta.takes_all)
+        self.n_support, n_changed = apply_move(move, self.alpha, self.support, self.n_support, scratch)
+        self.sequence = delta.sequence
+        if np.abs(self.alpha[self.support[: self.n_support]].astype(np.float64)).sum() > beta * (1 + SLACK):
+            raise ImplausibleError(f"a move leaves a model whose l1 norm exceeds beta = {beta}")
+        return int(n_changed)
+
+
+STEPS = 200
+MOST_PARTS = 10
+
+
+@kernel
+def learn(
+    rule: int,
+    settings: ModelSettings,
+    confidence: float,
+    degree: float,
+    user: UserModel,
+    n_steps: int,
+    scratch: StepScratch,
+) -> int:
+    """Model steps of one user from zero while its neighbours stand still; returns the size of the support."""
+    n_support = 0
+    for t in range(n_steps):
+        gamma = step_size(rule, 1, t, t)
+        _, n_support, n_changed = model_step(rule, settings, confidence, degree, user, n_support, gamma, scratch)
+        if n_changed == 0:
+            break
+    return n_support
+
+
+class Fallback:
+    """The local model of a peer, and the choice between it and the one learned together.
+
+    Parameters
+    ----------
+    A : array of shape (samples, n_predictors)
+        Margins of the user's own samples.
+    config : PeerConfig
+
+    Attributes
+    ----------
+    alpha : array of shape (n_predictors,)
+        The local model.
+
+    Examples
+    --------
+    >>> A = np.array([[1, -1], [1, 1], [1, -1]], np.int8)
+    >>> own = Fallback(A, PeerConfig(n_predictors=2, beta=1.0, mu1=1.0))
+    >>> own.alpha.tolist()
+    [1.0, 0.0]
+    >>> right, wrong = np.array([1.0, 0.0], np.float32), np.array([-1.0, 0.0], np.float32)
+    >>> own.is_better(0.1, 1.0, right), own.is_better(0.1, 1.0, wrong)
+    (False, True)
+    """
+
+    def __init__(self, A: Array, config: PeerConfig) -> None:
+        self._A = np.ascontiguousarray(A) if A.dtype == np.int8 else np.ascontiguousarray(A, np.float32)
+        self._settings = config.settings
+        self._rule = STEP_RULES["pairwise" if config.step == "paper" else config.step]
+        self._scratch = make_scratch(A.shape[1], A.shape[0], np.dtype(np.float32))
+        nobody = np.zeros(A.shape[1], np.float32)
+        self.alpha = self._learned(self._A, 1.0, 0.0, nobody)
+        self._own_margin = self._held_out_margin(1.0, 0.0, nobody)
+
+    def is_better(self, confidence: float, degree: float, pull: Array) -> bool:
+        """Whether the local model promises more than one that is drawn to the neighbours' models.
+
+        Parameters
+        ----------
+        confidence : float
+            c_k, by which the user's own loss counts.
+        degree : float
+            Sum of the neighbours' weights; without any there is nothing to choose.
+        pull : array of shape (n_predictors,)
+            Weighted sum of the neighbours' models.
+        """
+        return degree <= 0.0 or self._held_out_margin(confidence, degree, pull) < self._own_margin
+
+    def _held_out_margin(self, confidence: float, degree: float, pull: Array) -> float:
+        m = self._A.shape[0]
+        # The only sample of a user judges what the neighbours know without it.
+        if m == 1:
+            return _clipped_margins(self._A, pull / degree if degree > 0.0 else pull)
+        n_parts = min(m, MOST_PARTS)
+        part_of = np.arange(m) % n_parts
+        total = 0.0
+        for part in range(n_parts):
+            is_out = part_of == part
+            alpha = self._learned(self._A[~is_out], confidence * float(np.mean(~is_out)), degree, pull)
+            total += _clipped_margins(self._A[is_out], alpha)
+        return total / m
+
+    def _learned(self, A: Array, confidence: float, degree: float, pull: Array) -> Array:
+        m, n = A.shape
+        support = np.zeros(n, np.int32)
+        margins, offset = np.zeros(m, np.float32), np.zeros(m, np.float32)
+        user = UserModel(A, margins, np.zeros(n, np.float32), pull, support, offset, ALL_ALIKE)
+        learn(self._rule, self._settings, float(confidence), float(degree), user, STEPS, self._scratch)
+        return user.alpha
+
+
+def _clipped_margins(A: Array, alpha: Array) -> float:
+    return float(np.clip(A.astype(np.float64) @ alpha, -1.0, 1.0).sum())

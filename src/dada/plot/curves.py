@@ -1,0 +1,340 @@
+"""Graphs, weights, curves and users, drawn on matplotlib axes of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from dada.core.compiled import Array
+from dada.core.graph import CollaborationGraph
+from dada.events import TracePoint
+from dada.plot.graph import GraphPanel, draw_graph, draw_weights
+from dada.plot.theme import LIGHT, Theme, name_of, new_figure
+
+_ALONG: dict[str, tuple[str, Callable[[TracePoint], float]]] = {
+    "updates": ("model updates", lambda point: point.updates),
+    "bits": ("bits sent", lambda point: point.bits),
+}
+_VALUES: dict[str, tuple[str, Callable[[TracePoint], float]]] = {
+    "objective": ("objective", lambda point: point.objective),
+    "gap": ("duality gap", lambda point: point.gap),
+    "edges": ("edges", lambda point: point.edges),
+    "bits": ("bits sent", lambda point: point.bits),
+}
+
+
+def graph(
+    graph: CollaborationGraph,
+    ax: Axes | None = None,
+    *,
+    confidence: Array | None = None,
+    loss: Array | None = None,
+    names: Sequence[Any] | None = None,
+    theme: Theme = LIGHT,
+) -> Axes:
+    """Draw a graph: node size is confidence, colour is loss (greener is smaller), edge darkness is weight.
+
+    Parameters
+    ----------
+    graph : CollaborationGraph
+        At most a few hundred users can be told apart.
+    ax : matplotlib axes, optional
+        Where to draw; axes of a new figure where not given.
+    confidence, loss : arrays of shape (n_users,), optional
+        Sizes, in (0, 1], and colours; alike for all where not given.
+    names : sequence, optional
+        Written on the nodes of graphs of up to 150 users; numbers where not given.
+    theme : Theme
+        Ink and paper.
+
+    Returns
+    -------
+    matplotlib axes
+
+    Examples
+    --------
+    >>> triangle = CollaborationGraph.from_edges(3, [0, 1, 0], [1, 2, 2], [1.0, 0.5, 0.1])
+    >>> ax = graph(triangle, loss=np.array([0.1, 0.2, 0.9]), names=["ann", "bob", "cid"])
+    >>> [text.get_text() for text in ax.texts]
+    ['ann', 'bob', 'cid']
+    """
+    ax = _new_axes(6.0, 6.0) if ax is None else ax
+    K = graph.n_users
+    sizes, colours = (np.ones(K) if given is None else np.asarray(given, float) for given in (confidence, loss))
+    labels = [str(name) for name in (range(K) if names is None else names)]
+    for what, given in (("confidence", sizes), ("loss", colours), ("names", labels)):
+        if len(given) != K:
+            raise ValueError(f"{what} must have an entry for each of the {K} users, got {len(given)}")
+    box = ax.get_window_extent()
+    side = min(box.width, box.height) * 72 / ax.get_figure(root=True).dpi  # type: ignore[union-attr]
+    # Around the unit square, in which the nodes lie, there is a margin.
+    draw_graph(ax, theme, GraphPanel("", graph, sizes, colours, labels), side / 1.1)
+    return ax
+
+
+def weights(
+    graph: CollaborationGraph,
+    ax: Axes | None = None,
+    *,
+    groups: Array | None = None,
+    group_names: Sequence[str] | None = None,
+    theme: Theme = LIGHT,
+) -> Axes:
+    """Draw the weight matrix, darker for heavier, users sorted by group.
+
+    Parameters
+    ----------
+    graph : CollaborationGraph
+        At most a few thousand users: the matrix is made dense.
+    ax : matplotlib axes, optional
+        Where to draw; axes of a new figure where not given.
+    groups : array of shape (n_users,), optional
+        The group of each user, 0, 1, ...; one group for all where not given.
+    group_names : sequence of str, optional
+        Written along the axes; numbers where not given.
+    theme : Theme
+        Ink and paper.
+
+    Returns
+    -------
+    matplotlib axes
+
+    Examples
+    --------
+    >>> pair = CollaborationGraph.from_edges(3, [0], [2], [1.0])
+    >>> weights(pair, groups=np.array([0, 1, 0]), group_names=["a", "b"]).images[0].get_array().shape
+    (3, 3)
+    """
+    ax = _new_axes(5.0, 5.0) if ax is None else ax
+    numbers = np.zeros(graph.n_users, np.int64) if groups is None else np.asarray(groups)
+    if numbers.shape != (graph.n_users,):
+        raise ValueError(f"groups must have an entry for each of the {graph.n_users} users, got {numbers.shape}")
+    if group_names is None:
+        group_names = [""] if groups is None else [str(number) for number in range(int(numbers.max()) + 1)]
+    draw_weights(ax, theme, graph, numbers, group_names)
+    return ax
+
+
+def curves(
+    traces: Sequence[TracePoint] | Mapping[str, Sequence[TracePoint]],
+    ax: Axes | None = None,
+    *,
+    y: str = "accuracy",
+    x: str = "updates",
+    baselines: Mapping[str, float] | None = None,
+    theme: Theme = LIGHT,
+) -> Axes:
+    """Draw how runs went: a line for each, and a straight line for each method that does not collaborate.
+
+    Parameters
+    ----------
+    traces : trace, or mapping of name to trace
+        `trace_` of a classifier, or `trace` of a run.
+    ax : matplotlib axes, optional
+        Where to draw; axes of a new figure where not given.
+    y : {"accuracy", "objective", "gap", "edges", "bits"}
+        What to draw. Accuracy is the mean over users on test data where there is any, else on training data, in a band
+        from the 10th percentile of users upwards.
+    x : {"updates", "bits"}
+        Against what.
+    baselines : mapping of name to number, optional
+        Levels to compare with.
+    theme : Theme
+        Colours.
+
+    Returns
+    -------
+    matplotlib axes
+
+    Examples
+    --------
+    >>> accuracy = np.array([[0.5, 0.6], [0.7, 0.9]], np.float32)
+    >>> trace = [TracePoint(10 * t, 0, 1.0, 1.0, accuracy[t], accuracy[t], 0, 0.0, 0.0) for t in range(2)]
+    >>> ax = curves({"dada-learned": trace}, baselines={"local-boost": 0.6})
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['Dada-Learned', 'Local-boost']
+    """
+    for what, value, known in (("x", x, _ALONG), ("y", y, {"accuracy": None, **_VALUES})):
+        if value not in known:
+            raise ValueError(f"{what} must be one of {', '.join(known)}, got {value!r}")
+    ax = _new_axes(6.4, 4.0) if ax is None else ax
+    named = traces if isinstance(traces, Mapping) else {"": traces}
+    for position, (name, trace) in enumerate(named.items()):
+        _draw_curve(ax, theme.colour_of(name or "dada-learned", position), name, trace, y, _ALONG[x][1])
+    for position, (name, level) in enumerate((baselines or {}).items()):
+        ax.axhline(level, color=theme.colour_of(name, position), linewidth=1.4, linestyle="--", label=name_of(name))
+    if y == "accuracy":
+        ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    if y == "gap":
+        ax.set_yscale("log")
+    ax.set(xlabel=_ALONG[x][0], ylabel="accuracy" if y == "accuracy" else _VALUES[y][0])
+    ax.margins(x=0)
+    ax.grid(axis="y", color=theme.grid)
+    if len(named) > 1 or "" not in named or baselines:
+        ax.legend(frameon=False)
+    return ax
+
+
+def users(
+    accuracies: Array | Mapping[str, Array],
+    ax: Axes | None = None,
+    *,
+    theme: Theme = LIGHT,
+) -> Axes:
+    """Draw every user's accuracy, from the worst served to the best.
+
+    Parameters
+    ----------
+    accuracies : array of shape (n_users,), or mapping of name to array
+        Such as `trace_[-1].train_accuracy`; NaN for a user without samples.
+    ax : matplotlib axes, optional
+        Where to draw; axes of a new figure where not given.
+    theme : Theme
+        Colours.
+
+    Returns
+    -------
+    matplotlib axes
+
+    Examples
+    --------
+    >>> users({"local-boost": np.array([0.9, np.nan, 0.5])}).lines[0].get_ydata().tolist()
+    [0.5, 0.9]
+    """
+    ax = _new_axes(5.0, 4.0) if ax is None else ax
+    named = accuracies if isinstance(accuracies, Mapping) else {"": np.asarray(accuracies)}
+    draw_users(ax, theme, named)
+    ax.set_title("")
+    ax.set_ylabel("accuracy")
+    if "" not in named:
+        ax.legend(frameon=False)
+    return ax
+
+
+def _draw_curve(
+    ax: Axes, colour: Any, name: str, trace: Sequence[TracePoint], y: str, place: Callable[[TracePoint], float]
+) -> None:
+    along = [place(point) for point in trace]
+    style: dict[str, Any] = {"color": colour, "linewidth": 2.0, "label": name_of(name)}
+    if y != "accuracy":
+        ax.plot(along, [_VALUES[y][1](point) for point in trace], **style)
+        return
+    known = [point.test_accuracy if point.test_accuracy.size else point.train_accuracy for point in trace]
+    mean = [float(np.nanmean(values)) for values in known]
+    ax.plot(along, mean, **style)
+    ax.fill_between(along, [float(np.nanpercentile(values, 10)) for values in known], mean, color=colour, alpha=0.12)
+
+
+def _new_axes(width: float, height: float) -> Axes:
+    """Axes of a new figure: of pyplot, so that a notebook shows it."""
+    import matplotlib.pyplot as plt
+
+    figure: Figure = plt.figure(figsize=(width, height), layout="constrained")
+    return figure.add_subplot()
+
+
+def accuracy_picture(
+    traces: Mapping[str, Sequence[TracePoint]],
+    levels: Mapping[str, tuple[float, float]],
+    by_user: Mapping[str, Array],
+    theme: Theme = LIGHT,
+) -> Figure:
+    """Curves of train and test accuracy beside every user's test accuracy.
+
+    Parameters
+    ----------
+    traces : mapping of method to trace
+        Methods drawn as curves over the updates per user.
+    levels : mapping of method to (train, test) accuracy
+        Methods drawn as straight lines: those that do not collaborate, at convergence.
+    by_user : mapping of method to array of shape (n_users,)
+        Test accuracies, drawn in ascending order.
+    theme : Theme
+        Colours.
+
+    Returns
+    -------
+    Figure
+
+    Examples
+    --------
+    >>> figure = accuracy_picture({}, {"local-boost": (1.0, 0.8)}, {"local-boost": np.array([0.7, 0.9])})
+    >>> [ax.get_title(loc="left") for ax in figure.axes]
+    ['Accuracy along the run', 'Test accuracy of every user']
+    """
+    with theme.applied():
+        figure, (curves, users) = new_figure(11.5, 4.6, columns=2, width_ratios=(1.35, 1))
+        _draw_curves(curves, theme, traces, levels)
+        draw_users(users, theme, by_user)
+    return figure
+
+
+def _draw_curves(
+    ax: Axes,
+    theme: Theme,
+    traces: Mapping[str, Sequence[TracePoint]],
+    levels: Mapping[str, tuple[float, float]],
+) -> None:
+    ends: list[tuple[float, str]] = []
+    for position, (method, trace) in enumerate(traces.items()):
+        colour = theme.colour_of(method, position)
+        n_users = max(trace[0].test_accuracy.size, 1)
+        updates = [point.updates / n_users for point in trace]
+        test = [float(np.nanmean(point.test_accuracy)) for point in trace]
+        train = [float(np.nanmean(point.train_accuracy)) for point in trace]
+        ax.plot(updates, train, color=colour, linewidth=1.1, linestyle=(0, (1, 1.2)), alpha=0.9)
+        ax.plot(updates, test, color=colour, linewidth=2.4, solid_capstyle="round")
+        ends.append((test[-1], method))
+    for position, (method, (train_level, test_level)) in enumerate(levels.items()):
+        colour = theme.colour_of(method, position)
+        ax.axhline(test_level, color=colour, linewidth=2.0)
+        ax.axhline(train_level, color=colour, linewidth=1.0, linestyle=(0, (1, 1.2)), alpha=0.9)
+        ends.append((test_level, method))
+    _label_ends(ax, theme, ends)
+    ax.plot([], [], color=theme.faint, linewidth=2.2, label="test")
+    ax.plot([], [], color=theme.faint, linewidth=1.1, linestyle=(0, (1, 1.2)), label="train")
+    ax.legend(loc="lower right", ncols=2, handlelength=1.8)
+    ax.set(title="Accuracy along the run", xlabel="model updates per user")
+    ax.margins(x=0)
+    ax.set_ylim(min(0.6, *(value for value, _ in ends)) - 0.02, 1.005)
+    ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    ax.grid(axis="y")
+
+
+def _label_ends(ax: Axes, theme: Theme, ends: Sequence[tuple[float, str]], room: float = 0.024) -> None:
+    """Write each method's name where its line ends, moved up where two would overlap."""
+    lowest = -np.inf
+    for value, method in sorted(ends):
+        height = max(value, lowest + room)
+        lowest = height
+        text = f"{name_of(method)}  {100 * round(value, 6):.1f}%"
+        ax.annotate(
+            text,
+            (1.0, height),
+            xycoords=("axes fraction", "data"),
+            xytext=(6, 0),
+            textcoords="offset points",
+            color=theme.colour_of(method),
+            fontweight="bold",
+            fontsize=9,
+            va="center",
+            annotation_clip=False,
+        )
+
+
+def draw_users(ax: Axes, theme: Theme, by_user: Mapping[str, Array]) -> None:
+    """Draw every user's accuracy under each method, in ascending order."""
+    for position, (method, accuracies) in enumerate(by_user.items()):
+        known = np.sort(accuracies[np.isfinite(accuracies)])
+        rank = (np.arange(known.size) + 0.5) / known.size
+        ax.plot(rank, known, color=theme.colour_of(method, position), linewidth=2.2, label=name_of(method))
+    ax.set(title="Test accuracy of every user", xlabel="users, from the worst served to the best", xlim=(0, 1))
+    ax.set_ylim(None, 1.005)
+    ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    ax.grid(axis="y")

@@ -1,0 +1,260 @@
+"""Where the users of a graph stand in a drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import LineCollection
+from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgb
+from matplotlib.figure import Figure
+
+from dada.core.compiled import Array
+from dada.core.graph import CollaborationGraph
+from dada.plot.theme import LIGHT, Theme, new_figure
+
+ROUNDS = 400
+GRAVITY = 0.25
+SPRING = 0.035
+
+
+def force_layout(graph: CollaborationGraph, radius: Array | float = 0.01, seed: int = 0) -> Array:
+    """Places for the users, found by springs along the edges and repulsion between all users.
+
+    An edge pulls as strongly as its share in the degrees of its ends, so that a few heavy hubs do not draw everybody
+    into one heap; a weak pull to the middle keeps separate groups on the page. Users then give way to each other until
+    no two discs overlap.
+
+    Parameters
+    ----------
+    graph : CollaborationGraph
+        At most a few thousand users: all pairs are looked at.
+    radius : float or array of shape (n_users,)
+        Size of the discs, where the picture is the unit square.
+    seed : int
+        Of the starting places.
+
+    Returns
+    -------
+    array of shape (n_users, 2)
+        Within the unit square.
+
+    Examples
+    --------
+    >>> graph = CollaborationGraph.from_edges(4, [0, 2], [1, 3], [1.0, 1.0])
+    >>> places = force_layout(graph)
+    >>> bool(np.linalg.norm(places[0] - places[1]) < np.linalg.norm(places[0] - places[2]))
+    True
+    """
+    rng = np.random.default_rng(seed)
+    places = rng.normal(size=(graph.n_users, 2))
+    graph = graph.symmetrised()
+    share = 1.0 / np.sqrt(np.where(graph.degree > 0, graph.degree, np.inf))
+    pull = graph.to_scipy().toarray() * share[:, None] * share[None, :]
+    for cooling in np.linspace(1.0, 0.02, ROUNDS):
+        push = _force(places, pull)
+        length = np.maximum(np.linalg.norm(push, axis=1, keepdims=True), 1e-12)
+        places = places + push * np.minimum(0.1, cooling / length)
+    return _without_overlap(_in_unit_square(places), np.broadcast_to(radius, graph.n_users))
+
+
+def _squares(places: Array) -> Array:
+    """Squared distances of all pairs."""
+    x, y = places.T
+    squares: Array = (x[:, None] - x) ** 2 + (y[:, None] - y) ** 2
+    return squares
+
+
+def _away(places: Array, strength: Array) -> Array:
+    """The sum over all others of strength times the way from them."""
+    moved: Array = places * strength.sum(axis=1, keepdims=True) - strength @ places
+    return moved
+
+
+def _force(places: Array, pull: Array) -> Array:
+    strength = 1.0 / (places.shape[0] * SPRING * np.maximum(_squares(places), 1e-4)) - pull
+    return _away(places, strength) - GRAVITY * places
+
+
+def _in_unit_square(places: Array) -> Array:
+    low, high = places.min(axis=0), places.max(axis=0)
+    side = max(float((high - low).max()), 1e-12)
+    centred: Array = 0.5 + (places - (low + high) / 2) / side
+    return centred
+
+
+def _without_overlap(places: Array, radius: Array) -> Array:
+    """Push overlapping discs apart, round by round, and fit the result into the unit square again."""
+    apart = 1.12 * (radius[:, None] + radius[None, :])
+    np.fill_diagonal(apart, 0.0)
+    for _ in range(200):
+        distance = np.maximum(np.sqrt(_squares(places)), 1e-9)
+        overlap = np.maximum(apart - distance, 0.0)
+        if not overlap.any():
+            break
+        places = places + 0.35 * _away(places, overlap / distance)
+    return _in_unit_square(places)
+
+
+# From large loss to small: greener is better, and lightness alone tells the order too.
+LOSS_COLOURS = LinearSegmentedColormap.from_list(
+    "loss", ["#0b6b3a", "#3fae5a", "#a6d96a", "#fee08b", "#f98e52", "#c9302c"]
+)
+MOST_LABELS = 150
+NODE_RADIUS = 0.03
+# Up to so many users, nodes have their full size.
+ROOMY = 100
+SIDE_POINTS = 460.0
+
+
+@dataclass(frozen=True, eq=False)
+class GraphPanel:
+    """One graph with what its drawing shows.
+
+    Attributes
+    ----------
+    title : str
+        Written above.
+    graph : CollaborationGraph
+        Edges; darker is heavier.
+    confidence : array of shape (n_users,)
+        Node sizes, in (0, 1].
+    loss : array of shape (n_users,)
+        Node colours; greener is smaller.
+    labels : sequence of str
+        Written on the nodes.
+    """
+
+    title: str
+    graph: CollaborationGraph
+    confidence: Array
+    loss: Array
+    labels: Sequence[str]
+
+    @cached_property
+    def positions(self) -> Array:
+        """Where the nodes stand."""
+        return force_layout(self.graph, node_radius(self.confidence))
+
+
+def node_radius(confidence: Array) -> Array:
+    """Radius of the nodes in a picture whose side is 1; the area grows with confidence, and shrinks in a crowd."""
+    crowd = np.sqrt(min(1.0, ROOMY / np.size(confidence)))
+    return NODE_RADIUS * crowd * np.sqrt(0.2 + 0.8 * confidence)
+
+
+def graph_picture(panels: Sequence[GraphPanel], theme: Theme = LIGHT) -> Figure:
+    """Graphs side by side: node size is confidence, colour is loss, edge darkness is weight.
+
+    Examples
+    --------
+    >>> graph = CollaborationGraph.from_edges(3, [0, 1], [1, 2], [1.0, 0.5])
+    >>> panel = GraphPanel("learned", graph, np.ones(3), np.arange(3.0), list("abc"))
+    >>> len(graph_picture([panel]).axes)
+    2
+    """
+    with theme.applied():
+        figure, axes = new_figure(7.2 * len(panels) + 0.6, 7.6, columns=len(panels))
+        for ax, panel in zip(axes, panels, strict=True):
+            draw_graph(ax, theme, panel)
+        scale = ScalarMappable(Normalize(0, 1), LOSS_COLOURS)
+        bar = figure.colorbar(scale, ax=axes, location="bottom", shrink=0.3, aspect=40, pad=0.02)
+        bar.set_ticks([0, 1], labels=["smallest loss", "largest"])
+        bar.ax.tick_params(length=0)
+        bar.set_label("node size: confidence      edge darkness: weight", fontsize=9)
+        bar.outline.set_visible(False)
+    return figure
+
+
+def draw_graph(ax: Axes, theme: Theme, panel: GraphPanel, side_points: float = SIDE_POINTS) -> None:
+    """Draw a graph on axes whose shorter side has the given length, in points."""
+    k, l, w = panel.graph.edges()
+    order = np.argsort(w)
+    k, l, w = k[order], l[order], w[order]
+    if w.size:
+        darkness = np.sqrt(np.minimum(w / np.percentile(w, 97), 1.0))
+        # Many edges lie over each other: the more there are, the fainter each is drawn.
+        darkest = np.clip(12.0 / np.sqrt(w.size), 0.05, 0.8)
+        ink = np.array(to_rgb(theme.ink))
+        colours = np.column_stack([np.tile(ink, (w.size, 1)), 0.03 + darkest * darkness**1.5])
+        segments = np.stack([panel.positions[k], panel.positions[l]], axis=1)
+        ax.add_collection(LineCollection(list(segments), colors=colours, linewidths=0.35 + 1.1 * darkness, zorder=1))
+    sizes = np.pi * (side_points * node_radius(panel.confidence)) ** 2
+    low, high = np.percentile(panel.loss, [2, 98])
+    fill = LOSS_COLOURS(Normalize(low, high, clip=True)(panel.loss))
+    x, y = panel.positions.T
+    ax.scatter(x, y, s=sizes, c=fill, edgecolors=theme.paper, linewidths=1.2, zorder=2)
+    if panel.graph.n_users <= MOST_LABELS:
+        _label_nodes(ax, panel, fill, side_points / SIDE_POINTS)
+    ax.set(title=panel.title, xlim=(-0.05, 1.05), ylim=(-0.05, 1.05), aspect="equal")
+    ax.set_axis_off()
+
+
+def _label_nodes(ax: Axes, panel: GraphPanel, fill: Any, scale: float) -> None:
+    lightness = fill[:, :3] @ np.array([0.299, 0.587, 0.114])
+    for (x, y), label, light, confidence in zip(
+        panel.positions, panel.labels, lightness, panel.confidence, strict=True
+    ):
+        colour = "#10151c" if light > 0.5 else "#ffffff"
+        size = scale * (5.0 + 4.0 * confidence)
+        ax.text(x, y, label, ha="center", va="center_baseline", fontsize=size, color=colour, zorder=3)
+
+
+def weight_picture(
+    panels: Sequence[GraphPanel], groups: Array, group_names: Sequence[str], theme: Theme = LIGHT
+) -> Figure:
+    """Weight matrices side by side, users sorted by group; within each matrix darker is heavier.
+
+    Parameters
+    ----------
+    panels : sequence of GraphPanel
+        The graphs, of the same users.
+    groups : array of shape (n_users,)
+        Which group a user belongs to.
+    group_names : sequence of str
+        Written along the axes.
+    theme : Theme
+        Colours.
+
+    Examples
+    --------
+    >>> graph = CollaborationGraph.from_edges(3, [0, 1], [1, 2], [1.0, 0.5])
+    >>> panel = GraphPanel("learned", graph, np.ones(3), np.arange(3.0), list("abc"))
+    >>> len(weight_picture([panel], np.array([0, 0, 1]), ["a", "b"]).axes)
+    1
+    """
+    with theme.applied():
+        figure, axes = new_figure(5.6 * len(panels), 5.7, columns=len(panels))
+        for ax, panel in zip(axes, panels, strict=True):
+            draw_weights(ax, theme, panel.graph, groups, group_names)
+            ax.set_title(panel.title)
+    return figure
+
+
+def draw_weights(ax: Axes, theme: Theme, graph: CollaborationGraph, groups: Array, group_names: Sequence[str]) -> None:
+    """Draw a weight matrix, users sorted by group."""
+    order = np.argsort(groups, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(groups, minlength=len(group_names)))])
+    colours = LinearSegmentedColormap.from_list("weight", [theme.paper, theme.ink])
+    weights = graph.to_scipy().toarray()[np.ix_(order, order)]
+    heaviest = np.percentile(weights[weights > 0], 97) if (weights > 0).any() else 1.0
+    shade = np.sqrt(np.minimum(weights / heaviest, 1.0))
+    ax.imshow(shade, cmap=colours, vmin=0, vmax=1, interpolation="nearest", aspect="equal")
+    _mark_groups(ax, theme, starts, group_names)
+
+
+def _mark_groups(ax: Axes, theme: Theme, starts: Array, names: Sequence[str]) -> None:
+    for start in starts[1:-1]:
+        ax.axhline(start - 0.5, color=theme.faint, linewidth=0.8)
+        ax.axvline(start - 0.5, color=theme.faint, linewidth=0.8)
+    middles = (starts[:-1] + starts[1:] - 1) / 2
+    ax.set_xticks(middles, names)
+    ax.set_yticks(middles, names)
+    ax.tick_params(length=0)
+    for spine in ax.spines.values():
+        spine.set_visible(True)
