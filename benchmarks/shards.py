@@ -24,7 +24,7 @@ from dada.core.graph import CollaborationGraph
 from dada.core.plan import MODEL_STREAM, Plan, Schedule
 from dada.core.problem import Problem
 from dada.engine.backends import Processes
-from dada.engine.shards import Sharded, Stretch, ThisProcess, Threads
+from dada.engine.shards import Segment, Sharded, ThisProcess, Threads
 from dada.engine.state import State
 
 N, NEIGHBOURS = 200, 20
@@ -42,21 +42,21 @@ def main():
     schedule = Schedule.draw(np.random.default_rng(0), options.users, 1)
     awake = schedule.users(MODEL_STREAM, 0, plan.n_updates)
     entries = []
-    for name, workers, crew in crews():
+    for name, n_workers, workers in worker_sets():
         state = State.start(problem, plan, graph, np.float32)
         settings, window = problem.settings(np.float32), plan.window(options.users)
         halves = np.array_split(awake, 2)
-        half = [Stretch(settings, state.users, state.lists, part, window, state.ledger.models) for part in halves]
-        with crew if hasattr(crew, "__exit__") else nullcontext():
-            crew.advance(half[0])
+        half = [Segment(settings, state.users, state.lists, part, window, state.ledger.models) for part in halves]
+        with workers if hasattr(workers, "__exit__") else nullcontext():
+            workers.advance(half[0])
             began, spent = time.perf_counter(), processor_seconds()
-            crew.advance(half[1])
+            workers.advance(half[1])
             seconds, spent = time.perf_counter() - began, processor_seconds() - spent
-            peak = peak_of(crew)
+            peak = peak_of(workers)
         digest = hashlib.sha256(state.users.alpha.tobytes()).hexdigest()[:16]
         times = {"seconds": seconds, "processor_seconds": spent}
-        entries.append({"crew": name, "workers": workers, **times, "peak_mb": peak, "state": digest})
-        print(f"{name:12}{workers:3}{seconds:8.2f} s{spent:8.2f} s of processors{peak:8.0f} MB  {digest}", flush=True)
+        entries.append({"backend": name, "workers": n_workers, **times, "peak_mb": peak, "state": digest})
+        print(f"{name:12}{n_workers:3}{seconds:8.2f} s{spent:8.2f} s of processors{peak:8.0f} MB  {digest}", flush=True)
     if len({entry["state"] for entry in entries}) > 1:
         sys.exit("states differ")
     setting = {"users": options.users, "updates_per_user": options.updates, "latency": LATENCY, "predictors": N}
@@ -71,7 +71,7 @@ def main():
         options.json.write_text(json.dumps(result, indent=2) + "\n")
 
 
-def crews():
+def worker_sets():
     yield "threads", 1, Threads(1)
     yield "threads", 2, Threads(2)
     yield "here", 2, Sharded(2, ThisProcess())
@@ -85,13 +85,15 @@ def crews():
         yield "Ray", shards, Sharded(shards, OnRay())
 
 
-def peak_of(crew):
+def peak_of(workers):
     """Megabytes of the largest process that works for a crew."""
-    hands = getattr(crew, "hands", None)
-    if isinstance(hands, Processes):
-        return max(map(peak_mb, (worker.pid for worker in hands.workers)))
-    if hasattr(hands, "actors"):
-        return max(hands.ray.get([actor.__ray_call__.remote(lambda _: peak_mb(os.getpid())) for actor in hands.actors]))
+    backend = getattr(workers, "backend", None)
+    if isinstance(backend, Processes):
+        return max(map(peak_mb, (worker.pid for worker in backend.workers)))
+    if hasattr(backend, "actors"):
+        return max(
+            backend.ray.get([actor.__ray_call__.remote(lambda _: peak_mb(os.getpid())) for actor in backend.actors])
+        )
     return peak_mb(os.getpid())
 
 

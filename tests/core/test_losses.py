@@ -23,9 +23,9 @@ def drawn(seed, scale=2.0):
 @each_loss
 @given(seed=st.integers(0, 2**32))
 def test_values_and_sample_weights_are_those_of_the_formula(loss, seed):
-    margins, _, emphasis, weights = drawn(seed)
+    margins, _, sample_weight, weights = drawn(seed)
     eta = np.empty_like(margins)
-    value = loss_and_weights(loss_code(loss), margins, emphasis, eta)
+    value = loss_and_weights(loss_code(loss), margins, sample_weight, eta)
     assert_allclose(value, loss_in_numpy(loss, margins, weights), rtol=1e-12, atol=1e-14)
     for i in range(margins.size):
         step = np.zeros_like(margins)
@@ -38,8 +38,8 @@ def test_values_and_sample_weights_are_those_of_the_formula(loss, seed):
 @each_loss
 @given(seed=st.integers(0, 2**32), gamma=st.sampled_from([0.0, 0.3, 1.0]))
 def test_slopes_along_a_direction_are_those_of_the_value(loss, seed, gamma):
-    margins, h, emphasis, weights = drawn(seed)
-    first, second = slope_along(loss_code(loss), margins, emphasis, h, gamma)
+    margins, h, sample_weight, weights = drawn(seed)
+    first, second = slope_along(loss_code(loss), margins, sample_weight, h, gamma)
     at = margins + gamma * h
     ahead, behind = (loss_in_numpy(loss, at + step * h, weights) for step in (1e-6, -1e-6))
     assert_allclose(first, (ahead - behind) / 2e-6, rtol=1e-5, atol=1e-5)
@@ -52,10 +52,10 @@ def test_slopes_along_a_direction_are_those_of_the_value(loss, seed, gamma):
 @given(seed=st.integers(0, 2**32))
 def test_curvature_and_growth_bound_the_loss_along_a_direction(loss, seed):
     """The bound on which pairwise steps rest: phi is below its parabola, or below the growing one."""
-    margins, h, emphasis, weights = drawn(seed)
+    margins, h, sample_weight, weights = drawn(seed)
     code, eta = loss_code(loss), np.empty_like(margins)
-    value = loss_and_weights(code, margins, emphasis, eta)
-    curvature, growth = curvature_along(code, margins, emphasis, eta, h)
+    value = loss_and_weights(code, margins, sample_weight, eta)
+    curvature, growth = curvature_along(code, margins, sample_weight, eta, h)
     slope = -eta @ h
     for gamma in (0.01, 0.3, 1.0, 3.0):
         reach = growth * gamma

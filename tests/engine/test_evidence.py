@@ -17,7 +17,7 @@ from dada.data import Stumps, moons
 from dada.engine import run
 from dada.engine.graph_loops import EvidenceLearner
 from dada.engine.state import State
-from dada.fitting.newcomers import Crowd
+from dada.fitting.newcomers import Candidates
 from dada.fitting.newcomers import log_evidence as evidence_of_newcomer
 from dada.task import Task
 from tests.helpers.problems import random_problem
@@ -61,12 +61,12 @@ def test_evidence_counts_samples_by_weight_for_a_newcomer_too(loss):
     twice = np.array([0, 1, 1, 2, 3, 3])
     problem = Problem(A, np.array([0, 4]), weights=np.array([1.0, 2.0, 1.0, 2.0]), **given)
     repeated = Problem(A[twice], np.array([0, 6]), **(given | {"offset": given["offset"][twice]}))
-    crowd = Crowd(alpha[None], np.ones(1), CollaborationGraph.empty(1))
+    candidates = Candidates(alpha[None], np.ones(1), CollaborationGraph.empty(1))
     alone = np.array([0])
-    found = evidence_of_newcomer(crowd, alone, problem, 1.5)
+    found = evidence_of_newcomer(candidates, alone, problem, 1.5)
     # Six rows say as much as four that count one and a half times each.
-    assert_allclose(found, evidence_of_newcomer(crowd, alone, repeated, 1.5) / 1.5, rtol=1e-12)
-    judge = UserModel(A, np.zeros(4), alpha, alpha, np.arange(3), problem.offsets, problem.emphasis)
+    assert_allclose(found, evidence_of_newcomer(candidates, alone, repeated, 1.5) / 1.5, rtol=1e-12)
+    judge = UserModel(A, np.zeros(4), alpha, alpha, np.arange(3), problem.offsets, problem.sample_weight)
     assert_allclose(log_evidence(1.5, problem.loss_code, judge, alpha, np.arange(3), 3, 1), found[0], rtol=1e-12)
 
 

@@ -9,7 +9,7 @@ from dada.core.problem import Problem
 from dada.core.regularizers import LogDegree
 from dada.engine import run
 from dada.engine.backends import Processes
-from dada.engine.shards import FarProblem, Sharded, ThisProcess
+from dada.engine.shards import RemoteProblem, Sharded, ThisProcess
 
 K, N = 40, 9
 SETTINGS = dict(beta=3.0, mu1=0.5, regularizer=LogDegree(lam=0.5))
@@ -26,8 +26,8 @@ def read(first: int, last: int) -> np.ndarray:
     return problem.A[problem.row_start[first] : problem.row_start[last]].copy()
 
 
-def far(crew: Sharded, name: str = "", **changes) -> FarProblem:
-    return FarProblem.of(crew, near().sizes, N, name=name, **SETTINGS, **changes)
+def far(workers: Sharded, name: str = "", **changes) -> RemoteProblem:
+    return RemoteProblem.of(workers, near().sizes, N, name=name, **SETTINGS, **changes)
 
 
 def graph() -> CollaborationGraph:
@@ -39,13 +39,13 @@ def plan(**changes) -> Plan:
     return Plan(**dict(n_updates=12 * K, kappa=3, latency=0.2, graph_every=5 * K) | changes)
 
 
-@pytest.mark.parametrize("hands", [ThisProcess, Processes])
+@pytest.mark.parametrize("backend", [ThisProcess, Processes])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_runs_and_their_traces_agree(hands, weighted) -> None:
+def test_runs_and_their_traces_agree(backend, weighted) -> None:
     weights = 1.0 + np.arange(len(near().A)) % 3 if weighted else None
     expected = run(near(weights=weights), plan(), np.random.default_rng(5))
-    with Sharded(3, hands(), read) as crew:
-        found = run(far(crew, weights=weights), plan(), np.random.default_rng(5), crew=crew)
+    with Sharded(3, backend(), read) as workers:
+        found = run(far(workers, weights=weights), plan(), np.random.default_rng(5), workers=workers)
     assert np.array_equal(found.models, expected.models)
     assert np.array_equal(found.graph.weights, expected.graph.weights)
     assert [(a.objective, a.gap) for a in found.trace] == [(b.objective, b.gap) for b in expected.trace]
@@ -55,23 +55,23 @@ def test_models_to_start_from_get_their_margins_from_the_shards() -> None:
     start = np.random.default_rng(2).normal(size=(K, N)) / N
     fixed = plan(learn_graph=False)
     expected = run(near(), fixed, np.random.default_rng(5), graph=graph(), models=start)
-    with Sharded(2, ThisProcess(), read) as crew:
-        found = run(far(crew), fixed, np.random.default_rng(5), graph=graph(), models=start, crew=crew)
+    with Sharded(2, ThisProcess(), read) as workers:
+        found = run(far(workers), fixed, np.random.default_rng(5), graph=graph(), models=start, workers=workers)
     assert np.array_equal(found.models, expected.models)
 
 
 def test_a_checkpoint_of_other_rows_is_refused(tmp_path) -> None:
     file = tmp_path / "kept"
-    with Sharded(2, ThisProcess(), read) as crew:
-        run(far(crew, "these"), plan(), np.random.default_rng(5), crew=crew, checkpoint=file)
-        run(far(crew, "these"), plan(), np.random.default_rng(5), crew=crew, checkpoint=file, resume=True)
+    with Sharded(2, ThisProcess(), read) as workers:
+        run(far(workers, "these"), plan(), np.random.default_rng(5), workers=workers, checkpoint=file)
+        run(far(workers, "these"), plan(), np.random.default_rng(5), workers=workers, checkpoint=file, resume=True)
         with pytest.raises(ValueError, match="another run"):
-            run(far(crew, "those"), plan(), np.random.default_rng(5), crew=crew, checkpoint=file, resume=True)
+            run(far(workers, "those"), plan(), np.random.default_rng(5), workers=workers, checkpoint=file, resume=True)
 
 
 def test_what_needs_the_rows_here_is_refused() -> None:
-    with Sharded(2, ThisProcess(), read) as crew:
-        problem = far(crew)
+    with Sharded(2, ThisProcess(), read) as workers:
+        problem = far(workers)
         with pytest.raises(ValueError, match="with shards: give the crew"):
             run(problem, plan(), np.random.default_rng(0))
         with pytest.raises(ValueError, match="model_gaps"):
@@ -81,9 +81,9 @@ def test_what_needs_the_rows_here_is_refused() -> None:
 
 
 def test_a_process_that_dies_is_missed() -> None:
-    with Sharded(2, Processes(), read) as crew:
-        problem = far(crew)
-        crew.hands.workers[1].kill()
-        crew.hands.workers[1].join()
+    with Sharded(2, Processes(), read) as workers:
+        problem = far(workers)
+        workers.backend.workers[1].kill()
+        workers.backend.workers[1].join()
         with pytest.raises(OSError, match="a run with a checkpoint goes on"):
             problem.margins(np.zeros((K, N)))

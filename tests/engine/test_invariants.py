@@ -42,7 +42,7 @@ def assert_consistent(problem, plan, state):
     if not graph.directed:
         assert_allclose(users.degree, degree, rtol=1e-9, atol=1e-12 * max(1.0, degree.max(initial=0)))
     scale = max(1.0, degree.max(initial=0.0)) * problem.beta
-    assert_allclose(users.pull[fresh], (weights @ alpha)[fresh], rtol=0, atol=tolerance * scale)
+    assert_allclose(users.neighbour_sum[fresh], (weights @ alpha)[fresh], rtol=0, atol=tolerance * scale)
 
 
 plans = st.builds(

@@ -82,9 +82,14 @@ def plan(learn=False):
     return Plan(n_updates=20 * K, learn_graph=learn, kappa=3, latency=0.2, graph_every=7 * K, trace_every=WINDOWS * 12)
 
 
-def state_hash(crew, learn=False, **options):
+def state_hash(workers, learn=False, **options):
     result = run(
-        population(), plan(learn), np.random.default_rng(5), graph=None if learn else graph(), crew=crew, **options
+        population(),
+        plan(learn),
+        np.random.default_rng(5),
+        graph=None if learn else graph(),
+        workers=workers,
+        **options,
     )
     digest = hashlib.sha256(result.models.tobytes() + result.graph.weights.tobytes())
     digest.update(result.ledger.models.tobytes() + np.array([point.gap for point in result.trace]).tobytes())
@@ -99,33 +104,33 @@ def expected():
 @pytest.mark.parametrize("shards", [1, 2, 4])
 def test_shards_agree_with_and_without_ray(shards, expected):
     assert state_hash(Sharded(shards, ThisProcess())) == expected
-    with Sharded(shards, OnRay()) as crew:
-        assert state_hash(crew) == expected
+    with Sharded(shards, OnRay()) as workers:
+        assert state_hash(workers) == expected
 
 
 class Fragile(OnRay):
     """Loses an actor in the middle of a stretch, and another one in the stretch after it."""
 
     killed = 0
-    stretches = 0
+    segments = 0
 
     def _windows(self, parts, awake, n_windows):
-        self.stretches += 1
+        self.segments += 1
         return super()._windows(parts, awake, n_windows)
 
     def _window(self, number, arrived):
-        if number == 3 and self.killed < 2 and self.stretches > 2:
+        if number == 3 and self.killed < 2 and self.segments > 2:
             ray.kill(self.actors[self.killed])
             self.killed += 1
         return super()._window(number, arrived)
 
 
 def test_actors_that_die_in_the_middle_change_nothing(expected):
-    hands = Fragile()
-    with Sharded(3, hands) as crew:
-        assert state_hash(crew) == expected
-    assert hands.killed == 2
-    assert hands.stretches == 20 // (WINDOWS * 12 // K) + 2
+    backend = Fragile()
+    with Sharded(3, backend) as workers:
+        assert state_hash(workers) == expected
+    assert backend.killed == 2
+    assert backend.segments == 20 // (WINDOWS * 12 // K) + 2
 
 
 def test_a_run_that_learns_its_graph_agrees_and_goes_on_from_its_checkpoint(tmp_path):
@@ -136,24 +141,24 @@ def test_a_run_that_learns_its_graph_agrees_and_goes_on_from_its_checkpoint(tmp_
         if isinstance(event, TracePoint) and event.updates > 10 * K:
             raise KeyboardInterrupt
 
-    with Sharded(2, OnRay()) as crew, pytest.raises(KeyboardInterrupt):
-        state_hash(crew, learn=True, checkpoint=file, checkpoint_every_s=0, observer=stop)
-    with Sharded(4, OnRay()) as crew:
-        assert state_hash(crew, learn=True, checkpoint=file, resume=True) == expected
+    with Sharded(2, OnRay()) as workers, pytest.raises(KeyboardInterrupt):
+        state_hash(workers, learn=True, checkpoint=file, checkpoint_every_s=0, observer=stop)
+    with Sharded(4, OnRay()) as workers:
+        assert state_hash(workers, learn=True, checkpoint=file, resume=True) == expected
 
 
 def test_an_error_in_a_shard_is_raised_and_not_tried_again():
     def read(first, last):
         raise OSError("the disk is gone")
 
-    with Sharded(2, OnRay(), read) as crew, pytest.raises(ray.exceptions.RayError, match="the disk is gone"):
-        state_hash(crew)
+    with Sharded(2, OnRay(), read) as workers, pytest.raises(ray.exceptions.RayError, match="the disk is gone"):
+        state_hash(workers)
 
 
 def test_a_loss_of_ones_own_is_refused():
     own = Loss("mine", value=lambda z: (1 - z) ** 2, slope=lambda z: 2 * (z - 1), curvature=lambda z: 2.0, growth=2.0)
-    with Sharded(2, OnRay()) as crew, pytest.raises(ValueError, match="built-in loss"):
-        run(population(loss=own), plan(), np.random.default_rng(0), graph=graph(), crew=crew)
+    with Sharded(2, OnRay()) as workers, pytest.raises(ValueError, match="built-in loss"):
+        run(population(loss=own), plan(), np.random.default_rng(0), graph=graph(), workers=workers)
 
 
 def test_without_ray_the_command_that_installs_it_is_named(monkeypatch):

@@ -11,7 +11,7 @@ from dada.core.problem import Problem
 from dada.core.regularizers import LogDegree
 from dada.engine import run
 from dada.engine.backends import Processes
-from dada.engine.shards import Crew, Sharded, ThisProcess, Threads
+from dada.engine.shards import Sharded, ThisProcess, Threads, Workers
 
 K, N = 60, 12
 
@@ -30,12 +30,12 @@ def graph(seed: int = 1) -> CollaborationGraph:
     return CollaborationGraph.from_edges(K, k, l, rng.random(k.size) + 0.1)
 
 
-def state_hash(crew: Crew | None, latency: float = 0.2, learn: bool = False, weighted: bool = False) -> str:
+def state_hash(workers: Workers | None, latency: float = 0.2, learn: bool = False, weighted: bool = False) -> str:
     plan = Plan(
         n_updates=330 * K if not learn else 20 * K, learn_graph=learn, kappa=3, latency=latency, graph_every=7 * K
     )
     given = None if learn else graph()
-    result = run(population(weighted=weighted), plan, np.random.default_rng(5), graph=given, crew=crew)
+    result = run(population(weighted=weighted), plan, np.random.default_rng(5), graph=given, workers=workers)
     digest = hashlib.sha256(result.models.tobytes() + result.graph.weights.tobytes())
     digest.update(result.ledger.models.tobytes())
     return digest.hexdigest()
@@ -52,8 +52,8 @@ def test_shards_agree_with_threads() -> None:
 
 
 def test_shards_in_processes_agree_too() -> None:
-    with Sharded(2, Processes()) as crew:
-        assert state_hash(crew, latency=2.0) == state_hash(None, latency=2.0)
+    with Sharded(2, Processes()) as workers:
+        assert state_hash(workers, latency=2.0) == state_hash(None, latency=2.0)
 
 
 def test_runs_that_learn_their_graph_agree() -> None:
@@ -64,8 +64,8 @@ def test_runs_that_learn_their_graph_agree() -> None:
 def test_rows_with_weights_agree_too(learn: bool) -> None:
     expected = state_hash(None, learn=learn, weighted=True)
     assert expected != state_hash(None, learn=learn)
-    for crew in (Threads(2), Threads(5), Sharded(3, ThisProcess())):
-        assert state_hash(crew, learn=learn, weighted=True) == expected
+    for workers in (Threads(2), Threads(5), Sharded(3, ThisProcess())):
+        assert state_hash(workers, learn=learn, weighted=True) == expected
 
 
 def test_results_settle_as_latency_shrinks() -> None:
@@ -83,4 +83,4 @@ def test_what_windows_cannot_do_is_refused() -> None:
     with pytest.raises(ValueError, match="pairwise"):
         Plan(n_updates=1, step="paper", latency=0.1)
     with pytest.raises(ValueError, match="latency > 0"):
-        run(population(), Plan(n_updates=1, learn_graph=False), np.random.default_rng(0), crew=Threads(2))
+        run(population(), Plan(n_updates=1, learn_graph=False), np.random.default_rng(0), workers=Threads(2))

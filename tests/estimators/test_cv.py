@@ -6,7 +6,7 @@ import pytest
 from dada import DadaClassifier, DadaClassifierCV
 from dada.data import moons
 from dada.estimators.cv import Setting, _best_of_kind
-from dada.fitting.held_out import Judged
+from dada.fitting.held_out import HeldOutScores
 
 
 def people(part):
@@ -16,14 +16,14 @@ def people(part):
 def test_cross_validation_chooses_and_tells():
     users = moons(4, n_users=30)
     X, y, owner = people(users.train)
-    search = DadaClassifierCV(DadaClassifier(n_updates=60), betas=(10.0,), pulls=(2.0, 0.5), random_state=0)
+    search = DadaClassifierCV(DadaClassifier(n_updates=60), betas=(10.0,), mu_scales=(2.0, 0.5), random_state=0)
     search.fit(X, y, users=owner)
     tried = {each.setting: each for each in search.cv_results_}
     assert len(tried) == 2 * (1 + 2 * 2)
     best = search.best_setting_
     assert best.family == "stumps"
     same_kind = [each for setting, each in tried.items() if setting[::3] == best[::3]]
-    assert best.pull == 2.0 or tried[best].log_score == max(each.log_score for each in same_kind)
+    assert best.mu_scale == 2.0 or tried[best].log_score == max(each.log_score for each in same_kind)
     simplest = [each for setting, each in tried.items() if (setting.family, setting.graph) == ("linear", "everyone")]
     assert tried[best].accuracy > max(each.accuracy for each in simplest)
     assert all(0 < each.accuracy < 1 and each.log_score < 0 for each in search.cv_results_)
@@ -37,19 +37,21 @@ def test_a_user_whom_nobody_resembles_keeps_its_local_model():
     X, owner = rng.normal(size=(12 * 40, 1)), np.repeat(np.arange(12), 40)
     y = (X[:, 0] > 0) != (owner == 5)
     search = DadaClassifierCV(
-        DadaClassifier(n_updates=60), graphs=("everyone",), betas=(10.0,), pulls=(50.0,), random_state=0
+        DadaClassifier(n_updates=60), graphs=("everyone",), betas=(10.0,), mu_scales=(50.0,), random_state=0
     ).fit(X, y, users=owner)
     assert search.alone_.tolist() == [k == 5 for k in range(12)]
     assert search.score(X[owner == 5], y[owner == 5], users=5) > 0.9
 
 
 def judged(right, log_score):
-    return Judged(np.repeat(np.float32(right), 3), np.repeat(np.float32(log_score), 3))
+    return HeldOutScores(np.repeat(np.float32(right), 3), np.repeat(np.float32(log_score), 3))
 
 
 def test_the_usual_setting_stays_unless_another_is_likelier_and_right_as_often():
     rows = DadaClassifier()._training_rows(np.zeros((12, 1)), np.tile([0, 1], 6), np.repeat([0, 1, 2, 3], 3))
-    usual, other, third = (Setting("everyone", beta, pull, "linear") for beta, pull in ((30, 1), (30, 4), (10, 4)))
+    usual, other, third = (
+        Setting("everyone", beta, mu_scale, "linear") for beta, mu_scale in ((30, 1), (30, 4), (10, 4))
+    )
     plain, worse = [1, 1, 0, 1], [0, 1, 0, 0]
     for likelier, right, best in (
         ([-0.2, -0.3, -0.2, -0.1], plain, other),  # likelier for everybody
@@ -61,7 +63,7 @@ def test_the_usual_setting_stays_unless_another_is_likelier_and_right_as_often()
         assert _best_of_kind(found | {third: judged(worse, [0.0] * 4)}, rows, beta=30.0) == best
 
 
-@pytest.mark.parametrize("grid", [{"betas": ()}, {"pulls": (1.0, 0.0)}, {"betas": (10.0, "auto")}])
+@pytest.mark.parametrize("grid", [{"betas": ()}, {"mu_scales": (1.0, 0.0)}, {"betas": (10.0, "auto")}])
 def test_grids_that_are_none_are_refused(grid):
     X, owner = np.zeros((12, 1)), np.repeat([0, 1, 2, 3], 3)
     with pytest.raises(ValueError, match="must be numbers > 0 to choose from"):
@@ -73,7 +75,7 @@ def test_weights_reach_trials_and_the_last_fit():
     X, owner = rng.normal(size=(8 * 30, 1)), np.repeat(np.arange(8), 30)
     y = X[:, 0] + rng.normal(size=240) > 1.5
     search = DadaClassifierCV(
-        DadaClassifier(n_updates=60), graphs=("everyone",), betas=(10.0,), pulls=(1.0,), random_state=0
+        DadaClassifier(n_updates=60), graphs=("everyone",), betas=(10.0,), mu_scales=(1.0,), random_state=0
     )
     plain = search.fit(X, y, users=owner).predict(X, users=owner)
     heavy = search.fit(X, y, users=owner, sample_weight=np.where(y, 50.0, 1.0))

@@ -11,7 +11,7 @@ from dada.core.graph import CollaborationGraph
 from dada.core.problem import Problem
 from dada.data import moons
 from dada.fitting import newcomers as asking
-from dada.fitting.newcomers import Crowd, best
+from dada.fitting.newcomers import Candidates, best
 from tests.helpers.people import Rows, moons_rows, opposites
 
 
@@ -66,8 +66,8 @@ def test_in_a_large_population_few_are_asked_and_the_best_are_found_by_gossip():
             return super().__getitem__(index)
 
     problem = Problem(np.ones((5, 1), np.int8), np.array([0, 5]), beta=1.0, mu1=1.0)
-    crowd = Crowd(models.view(Watched), np.ones(n_users), graph)
-    found = best(crowd, problem, 10, 1.0, np.random.default_rng(0))
+    candidates = Candidates(models.view(Watched), np.ones(n_users), graph)
+    found = best(candidates, problem, 10, 1.0, np.random.default_rng(0))
     assert sum(asked) <= asking.MOST_ASKED
     drawn = np.sort(np.random.default_rng(0).choice(n_users, asking.MOST_ASKED, replace=False))
     assert models[found.users].mean() > models[drawn[-10:]].mean()
@@ -196,7 +196,7 @@ def test_weights_of_a_fit_are_kept_and_later_rows_weigh_one():
     model.partial_fit(rows.X[:2], rows.y[:2], users=["ann", "bob"])
     held = model.held_[0]
     assert held.weights.tolist() == [3.0] * 8 + [1.0] + [3.0] * 8 + [1.0] + [3.0] * 16
-    assert (model._own_problems(held)[0].emphasis == [27 / 25] * 8 + [9 / 25]).all()
+    assert (model._own_problems(held)[0].sample_weight == [27 / 25] * 8 + [9 / 25]).all()
 
 
 def test_pickles_hold_no_rows_and_say_so_when_they_are_missed():

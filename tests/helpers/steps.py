@@ -12,14 +12,14 @@ def one_step(problem, graph, alpha, k, rule, gamma=-1.0, dtype=np.float64):
     own = alpha[k].astype(dtype)
     A = np.ascontiguousarray(problem.A[problem.row_start[k] : problem.row_start[k + 1]])
     neighbours, weights = graph.neighbours(k)
-    pull = (weights @ alpha[neighbours]).astype(dtype)
+    neighbour_sum = (weights @ alpha[neighbours]).astype(dtype)
     support = np.zeros(n, np.int16)
     used = np.flatnonzero(own)
     support[: used.size] = used
     margins = margins_in_numpy(problem, k, own.astype(np.float64)).astype(dtype)
     offset = problem.offsets[problem.row_start[k] : problem.row_start[k + 1]].astype(dtype)
-    emphasis = problem.emphasis[problem.row_start[k] : problem.row_start[k + 1]]
-    user = UserModel(A, margins, own, pull, support, offset, emphasis)
+    sample_weight = problem.sample_weight[problem.row_start[k] : problem.row_start[k + 1]]
+    user = UserModel(A, margins, own, neighbour_sum, support, offset, sample_weight)
     scratch = make_scratch(n, A.shape[0], np.dtype(dtype))
     settings, degree = problem.settings(dtype), float(weights.sum())
     move, n_support, n_changed = model_step(

@@ -62,11 +62,11 @@ def test_the_choice_is_never_much_worse_than_learning_alone_whatever_neighbours_
         A, more = task(seed)
         rng = np.random.default_rng(seed)
         own = Fallback(A, config())
-        pull = rng.standard_normal(40).astype(np.float32)
-        pull *= 5.0 / np.abs(pull).sum()
-        together = own._learned(A, 0.5, 1.0, pull)
+        neighbour_sum = rng.standard_normal(40).astype(np.float32)
+        neighbour_sum *= 5.0 / np.abs(neighbour_sum).sum()
+        together = own._learned(A, 0.5, 1.0, neighbour_sum)
         alone.append(right(more, own.alpha))
-        chosen.append(right(more, own.alpha if own.is_better(0.5, 1.0, pull) else together))
+        chosen.append(right(more, own.alpha if own.is_better(0.5, 1.0, neighbour_sum) else together))
     assert np.mean(chosen) > np.mean(alone) - 0.01
 
 

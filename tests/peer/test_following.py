@@ -239,7 +239,7 @@ def test_those_who_follow_no_more_are_forgotten_in_memory_and_on_disk():
             for effect in peer.receive(k.to_bytes(4, "big"), Follow(version, follows), 0.0):
                 if isinstance(effect, Persist):
                     stored[effect.key] = effect.value
-    assert len(peer.hood.heard) == MOST_ENDED_EDGES
+    assert len(peer.neighbourhood.heard) == MOST_ENDED_EDGES
     assert all(key.startswith(LISTENER_KEY) and not value for key, value in stored.items())
 
 

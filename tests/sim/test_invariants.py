@@ -132,9 +132,9 @@ def test_a_sound_evidence_graph_passes_too():
 
 
 def test_a_follower_that_is_not_heard_is_found(monkeypatch):
-    def wrong(original, hood, sender, follow):
-        effects = original(hood, sender, follow)
-        hood.heard[sender].listens = False
+    def wrong(original, neighbourhood, sender, follow):
+        effects = original(neighbourhood, sender, follow)
+        neighbourhood.heard[sender].listens = False
         return effects
 
     broken(monkeypatch, "_on_follow", wrong, Following)
@@ -142,9 +142,9 @@ def test_a_follower_that_is_not_heard_is_found(monkeypatch):
 
 
 def test_a_follower_that_is_told_of_moves_for_ever_is_found(monkeypatch):
-    def wrong(original, hood, sender, follow):
-        effects = original(hood, sender, follow)
-        hood.heard[sender].listens = True
+    def wrong(original, neighbourhood, sender, follow):
+        effects = original(neighbourhood, sender, follow)
+        neighbourhood.heard[sender].listens = True
         return effects
 
     broken(monkeypatch, "_on_follow", wrong, Following)
@@ -152,10 +152,10 @@ def test_a_follower_that_is_told_of_moves_for_ever_is_found(monkeypatch):
 
 
 def test_a_word_that_is_never_repeated_is_found(monkeypatch):
-    def wrong(original, hood, name, edge, now, *rest, **others):
-        effects = original(hood, name, edge, now, *rest, **others)
+    def wrong(original, neighbourhood, name, edge, now, *rest, **others):
+        effects = original(neighbourhood, name, edge, now, *rest, **others)
         edge.acknowledged = True
-        hood.waiting.pop(name, None)
+        neighbourhood.waiting.pop(name, None)
         return effects
 
     broken(monkeypatch, "_announce", wrong, Following)

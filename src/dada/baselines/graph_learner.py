@@ -114,14 +114,14 @@ def _users(models: Array, degree: Array) -> Users:
             confidence=np.ones(K),
             margins=np.empty(0, models.dtype),
             alpha=models,
-            pull=np.empty((K, 0), models.dtype),
+            neighbour_sum=np.empty((K, 0), models.dtype),
             support=np.zeros((K, n), np.int16 if n < 2**15 else np.int32),
             n_support=np.zeros(K, np.int32),
             own_updates=np.zeros(K, np.int32),
             degree=np.asarray(degree, np.float64).copy(),
             stale=np.ones(K, np.uint8),
             offset=np.empty(0, models.dtype),
-            emphasis=ALL_ALIKE,
+            sample_weight=ALL_ALIKE,
             sent=np.zeros((K, 3), np.int64),
         )
     )

@@ -39,9 +39,9 @@ def summarise(
     - `dada peer summarise mine.csv --label came -o mine.json`
     - `dada peer summarise mine.csv --label came --onto passed.json -o next.json`
     """
-    from dada.cli.peer_tables import Told, read_summary
+    from dada.cli.peer_tables import SummaryFile, read_summary
 
-    told = Told.of(data, label, points)
+    told = SummaryFile.of(data, label, points)
     told = told if onto is None else read_summary(onto).merged(told)
     told.write(output)
     stdout().print(f"{output}: {len(told.features)} features, {told.summary.count} rows of {told.users} users.")

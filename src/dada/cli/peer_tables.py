@@ -184,7 +184,7 @@ LEAST_ROWS = 5
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class SummaryFile:
     """What users have told of their rows."""
 
     features: tuple[str, ...]
@@ -193,7 +193,7 @@ class Told:
     summary: FeatureSummary
 
     @classmethod
-    def of(cls, path: Path, label: str, points: int) -> Told:
+    def of(cls, path: Path, label: str, points: int) -> SummaryFile:
         """One user's table, by at most so many values per feature."""
         names, X, labels = read_columns(path, label)
         if len(X) < LEAST_ROWS:
@@ -203,13 +203,13 @@ class Told:
             )
         return cls(names, tuple(labels), 1, FeatureSummary.of(X).coarse(min(points, len(X) // LEAST_ROWS)))
 
-    def merged(self, other: Told) -> Told:
+    def merged(self, other: SummaryFile) -> SummaryFile:
         """What both sides have told."""
         if self.features != other.features:
             odd = sorted(set(self.features) ^ set(other.features)) or list(other.features)
             raise ValueError(f"summaries must be of the same features in the same order, these differ in {odd[:5]}")
         labels = tuple(sorted({*self.labels, *other.labels}, key=in_order))
-        return Told(self.features, labels, self.users + other.users, self.summary.merged(other.summary))
+        return SummaryFile(self.features, labels, self.users + other.users, self.summary.merged(other.summary))
 
     @property
     def columns(self) -> Columns:
@@ -238,12 +238,12 @@ class Told:
         path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def read_all(paths: list[Path]) -> Told:
+def read_all(paths: list[Path]) -> SummaryFile:
     """The files of several users, merged."""
-    return reduce(Told.merged, (read_summary(path) for path in paths))
+    return reduce(SummaryFile.merged, (read_summary(path) for path in paths))
 
 
-def read_summary(path: Path) -> Told:
+def read_summary(path: Path) -> SummaryFile:
     """Read a summary file, and check all of it."""
     try:
         return _from_json(json.loads(path.read_text(encoding="utf-8")))
@@ -252,7 +252,7 @@ def read_summary(path: Path) -> Told:
         raise ValueError(f"{path}: not a summary file, or damaged ({detail})") from error
 
 
-def _from_json(content: Any) -> Told:
+def _from_json(content: Any) -> SummaryFile:
     if not isinstance(content, dict) or content["format"] != FORMAT:
         raise ValueError(f"its format is not {FORMAT!r}")
     if content["version"] != VERSION:
@@ -269,7 +269,7 @@ def _from_json(content: Any) -> Told:
         raise ValueError(f"{count} rows of {users} users, each has at least {LEAST_ROWS}")
     if not (np.isfinite([mean, squares, low, high]).all() and (squares >= 0).all() and (low <= high).all()):
         raise ValueError("means, squares and ranges must be finite, squares >= 0 and ranges not upside down")
-    return Told(
+    return SummaryFile(
         features,
         tuple(str(label) for label in content["labels"]),
         users,

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from dada.core.compiled import Array, lean_kernel
-from dada.core.losses import HUBER, SQUARED, LossCode, emphasis_of, logistic_value, point_value
+from dada.core.losses import HUBER, SQUARED, LossCode, logistic_value, normalised_sample_weight, point_value
 from dada.core.model_steps import UserModel
 from dada.core.regularizers import (
     RegularizerCode,
@@ -112,7 +112,7 @@ def log_evidence(
             q = support[p]
             margin += np.float64(A[i, q]) * alpha[q]
         value = point_value(loss, margin) if is_regression else logistic_value(margin)
-        total += emphasis_of(judge.emphasis, i) * value
+        total += normalised_sample_weight(judge.sample_weight, i) * value
     return math.log(size) - tau * total
 
 

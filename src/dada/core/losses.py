@@ -143,7 +143,7 @@ def point_value(loss: LossCode, z: float) -> float:
 
 
 @lean_kernel
-def loss_and_weights(loss: LossCode, margins: Array, emphasis: Array, eta: Array) -> float:
+def loss_and_weights(loss: LossCode, margins: Array, sample_weight: Array, eta: Array) -> float:
     """L at the margins, Eq. (2); fills eta_i = -dL/dmargin_i, the sample weights below Eq. (4)."""
     m = margins.size
     total = 0.0
@@ -152,7 +152,7 @@ def loss_and_weights(loss: LossCode, margins: Array, emphasis: Array, eta: Array
         for i in range(1, m):
             smallest = min(smallest, margins[i])
         for i in range(m):
-            eta[i] = emphasis_of(emphasis, i) * math.exp(smallest - margins[i])
+            eta[i] = normalised_sample_weight(sample_weight, i) * math.exp(smallest - margins[i])
             total += eta[i]
         inverse = 1.0 / total
         for i in range(m):
@@ -160,14 +160,14 @@ def loss_and_weights(loss: LossCode, margins: Array, emphasis: Array, eta: Array
         return math.log(total) - smallest
     inverse = 1.0 / m
     for i in range(m):
-        counts = emphasis_of(emphasis, i)
+        counts = normalised_sample_weight(sample_weight, i)
         total += counts * point_value(loss, margins[i])
         eta[i] = -inverse * (counts * point_slope(loss, margins[i]))
     return total * inverse
 
 
 @lean_kernel
-def curvature_along(loss: LossCode, margins: Array, emphasis: Array, eta: Array, h: Array) -> tuple[float, float]:
+def curvature_along(loss: LossCode, margins: Array, sample_weight: Array, eta: Array, h: Array) -> tuple[float, float]:
     """(phi''(0), growth) of phi(gamma) = L(margins + gamma h), given the weights eta at the margins."""
     m = margins.size
     if loss.code == ADABOOST:
@@ -184,12 +184,12 @@ def curvature_along(loss: LossCode, margins: Array, emphasis: Array, eta: Array,
     largest = total = 0.0
     for i in range(m):
         largest = max(largest, abs(h[i]))
-        total += emphasis_of(emphasis, i) * point_curvature(loss, margins[i]) * h[i] * h[i]
+        total += normalised_sample_weight(sample_weight, i) * point_curvature(loss, margins[i]) * h[i] * h[i]
     return total / m, loss.growth * largest
 
 
 @lean_kernel
-def slope_along(loss: LossCode, margins: Array, emphasis: Array, h: Array, gamma: float) -> tuple[float, float]:
+def slope_along(loss: LossCode, margins: Array, sample_weight: Array, h: Array, gamma: float) -> tuple[float, float]:
     """(phi'(gamma), phi''(gamma)) of phi(gamma) = L(margins + gamma h), in double precision."""
     m = margins.size
     first = second = 0.0
@@ -199,7 +199,7 @@ def slope_along(loss: LossCode, margins: Array, emphasis: Array, h: Array, gamma
             smallest = min(smallest, margins[i] + gamma * h[i])
         total = square = 0.0
         for i in range(m):
-            weight = emphasis_of(emphasis, i) * math.exp(smallest - (margins[i] + gamma * h[i]))
+            weight = normalised_sample_weight(sample_weight, i) * math.exp(smallest - (margins[i] + gamma * h[i]))
             total += weight
             first += weight * h[i]
             square += weight * h[i] * h[i]
@@ -207,22 +207,22 @@ def slope_along(loss: LossCode, margins: Array, emphasis: Array, h: Array, gamma
         return -mean, max(square / total - mean * mean, 0.0)
     for i in range(m):
         z = margins[i] + gamma * h[i]
-        along = emphasis_of(emphasis, i) * h[i]
+        along = normalised_sample_weight(sample_weight, i) * h[i]
         first += point_slope(loss, z) * along
         second += point_curvature(loss, z) * along * h[i]
     return first / m, second / m
 
 
 @lean_kernel
-def loss_for_graph(kind: int, loss: LossCode, margins: Array, emphasis: Array, scratch: Array) -> float:
+def loss_for_graph(kind: int, loss: LossCode, margins: Array, sample_weight: Array, scratch: Array) -> float:
     """The loss value that enters the graph problem, by `graph_loss`: mean, paper (Eq. 2) or logistic."""
     m = margins.size
     if kind == GRAPH_LOSS_LOGISTIC:
         total = 0.0
         for i in range(m):
-            total += emphasis_of(emphasis, i) * logistic_value(margins[i])
+            total += normalised_sample_weight(sample_weight, i) * logistic_value(margins[i])
         return total / m
-    value = loss_and_weights(loss, margins, emphasis, scratch)
+    value = loss_and_weights(loss, margins, sample_weight, scratch)
     if kind == GRAPH_LOSS_MEAN and loss.code == ADABOOST:
         value -= math.log(m)
     return value
@@ -230,7 +230,7 @@ def loss_for_graph(kind: int, loss: LossCode, margins: Array, emphasis: Array, s
 
 ALL_ALIKE = np.empty(0)
 # A product with a much smaller number is zero in single precision, and the AdaBoost loss may have no other sample left.
-LEAST_EMPHASIS = 1e-30
+LEAST_SAMPLE_WEIGHT = 1e-30
 
 
 def check_weights(weights: Array, n_rows: int) -> None:
@@ -252,10 +252,10 @@ def relative_weights(weights: Array, row_start: Array) -> Array:
     """
     sizes = np.diff(row_start)
     means = np.add.reduceat(weights, row_start[:-1], dtype=np.float64) / sizes
-    return np.maximum(weights / np.repeat(means, sizes), LEAST_EMPHASIS)
+    return np.maximum(weights / np.repeat(means, sizes), LEAST_SAMPLE_WEIGHT)
 
 
 @lean_kernel
-def emphasis_of(emphasis: Array, i: int) -> float:
+def normalised_sample_weight(sample_weight: Array, i: int) -> float:
     """How much sample i counts. One where all count alike, and a product with it is then exact."""
-    return emphasis[i] if emphasis.size > 0 else 1.0
+    return sample_weight[i] if sample_weight.size > 0 else 1.0

@@ -51,10 +51,10 @@ class UserModel(NamedTuple):
     A: Array
     margins: Array
     alpha: Array
-    pull: Array
+    neighbour_sum: Array
     support: Array
     offset: Array
-    emphasis: Array
+    sample_weight: Array
 
 
 class Move(NamedTuple):
@@ -97,7 +97,7 @@ def block_gradient(
     mu = number(settings.mu if degree > 0.0 else 0.0)
     inverse = number(1.0 / degree if degree > 0.0 else 0.0)
     for j in range(n):
-        gradient[j] = mu * settings.coupling[j] * (user.alpha[j] - inverse * user.pull[j])
+        gradient[j] = mu * settings.coupling[j] * (user.alpha[j] - inverse * user.neighbour_sum[j])
     for i in range(m):
         c = number(-confidence * eta[i])
         for j in range(n):
@@ -124,18 +124,18 @@ def exact_gamma(
     slope: float,
     quadratic: float,
     margins: Array,
-    emphasis: Array,
+    sample_weight: Array,
     h: Array,
 ) -> float:
     """The gamma in [0, 1] that minimises the block objective along h, by safeguarded Newton on its derivative.
 
     `slope` < 0 is the derivative at 0 and `quadratic` the constant second derivative of the coupling term.
     """
-    at_zero, _ = slope_along(settings.loss, margins, emphasis, h, 0.0)
+    at_zero, _ = slope_along(settings.loss, margins, sample_weight, h, 0.0)
     linear = slope - confidence * at_zero
     low, high, gamma, last = 0.0, 1.0, 1.0, 2.0
     for _ in range(100):
-        first, second = slope_along(settings.loss, margins, emphasis, h, gamma)
+        first, second = slope_along(settings.loss, margins, sample_weight, h, gamma)
         derivative = confidence * first + linear + quadratic * gamma
         if derivative > 0.0:
             high = gamma
@@ -181,7 +181,7 @@ def toward_vertex(
         mu = settings.mu if degree > 0.0 else 0.0
         gamma = 0.0
         if slope < 0.0:
-            gamma = exact_gamma(settings, confidence, slope, mu * quadratic, user.margins, user.emphasis, h)
+            gamma = exact_gamma(settings, confidence, slope, mu * quadratic, user.margins, user.sample_weight, h)
     return Move(j, np.float64(vertex), ALL, np.float64(number(gamma)), False)
 
 
@@ -236,7 +236,7 @@ def between_vertices(
         length = settings.coupling[j] * toward**2
         if away_index >= 0:
             length += settings.coupling[away_index] * away**2
-    curvature, growth = curvature_along(settings.loss, user.margins, user.emphasis, eta, h)
+    curvature, growth = curvature_along(settings.loss, user.margins, user.sample_weight, eta, h)
     # Weights of samples that underflowed leave no curvature; it is below this, and a larger one only shortens the step.
     curvature = max(confidence * curvature + mu * length, 1e-30 * growth * growth)
     gamma = math.log1p(growth * pair_gap / curvature) / growth if growth > 1e-12 else pair_gap / curvature
@@ -315,7 +315,7 @@ def model_step(
     m = user.margins.size
     number = user.alpha.dtype.type
     eta = scratch.eta[:m]
-    loss_and_weights(settings.loss, user.margins, user.emphasis, eta)
+    loss_and_weights(settings.loss, user.margins, user.sample_weight, eta)
     block_gradient(settings, confidence, degree, user, eta, scratch.gradient)
     if rule == PAIRWISE:
         move = between_vertices(settings, confidence, degree, user, n_support, eta, scratch)
@@ -352,20 +352,20 @@ def refresh_margins(user: UserModel, n_support: int) -> None:
 
 
 @lean_kernel
-def add_to_pull(pull: Array, weight: float, alpha: Array, support: Array, n_support: int) -> None:
+def add_to_neighbour_sum(neighbour_sum: Array, weight: float, alpha: Array, support: Array, n_support: int) -> None:
     """pull += weight * alpha, over a neighbour's support."""
-    w = pull.dtype.type(weight)
+    w = neighbour_sum.dtype.type(weight)
     for p in range(n_support):
         q = support[p]
-        pull[q] += w * alpha[q]
+        neighbour_sum[q] += w * alpha[q]
 
 
 @lean_kernel
-def add_change(pull: Array, weight: float, n_changed: int, scratch: StepScratch) -> None:
+def add_change(neighbour_sum: Array, weight: float, n_changed: int, scratch: StepScratch) -> None:
     """pull += weight * change of a neighbour's model, as `apply_move` left it."""
-    w = pull.dtype.type(weight)
+    w = neighbour_sum.dtype.type(weight)
     for c in range(n_changed):
-        pull[scratch.coordinate[c]] += w * scratch.delta[c]
+        neighbour_sum[scratch.coordinate[c]] += w * scratch.delta[c]
 
 
 @lean_kernel

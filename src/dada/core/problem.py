@@ -149,7 +149,7 @@ class Problem:
         return np.zeros(self.A.shape[0]) if self.offset is None else self.offset.astype(np.float64)
 
     @cached_property
-    def emphasis(self) -> Array:
+    def sample_weight(self) -> Array:
         """The weights as kernels take them, one on average for each user; empty where all rows count alike."""
         return ALL_ALIKE if self.weights is None else relative_weights(self.weights, self.row_start)
 
@@ -221,7 +221,7 @@ class Problem:
             self.A,
             self.row_start,
             self.offsets,
-            self.emphasis,
+            self.sample_weight,
             self.confidence,
             np.ascontiguousarray(self._fitting(alpha), np.float64),
             graph.indptr,
@@ -270,7 +270,7 @@ class Problem:
 
     def _losses(self, alpha: Array, kind: str) -> Array:
         values = losses_for_graph(
-            GRAPH_LOSSES[kind], self.loss_code, self.margins(alpha), self.emphasis, self.row_start
+            GRAPH_LOSSES[kind], self.loss_code, self.margins(alpha), self.sample_weight, self.row_start
         )
         return self.confidence * values
 
@@ -320,13 +320,13 @@ def margins_of(A: Array, row_start: Array, offset: Array, alpha: Array) -> Array
 
 
 @kernel
-def losses_for_graph(kind: int, loss: LossCode, margins: Array, emphasis: Array, row_start: Array) -> Array:
+def losses_for_graph(kind: int, loss: LossCode, margins: Array, sample_weight: Array, row_start: Array) -> Array:
     """The loss of each user that enters the graph problem."""
     values = np.empty(row_start.size - 1)
     scratch = np.empty_like(margins)
     for k in range(values.size):
         rows = slice(row_start[k], row_start[k + 1])
-        values[k] = loss_for_graph(kind, loss, margins[rows], emphasis[rows], scratch[rows])
+        values[k] = loss_for_graph(kind, loss, margins[rows], sample_weight[rows], scratch[rows])
     return values
 
 
@@ -362,7 +362,7 @@ def model_gradients(
     A: Array,
     row_start: Array,
     offset: Array,
-    emphasis: Array,
+    sample_weight: Array,
     confidence: Array,
     alpha: Array,
     indptr: Array,
@@ -372,19 +372,19 @@ def model_gradients(
     """Blocks of the gradient of f, each divided by its degree, of users that have rows; alpha may hold more models."""
     K, n = row_start.size - 1, alpha.shape[1]
     gradient = np.empty((K, n))
-    pull = np.empty(n)
+    neighbour_sum = np.empty(n)
     margins = margins_of(A, row_start, offset, alpha)
     eta = np.empty_like(margins)
     support = np.empty(0, np.int32)
     for k in range(K):
         rows = slice(row_start[k], row_start[k + 1])
-        pull[:] = 0.0
+        neighbour_sum[:] = 0.0
         degree = 0.0
         for p in range(indptr[k], indptr[k + 1]):
             degree += weights[p]
             for j in range(n):
-                pull[j] += weights[p] * alpha[indices[p], j]
-        loss_and_weights(settings.loss, margins[rows], emphasis[rows], eta[rows])
-        user = UserModel(A[rows], margins[rows], alpha[k], pull, support, offset[rows], emphasis[rows])
+                neighbour_sum[j] += weights[p] * alpha[indices[p], j]
+        loss_and_weights(settings.loss, margins[rows], sample_weight[rows], eta[rows])
+        user = UserModel(A[rows], margins[rows], alpha[k], neighbour_sum, support, offset[rows], sample_weight[rows])
         block_gradient(settings, confidence[k], degree, user, eta[rows], gradient[k])
     return gradient

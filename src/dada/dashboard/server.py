@@ -79,10 +79,10 @@ def make_app(path: Path, token: str | None = None) -> ASGIApp:
         headers = {"content-length": str(length), "cache-control": "no-store"}
         return StreamingResponse(_pieces(path, int(start), length), 200, headers, "application/octet-stream")
 
-    crowd = Crowd()
+    viewers = Viewers()
 
     async def events(request: Request) -> Response:
-        return StreamingResponse(_sizes(path, crowd), 200, {"cache-control": "no-store"}, "text/event-stream")
+        return StreamingResponse(_sizes(path, viewers), 200, {"cache-control": "no-store"}, "text/event-stream")
 
     routes = [Route("/", page), Route("/log", log), Route("/events", events), Route("/{name}", asset)]
     return Guard(Starlette(routes=routes), token)
@@ -102,7 +102,7 @@ async def _pieces(path: Path, start: int, length: int) -> AsyncIterator[bytes]:
 
 
 @dataclass
-class Crowd:
+class Viewers:
     """Those who follow a page. They share the time that serving may take, so that a crowd costs little more than a few.
 
     >>> Crowd(2).interval_s, Crowd(50).interval_s
@@ -126,14 +126,14 @@ class Crowd:
             self.viewers -= 1
 
 
-async def _sizes(path: Path, crowd: Crowd) -> AsyncIterator[str]:
+async def _sizes(path: Path, viewers: Viewers) -> AsyncIterator[str]:
     """Tell the length of the recording whenever it has changed."""
-    with crowd.joined():
-        async for line in _news(path, crowd):
+    with viewers.joined():
+        async for line in _news(path, viewers):
             yield line
 
 
-async def _news(path: Path, crowd: Crowd) -> AsyncIterator[str]:
+async def _news(path: Path, viewers: Viewers) -> AsyncIterator[str]:
     told, quiet_s = None, 0.0
     yield "retry: 1000\n\n"
     while True:
@@ -145,7 +145,7 @@ async def _news(path: Path, crowd: Crowd) -> AsyncIterator[str]:
         elif quiet_s >= ALIVE_EVERY_S:
             quiet_s = 0.0
             yield ": still here\n\n"
-        wait_s = crowd.interval_s
+        wait_s = viewers.interval_s
         await asyncio.sleep(wait_s)
         quiet_s += wait_s
 

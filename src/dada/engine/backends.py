@@ -13,7 +13,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from dada.core.compiled import Array
-from dada.engine.shards import Batch, Held, Outcome, Part, Shard, exchanged, refuse_addresses
+from dada.engine.shards import Batch, Outcome, Shard, ShardData, ShardJob, exchanged, refuse_addresses
 
 
 class Processes:
@@ -23,7 +23,7 @@ class Processes:
         self.workers: list[BaseProcess] = []
         self.pipes: list[Connection] = []
 
-    def hold(self, held: list[Held]) -> None:
+    def hold(self, held: list[ShardData]) -> None:
         """Start a process for each."""
         self.close()
         context = get_context("spawn")
@@ -36,7 +36,7 @@ class Processes:
             self.workers.append(worker)
             self.pipes.append(here)
 
-    def run(self, parts: list[Part], awake: Array, n_windows: int) -> list[Outcome]:
+    def run(self, parts: list[ShardJob], awake: Array, n_windows: int) -> list[Outcome]:
         """Carry out the windows."""
         refuse_addresses(parts)
         self._call("begin", [(part, awake) for part in parts])
@@ -138,16 +138,16 @@ class OnRay:
     def __init__(self, cpus_per_shard: float | None = None) -> None:
         self.ray = started()
         self.cpus_per_shard = cpus_per_shard
-        self.held: list[Held] = []
+        self.held: list[ShardData] = []
         self.actors: list[Any] = []
 
-    def hold(self, held: list[Held]) -> None:
+    def hold(self, held: list[ShardData]) -> None:
         """Start an actor for each."""
         self.close()
         self.held = held
         self.actors = [self._actor(one) for one in held]
 
-    def run(self, parts: list[Part], awake: Array, n_windows: int) -> list[Outcome]:
+    def run(self, parts: list[ShardJob], awake: Array, n_windows: int) -> list[Outcome]:
         """Carry out the windows; where an actor dies, all begin the stretch again."""
         refuse_addresses(parts)
         kept, events = [self.ray.put(part) for part in parts], self.ray.put(awake)
@@ -214,7 +214,7 @@ class OnRay:
         except self.ray.exceptions.RayActorError:
             return False
 
-    def _actor(self, held: Held) -> Any:
+    def _actor(self, held: ShardData) -> Any:
         share = self.cpus_per_shard
         if share is None:
             share = min(1.0, cluster_cpus() / len(self.held) // SMALLEST_SHARE * SMALLEST_SHARE)

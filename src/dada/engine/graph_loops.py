@@ -149,7 +149,7 @@ class DistanceLearner:
     def begin(self, state: State) -> None:
         """Take every user's loss, which stays as it is while models stand still."""
         kind, users = GRAPH_LOSSES[self.problem.graph_loss], state.users
-        values = losses_for_graph(kind, self.problem.loss_code, users.margins, users.emphasis, users.row_start)
+        values = losses_for_graph(kind, self.problem.loss_code, users.margins, users.sample_weight, users.row_start)
         self.losses = self.problem.confidence * values
 
     def wake(self, state: State, awake: Array, batches: Array, words: Array) -> int:

@@ -19,7 +19,7 @@ from dada.core.model_steps import (
     StepScratch,
     UserModel,
     add_change,
-    add_to_pull,
+    add_to_neighbour_sum,
     model_step,
     refresh_margins,
     squared_distance,
@@ -59,14 +59,14 @@ class Users(NamedTuple):
     confidence: Array
     margins: Array
     alpha: Array
-    pull: Array
+    neighbour_sum: Array
     support: Array
     n_support: Array
     own_updates: Array
     degree: Array
     stale: Array
     offset: Array
-    emphasis: Array
+    sample_weight: Array
     sent: Array
 
 
@@ -132,19 +132,21 @@ def user_model(users: Users, k: int) -> UserModel:
     """User k's arrays."""
     first, last = users.row_start[k], users.row_start[k + 1]
     return UserModel(
-        users.A[first:last], users.margins[first:last], users.alpha[k], users.pull[k], users.support[k],
-        users.offset[first:last], users.emphasis[first:last],
+        users.A[first:last], users.margins[first:last], users.alpha[k], users.neighbour_sum[k], users.support[k],
+        users.offset[first:last], users.sample_weight[first:last],
     )  # fmt: skip
 
 
 @lean_kernel
-def refresh_pull(users: Users, lists: NeighbourLists, k: int) -> None:
+def refresh_neighbour_sum(users: Users, lists: NeighbourLists, k: int) -> None:
     """Make user k's degree and pull anew from its list, in ascending order of neighbours."""
     users.degree[k] = list_degree(lists, k)
-    users.pull[k, :] = 0
+    users.neighbour_sum[k, :] = 0
     for p in range(lists.start[k], lists.start[k] + lists.length[k]):
         l = lists.ids[p]
-        add_to_pull(users.pull[k], lists.weights[p], users.alpha[l], users.support[l], users.n_support[l])
+        add_to_neighbour_sum(
+            users.neighbour_sum[k], lists.weights[p], users.alpha[l], users.support[l], users.n_support[l]
+        )
     users.stale[k] = 0
 
 
@@ -156,8 +158,8 @@ def send_change(users: Users, followers: NeighbourLists, k: int, n_changed: int,
     """
     if n_changed == 0:
         return
-    number = users.pull.dtype.type
-    n = users.pull.shape[1]
+    number = users.neighbour_sum.dtype.type
+    n = users.neighbour_sum.shape[1]
     # Adding a row of mostly zeros is faster than many scattered additions, and adding zero changes no bit.
     dense = n_changed * DENSE_FROM > n
     if dense:
@@ -169,9 +171,9 @@ def send_change(users: Users, followers: NeighbourLists, k: int, n_changed: int,
         if dense:
             w = number(followers.weights[p])
             for j in range(n):
-                users.pull[l, j] += w * scratch.gradient[j]
+                users.neighbour_sum[l, j] += w * scratch.gradient[j]
         else:
-            add_change(users.pull[l], followers.weights[p], n_changed, scratch)
+            add_change(users.neighbour_sum[l], followers.weights[p], n_changed, scratch)
 
 
 @lean_kernel
@@ -202,7 +204,7 @@ def prefetch_user(users: Users, lists: NeighbourLists, k: int) -> None:
     prefetch(users.A, first * n, last * n)
     prefetch(users.margins, first, last)
     prefetch(users.alpha, k * n, (k + 1) * n)
-    prefetch(users.pull, k * n, (k + 1) * n)
+    prefetch(users.neighbour_sum, k * n, (k + 1) * n)
     prefetch(users.support, k * n, k * n + users.n_support[k])
     start = lists.start[k]
     prefetch(lists.ids, start, start + lists.length[k])
@@ -214,14 +216,14 @@ def prepare_change(
     users: Users, followers: NeighbourLists, k: int, n_changed: int, scratch: StepScratch, late: StepScratch
 ) -> None:
     """Keep a change for later, and ask for the memory that `send_change` will touch."""
-    n = users.pull.shape[1]
+    n = users.neighbour_sum.shape[1]
     for c in range(n_changed):
         late.coordinate[c] = scratch.coordinate[c]
         late.delta[c] = scratch.delta[c]
     for p in range(followers.start[k], followers.start[k] + followers.length[k]):
         l = followers.ids[p]
         for c in range(n_changed):
-            prefetch_cell(users.pull, l * n + scratch.coordinate[c])
+            prefetch_cell(users.neighbour_sum, l * n + scratch.coordinate[c])
 
 
 @lean_kernel
@@ -265,7 +267,7 @@ def run_models(
             n_late = 0
         user = user_model(users, k)
         if refreshes:
-            refresh_pull(users, lists, k)
+            refresh_neighbour_sum(users, lists, k)
         if is_due:
             refresh_margins(user, users.n_support[k])
         gamma = step_size(rule, users.alpha.shape[0], t + e, users.own_updates[k])
@@ -410,11 +412,11 @@ def look_again(users: Users, lists: NeighbourLists, awake: Array) -> None:
         if users.stale[k] == 0:
             continue
         users.degree[k] = list_degree(lists, k)
-        users.pull[k, :] = 0
+        users.neighbour_sum[k, :] = 0
         for p in range(lists.start[k], lists.start[k] + lists.length[k]):
-            l, w = lists.ids[p], users.pull.dtype.type(lists.weights[p])
+            l, w = lists.ids[p], users.neighbour_sum.dtype.type(lists.weights[p])
             for j in range(n):
-                users.pull[k, j] += w * users.alpha[l, j]
+                users.neighbour_sum[k, j] += w * users.alpha[l, j]
         users.stale[k] = 0
 
 
@@ -459,7 +461,7 @@ def step_in_window(
 @lean_kernel
 def deliver(users: Users, lists: NeighbourLists, changes: Changes, first: int, last: int) -> None:
     """Add a window's changes to the pulls of the users first..last-1, in the order of the wake-ups."""
-    n = users.pull.shape[1]
+    n = users.neighbour_sum.shape[1]
     size = changes.user.size
     for s in range(size):
         if s + 6 < size and changes.user[s + 6] >= 0:
@@ -474,7 +476,7 @@ def deliver(users: Users, lists: NeighbourLists, changes: Changes, first: int, l
             for p in range(lists.start[k], lists.start[k] + lists.length[k]):
                 if first <= lists.ids[p] < last:
                     for c in range(2):
-                        prefetch_cell(users.pull, lists.ids[p] * n + max(changes.coordinate[s + 1, c], 0))
+                        prefetch_cell(users.neighbour_sum, lists.ids[p] * n + max(changes.coordinate[s + 1, c], 0))
         k = changes.user[s]
         if k < 0:
             continue
@@ -482,10 +484,10 @@ def deliver(users: Users, lists: NeighbourLists, changes: Changes, first: int, l
             l = lists.ids[p]
             if not first <= l < last:
                 continue
-            w = users.pull.dtype.type(lists.weights[p])
+            w = users.neighbour_sum.dtype.type(lists.weights[p])
             for c in range(2):
                 if changes.coordinate[s, c] >= 0:
-                    users.pull[l, changes.coordinate[s, c]] += w * changes.delta[s, c]
+                    users.neighbour_sum[l, changes.coordinate[s, c]] += w * changes.delta[s, c]
 
 
 @lean_kernel

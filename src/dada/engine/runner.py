@@ -27,7 +27,7 @@ from dada.engine.accuracy import Samples, accuracy_per_user
 from dada.engine.checkpoint import Checkpoints, TimeLimit, ctrl_c
 from dada.engine.graph_loops import graph_learner
 from dada.engine.model_loops import BitPrices, run_models
-from dada.engine.shards import Crew, Stretch, Threads
+from dada.engine.shards import Segment, Threads, Workers
 from dada.engine.state import State, fingerprint, snapshot_of
 from dada.events import Observer, PhaseStarted, Progress, SnapshotOffer, Stopped, TracePoint, silent
 
@@ -79,7 +79,7 @@ def run(
     checkpoint_every_s: float = 60.0,
     resume: bool = False,
     dtype: type = np.float32,
-    crew: Crew | None = None,
+    workers: Workers | None = None,
 ) -> RunResult:
     """Learn models, and the graph where the plan says so, on one machine.
 
@@ -123,11 +123,11 @@ def run(
     <Status.FINISHED: 'All planned updates were made.'>
     """
     _check(problem, plan, graph, {"train": train, "test": test})
-    if crew is not None and plan.latency == 0:
+    if workers is not None and plan.latency == 0:
         raise ValueError("several workers need a plan with latency > 0, as 0.1: within it they need not wait")
     if plan.latency > 0 and graph is not None and graph.directed:
         raise ValueError("latency > 0 works with symmetric graphs only: set latency=0")
-    if problem.A.shape[0] < problem.row_start[-1] and getattr(crew, "read", None) is None:
+    if problem.A.shape[0] < problem.row_start[-1] and getattr(workers, "read", None) is None:
         raise ValueError("the rows of this problem are with shards: give the crew that reads them")
     _check_models(problem, models)
     n_asked = plan.batch_mix(problem.n_users).n_uniform if plan.learn_graph else 1
@@ -148,7 +148,7 @@ def run(
         raise ValueError("resume needs the checkpoint to go on from")
     limit = TimeLimit(time.monotonic, plan.max_time_s)
     runner = _Runner(problem, plan, schedule, state, train, test, observer)
-    runner.crew = Threads() if crew is None else crew
+    runner.workers = Threads() if workers is None else workers
     with ctrl_c() as interrupted:
         status = runner.go(interrupted, limit, keeper)
     trace = runner.full_trace()
@@ -224,7 +224,7 @@ class _Runner:
         self.window = plan.window(problem.n_users)
         if self.window > 0:
             self.chunk = max(self.window, plan.trace_interval() // self.window * self.window)
-        self.crew: Crew = Threads()
+        self.workers: Workers = Threads()
         nobody = CollaborationGraph.empty(problem.n_users)
         self.no_lists = lists_from_csr(nobody.indptr, nobody.indices, nobody.weights)
 
@@ -296,7 +296,7 @@ class _Runner:
         # A step size that falls with time must go on falling where models go on, or it would wipe them out.
         t = start + (state.local_updates if self.plan.restart == "local" and not local else 0)
         if self.window > 0:
-            self.crew.advance(Stretch(self.settings, state.users, lists, awake, self.window, ledger.models))
+            self.workers.advance(Segment(self.settings, state.users, lists, awake, self.window, ledger.models))
             return wanted
         prices = BitPrices(ledger.float_bits, ledger.index_bits, self.allowed_bits, ledger.graph_bits)
         rule, counts = STEP_RULES[self.plan.step], ledger.models

@@ -31,7 +31,7 @@ from dada.engine.model_loops import (
 )
 
 
-class Stretch(NamedTuple):
+class Segment(NamedTuple):
     """Model updates to carry out: the users `awake`, in windows of so many wake-ups; `counts` is the ledger's."""
 
     settings: ModelSettings
@@ -47,10 +47,10 @@ class Stretch(NamedTuple):
             yield self.awake[start : start + self.window]
 
 
-class Crew(Protocol):
+class Workers(Protocol):
     """Carries out stretches of model updates on the users' arrays, in place."""
 
-    def advance(self, stretch: Stretch) -> None:
+    def advance(self, segment: Segment) -> None:
         """Carry out a stretch; the arrays are changed when it is over, or not at all."""
 
 
@@ -77,42 +77,42 @@ class Threads:
         if self.n < 1:
             raise ValueError(f"threads must be >= 1, got {self.n}")
 
-    def advance(self, stretch: Stretch) -> None:
+    def advance(self, segment: Segment) -> None:
         """Carry out a stretch."""
-        cuts = borders(stretch.lists.length.size, self.n)
-        blocks = [_Block(stretch, first, last) for first, last in pairwise(cuts)]
-        changes = no_changes(stretch.window, stretch.users.alpha.dtype)
+        cuts = borders(segment.lists.length.size, self.n)
+        blocks = [_Block(segment, first, last) for first, last in pairwise(cuts)]
+        changes = no_changes(segment.window, segment.users.alpha.dtype)
         with ThreadPoolExecutor(self.n) as pool:
-            for awake in stretch.windows():
+            for awake in segment.windows():
                 now = Changes(*(part[: awake.size] for part in changes))
                 list(pool.map(lambda block, awake=awake: block.prepare(awake), blocks))
                 list(pool.map(lambda block, now=now: block.step(now), blocks))
                 list(pool.map(lambda block, now=now: block.deliver(now), blocks))
-        stretch.counts[...] += sum(block.counts for block in blocks)
+        segment.counts[...] += sum(block.counts for block in blocks)
 
 
 class _Block:
     """One thread's users and its working memory."""
 
-    def __init__(self, stretch: Stretch, first: int, last: int) -> None:
-        self.stretch, self.first, self.last = stretch, first, last
-        users = stretch.users
+    def __init__(self, segment: Segment, first: int, last: int) -> None:
+        self.segment, self.first, self.last = segment, first, last
+        users = segment.users
         most = int(np.diff(users.row_start).max())
         self.scratch = make_scratch(users.alpha.shape[1], most, users.alpha.dtype)
-        self.counts = np.zeros_like(stretch.counts)
+        self.counts = np.zeros_like(segment.counts)
         self.slots, self.awake = np.empty(0, np.int64), np.empty(0, np.int32)
 
     def prepare(self, awake: Array) -> None:
         self.slots = np.flatnonzero((awake >= self.first) & (awake < self.last))
         self.awake = awake[self.slots]
-        look_again(self.stretch.users, self.stretch.lists, self.awake)
+        look_again(self.segment.users, self.segment.lists, self.awake)
 
     def step(self, changes: Changes) -> None:
-        settings, users, lists = self.stretch.settings, self.stretch.users, self.stretch.lists
+        settings, users, lists = self.segment.settings, self.segment.users, self.segment.lists
         step_in_window(settings, users, lists, self.awake, self.slots, changes, self.counts, self.scratch)
 
     def deliver(self, changes: Changes) -> None:
-        deliver(self.stretch.users, self.stretch.lists, changes, self.first, self.last)
+        deliver(self.segment.users, self.segment.lists, changes, self.first, self.last)
 
 
 # A batch of changes from one shard to another: slot in the window, user, coordinates, deltas.
@@ -122,10 +122,10 @@ Outcome = tuple[dict[str, Array], Array]
 # Gives the margins y_i h_j(x_i) of the users first..last-1; runs where the shard is.
 Read = Callable[[int, int], Array]
 # What a shard keeps; all other arrays of `Users` come with every stretch, one row per user but for margins.
-DATA = ("A", "row_start", "confidence", "offset", "emphasis")
+DATA = ("A", "row_start", "confidence", "offset", "sample_weight")
 
 
-class Held(NamedTuple):
+class ShardData(NamedTuple):
     """What a shard keeps: the data of the users first..last-1, or how to read their margins."""
 
     first: int
@@ -134,10 +134,10 @@ class Held(NamedTuple):
     row_start: Array
     confidence: Array
     offset: Array
-    emphasis: Array
+    sample_weight: Array
 
 
-class Part(NamedTuple):
+class ShardJob(NamedTuple):
     """A shard's part of a stretch. In `others` stands whose models it copies; ids of lists are local, copies last."""
 
     others: Array
@@ -154,20 +154,20 @@ class Shard:
     Arrays that come from another process may be shared memory that nobody may write to: they are copied.
     """
 
-    part: Part
+    part: ShardJob
     users: Users
 
-    def __init__(self, given: Held) -> None:
+    def __init__(self, given: ShardData) -> None:
         self.given, self.size = given, given.last - given.first
 
     @cached_property
-    def held(self) -> Held:
+    def held(self) -> ShardData:
         """The data, read when they are needed first."""
         first, last, source, *arrays = self.given
         A = np.array(source) if isinstance(source, np.ndarray) else source(first, last)
-        return Held(first, last, A, *(np.array(array) for array in arrays))
+        return ShardData(first, last, A, *(np.array(array) for array in arrays))
 
-    def begin(self, part: Part, awake: Array) -> None:
+    def begin(self, part: ShardJob, awake: Array) -> None:
         """Take up the models and lists of a new stretch."""
         held = self.held
         state = {name: np.array(values) for name, values in part.state.items()}
@@ -230,25 +230,25 @@ class Shard:
         held, models = self.held, np.array(alpha, np.float64)
         settings = settings._replace(coupling=np.array(settings.coupling))
         lists = (np.array(array) for array in (indptr, indices, weights))
-        data = held.A, held.row_start, held.offset.astype(np.float64), held.emphasis, held.confidence
+        data = held.A, held.row_start, held.offset.astype(np.float64), held.sample_weight, held.confidence
         gradient = model_gradients(settings, *data, models, *lists)
         gaps: Array = (gradient * models[: self.size]).sum(axis=1) + settings.beta * abs(gradient).max(axis=1)
         return gaps
 
 
-def refuse_addresses(parts: list[Part]) -> None:
+def refuse_addresses(parts: list[ShardJob]) -> None:
     """A loss of one's own is known to kernels by an address, which means nothing in another process."""
     if any(part.settings.loss.value for part in parts):
         raise ValueError("a loss of one's own works in this process only: take a built-in loss, or Threads")
 
 
-class Hands(Protocol):
+class Backend(Protocol):
     """Keeps shards, and has them do what a crew wants."""
 
-    def hold(self, held: list[Held]) -> None:
+    def hold(self, held: list[ShardData]) -> None:
         """Make a shard of each; those before are given up."""
 
-    def run(self, parts: list[Part], awake: Array, n_windows: int) -> list[Outcome]:
+    def run(self, parts: list[ShardJob], awake: Array, n_windows: int) -> list[Outcome]:
         """Carry out the windows of a stretch; returns the outcome of every shard."""
 
     def ask(self, name: str, arguments: list[tuple[Any, ...]]) -> list[Array]:
@@ -270,10 +270,10 @@ class Sharded:
         Gives the margins of the users first..last-1. Every shard then reads its own, and this process has none.
     """
 
-    def __init__(self, n_shards: int, hands: Hands, read: Read | None = None) -> None:
+    def __init__(self, n_shards: int, backend: Backend, read: Read | None = None) -> None:
         if n_shards < 1:
             raise ValueError(f"shards must be >= 1, got {n_shards}")
-        self.n_shards, self.hands, self.read = n_shards, hands, read
+        self.n_shards, self.backend, self.read = n_shards, backend, read
         self.cuts: list[int] = []
         self._held: Array | None = None
 
@@ -281,9 +281,9 @@ class Sharded:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.hands.close()
+        self.backend.close()
 
-    def hold(self, A: Array, row_start: Array, confidence: Array, offset: Array, emphasis: Array) -> None:
+    def hold(self, A: Array, row_start: Array, confidence: Array, offset: Array, sample_weight: Array) -> None:
         """Hand out data to the shards, unless they have these already."""
         if self._held is row_start:
             return
@@ -294,26 +294,28 @@ class Sharded:
             rows = slice(row_start[first], row_start[last])
             local = row_start[first : last + 1] - row_start[first]
             margins = A[rows] if self.read is None else self.read
-            held.append(Held(first, last, margins, local, confidence[first:last], offset[rows], emphasis[rows]))
-        self.hands.hold(held)
+            held.append(
+                ShardData(first, last, margins, local, confidence[first:last], offset[rows], sample_weight[rows])
+            )
+        self.backend.hold(held)
         self._held = row_start
 
-    def advance(self, stretch: Stretch) -> None:
+    def advance(self, segment: Segment) -> None:
         """Carry out a stretch."""
-        users = stretch.users
-        self.hold(users.A, users.row_start, users.confidence, users.offset, users.emphasis)
-        parts = [cut_out(stretch, self.cuts, number) for number in range(len(self.cuts) - 1)]
-        outcomes = self.hands.run(parts, stretch.awake, -(-stretch.awake.size // stretch.window))
+        users = segment.users
+        self.hold(users.A, users.row_start, users.confidence, users.offset, users.sample_weight)
+        parts = [cut_out(segment, self.cuts, number) for number in range(len(self.cuts) - 1)]
+        outcomes = self.backend.run(parts, segment.awake, -(-segment.awake.size // segment.window))
         for (first, last), (arrays, counts) in zip(pairwise(self.cuts), outcomes, strict=True):
             rows = slice(users.row_start[first], users.row_start[last])
             for name, values in arrays.items():
                 getattr(users, name)[rows if name == "margins" else slice(first, last)] = values
-            stretch.counts[...] += counts
+            segment.counts[...] += counts
 
 
-def cut_out(stretch: Stretch, cuts: list[int], number: int) -> Part:
+def cut_out(segment: Segment, cuts: list[int], number: int) -> ShardJob:
     """One shard's part of a stretch."""
-    users, lists = stretch.users, stretch.lists
+    users, lists = segment.users, segment.lists
     first, last = cuts[number], cuts[number + 1]
     size = last - first
     count = lists.length[first:last].astype(np.int64)
@@ -339,7 +341,7 @@ def cut_out(stretch: Stretch, cuts: list[int], number: int) -> Part:
     state = {name: getattr(users, name)[first:last] for name in names}
     state["margins"] = users.margins[users.row_start[first] : users.row_start[last]]
     state["alpha"] = np.concatenate([users.alpha[first:last], users.alpha[others]])
-    return Part(others, state, mine, followed_by, stretch.settings, stretch.window)
+    return ShardJob(others, state, mine, followed_by, segment.settings, segment.window)
 
 
 def renumbered(ids: Array, first: int, last: int) -> tuple[Array, Array]:
@@ -366,11 +368,11 @@ class ThisProcess:
     def __init__(self) -> None:
         self.shards: list[Shard] = []
 
-    def hold(self, held: list[Held]) -> None:
+    def hold(self, held: list[ShardData]) -> None:
         """Make a shard of each."""
         self.shards = [Shard(one) for one in held]
 
-    def run(self, parts: list[Part], awake: Array, n_windows: int) -> list[Outcome]:
+    def run(self, parts: list[ShardJob], awake: Array, n_windows: int) -> list[Outcome]:
         """Carry out the windows."""
         for shard, part in zip(self.shards, parts, strict=True):
             shard.begin(part, awake)
@@ -389,17 +391,17 @@ class ThisProcess:
 
 
 @dataclass(frozen=True, eq=False)
-class FarProblem(Problem):
+class RemoteProblem(Problem):
     """A problem over the rows that the shards of a crew read. Here are only the number of rows of each user.
 
     Make one with `of`; give `run` the same crew. Models and graph stay with the process that runs it.
     """
 
-    crew: Sharded | None = None
+    workers: Sharded | None = None
     name: str = ""
 
     @classmethod
-    def of(cls, crew: Sharded, sizes: Array, n_predictors: int, *, name: str = "", **settings: Any) -> Self:
+    def of(cls, workers: Sharded, sizes: Array, n_predictors: int, *, name: str = "", **settings: Any) -> Self:
         """The problem of users with these numbers of rows, whose margins `crew.read` gives as -1, 0 and 1 or floats.
 
         `name` tells these rows from others when a checkpoint is taken up; other settings are those of `Problem`.
@@ -407,12 +409,12 @@ class FarProblem(Problem):
         row_start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         offset = np.zeros(row_start[-1], np.float32)
         A = np.empty((0, n_predictors), np.int8)
-        problem = cls(A, row_start, offset=offset, crew=crew, name=name, **settings)
-        crew.hold(A, row_start, problem.confidence, offset, problem.emphasis)
+        problem = cls(A, row_start, offset=offset, workers=workers, name=name, **settings)
+        workers.hold(A, row_start, problem.confidence, offset, problem.sample_weight)
         return problem
 
     def _check_rows(self) -> None:
-        if self.crew is None or self.crew.read is None:
+        if self.workers is None or self.workers.read is None:
             raise ValueError("a FarProblem needs a crew whose shards read their rows: Sharded(n, hands, read)")
         if self.row_start.size < 2 or (np.diff(self.row_start) < 1).any() or self.n_predictors < 1:
             raise ValueError("every user must have at least one sample, and there must be base predictors")
@@ -446,9 +448,9 @@ class FarProblem(Problem):
         raise ValueError("the curvature of a FarProblem is not known here")
 
     def _shards(self) -> list[tuple[int, int]]:
-        assert self.crew is not None
-        return list(pairwise(self.crew.cuts))
+        assert self.workers is not None
+        return list(pairwise(self.workers.cuts))
 
     def _ask(self, name: str, questions: list[tuple[Any, ...]]) -> list[Array]:
-        assert self.crew is not None
-        return self.crew.hands.ask(name, questions)
+        assert self.workers is not None
+        return self.workers.backend.ask(name, questions)

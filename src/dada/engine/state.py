@@ -26,7 +26,7 @@ from dada.engine.model_loops import Users, side_by_side
 from dada.events import Snapshot, TracePoint, heaviest_predictors
 
 CHECKPOINT_VERSION = 2
-_MODEL_ARRAYS = ("margins", "alpha", "pull", "support", "n_support", "own_updates", "degree", "stale", "sent")
+_MODEL_ARRAYS = ("margins", "alpha", "neighbour_sum", "support", "n_support", "own_updates", "degree", "stale", "sent")
 _POSITION = ("phase", "done", "local_updates", "updates", "graph_wakeups", "relative_gap")
 _TRACE_FIELDS = tuple(item.name for item in fields(TracePoint))
 
@@ -65,14 +65,14 @@ class State:
                 confidence=problem.confidence,
                 margins=problem.offsets.astype(number),
                 alpha=np.zeros((K, n), number),
-                pull=np.zeros((K, n), number),
+                neighbour_sum=np.zeros((K, n), number),
                 support=np.zeros((K, n), np.int16 if n < 2**15 else np.int32),
                 n_support=np.zeros(K, np.int32),
                 own_updates=np.zeros(K, np.int32),
                 degree=graph.degree,
                 stale=np.ones(K, np.uint8),
                 offset=problem.offsets.astype(number),
-                emphasis=problem.emphasis,
+                sample_weight=problem.sample_weight,
                 sent=np.zeros((K, 3), np.int64),
             )
         )
@@ -102,7 +102,7 @@ class State:
     def reset_models(self) -> None:
         """Models back to zero."""
         users = self.users
-        for array in (users.alpha, users.pull, users.n_support, users.own_updates):
+        for array in (users.alpha, users.neighbour_sum, users.n_support, users.own_updates):
             array[...] = 0
         users.margins[...] = users.offset
         users.stale[...] = 1
@@ -202,7 +202,7 @@ def fingerprint(
         problem.A,
         problem.row_start,
         problem.offsets,
-        *([] if problem.weights is None else [problem.emphasis]),
+        *([] if problem.weights is None else [problem.sample_weight]),
         graph.indptr,
         graph.indices,
         graph.weights,
@@ -254,7 +254,9 @@ def snapshot_of(problem: Problem, state: State, phase: str, samples: Samples | N
         w=w,
         directed=graph.directed,
         confidence=problem.confidence,
-        loss=losses_for_graph(GRAPH_LOSSES["mean"], problem.loss_code, users.margins, users.emphasis, users.row_start),
+        loss=losses_for_graph(
+            GRAPH_LOSSES["mean"], problem.loss_code, users.margins, users.sample_weight, users.row_start
+        ),
         accuracy=accuracy_per_user(samples, users.alpha),
         predictors=predictors,
         predictor_weights=weights,

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from dada.estimators.classifier import DadaClassifier
 from dada.fitting.execution import carry_out
 from dada.fitting.folds import PerUserKFold
-from dada.fitting.held_out import Judged, is_ahead, share_right
+from dada.fitting.held_out import HeldOutScores, is_ahead, share_right
 from dada.fitting.lam import AUTO, LEAST_UPDATES, numbers
 from dada.fitting.rows import Rows, agreed, decisions_of
 from dada.fitting.settings import check_settings, check_workers, generator, latency_of, recipes_of
@@ -30,7 +30,7 @@ class Setting(NamedTuple):
 
     graph: str
     beta: float
-    pull: float
+    mu_scale: float
     family: str
 
 
@@ -116,7 +116,7 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         *,
         graphs: Any = ("everyone", "evidence"),
         betas: Any = (10.0, 30.0),
-        pulls: Any = (4.0, 2.0, 1.0, 0.5, 0.25, 0.1),
+        mu_scales: Any = (4.0, 2.0, 1.0, 0.5, 0.25, 0.1),
         n_splits: int = 3,
         n_repeats: int = 2,
         doubt: float = 1.64,
@@ -128,7 +128,7 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         self.estimator = estimator
         self.graphs = graphs
         self.betas = betas
-        self.pulls = pulls
+        self.mu_scales = mu_scales
         self.n_splits = n_splits
         self.n_repeats = n_repeats
         self.doubt = doubt
@@ -146,7 +146,7 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         params = base.get_params(deep=False)
         check_settings(params)
         check_workers(self.engine, "auto", self.n_jobs)
-        for name in ("betas", "pulls"):
+        for name in ("betas", "mu_scales"):
             _check_grid(name, getattr(self, name))
         rows = base._training_rows(X, y, users, sample_weight)
         rng = generator(self.random_state)
@@ -158,7 +158,7 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         recipe = recipes_of(params["predictors"], rows)[best.family]
         predictors, _ = agreed(recipe, rows.people)
         used = numbers(params | {"mu": AUTO}, rows, predictors.n * rows.n_blocks, best.family)
-        chosen = {"graph": best.graph, "beta": best.beta, "mu": best.pull * used["mu"], "predictors": recipe}
+        chosen = {"graph": best.graph, "beta": best.beta, "mu": best.mu_scale * used["mu"], "predictors": recipe}
         chosen |= {"n_updates": used["n_updates"], "random_state": int(rng.integers(2**31))}
         self.best_estimator_ = base.set_params(**chosen).fit(X, y, users, sample_weight)
         self.alone_ = self._better_alone(judged[local].right - judged[best].right, rows)
@@ -190,7 +190,7 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return self.best_estimator_.score(X, y, users, sample_weight)
 
-    def _held_out(self, params: dict[str, Any], rows: Rows, rng: np.random.Generator) -> dict[Setting, Judged]:
+    def _held_out(self, params: dict[str, Any], rows: Rows, rng: np.random.Generator) -> dict[Setting, HeldOutScores]:
         """How right the models of each setting are about rows that are held out."""
         # A trial has one worker: it is trials that are shared out.
         params = params | {"latency": latency_of(params), "engine": "local", "n_jobs": None}
@@ -202,7 +202,7 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
                 places.append(tested)
         with _on_ray() if self.engine == "ray" else nullcontext():
             found = Parallel(n_jobs=self.n_jobs, verbose=self.verbose)(trials)
-        judged = {setting: Judged.none_yet(rows.people.n_rows) for setting in found[0]}
+        judged = {setting: HeldOutScores.none_yet(rows.people.n_rows) for setting in found[0]}
         for tested, trial in zip(places, found, strict=True):
             for setting, each in trial.items():
                 judged[setting].add(tested, each, 1 / self.n_repeats)
@@ -210,14 +210,14 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
 
     def _trial(
         self, params: dict[str, Any], rows: Rows, kept: NDArray[Any], tested: NDArray[Any], seed: int
-    ) -> dict[Setting, Judged]:
+    ) -> dict[Setting, HeldOutScores]:
         """How right every setting is about the rows of one fold."""
         learned, held_out = rows.take(kept), rows.take(tested)
         judged = {}
         for family, recipe in recipes_of(params["predictors"], rows).items():
             predictors, _ = agreed(recipe, learned.people)
             for setting, models in self._paths(params, learned, predictors, family, seed):
-                judged[setting] = Judged.of(held_out, decisions_of(held_out, predictors, models))
+                judged[setting] = HeldOutScores.of(held_out, decisions_of(held_out, predictors, models))
         return judged
 
     def _paths(
@@ -234,15 +234,15 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
             )
             for graph in self.graphs if rows.people.n_users > 1 else ():
                 models = None
-                for pull in self.pulls:
-                    here = plain | {"graph": graph, "mu": pull * auto}
+                for mu_scale in self.mu_scales:
+                    here = plain | {"graph": graph, "mu": mu_scale * auto}
                     if models is not None:
                         here["n_updates"] = max(LEAST_UPDATES // 2, used["n_updates"] // 2)
                     run = carry_out(here, rows, predictors, np.random.default_rng(seed), models=models)
                     models = run.models
-                    yield Setting(graph, beta, pull, family), models
+                    yield Setting(graph, beta, mu_scale, family), models
 
-    def _best(self, judged: dict[Setting, Judged], rows: Rows, beta: float) -> Setting:
+    def _best(self, judged: dict[Setting, HeldOutScores], rows: Rows, beta: float) -> Setting:
         """The best setting with the first base predictors and graph, unless others get more right beyond chance."""
         best = None
         for kind in dict.fromkeys((setting.family, setting.graph) for setting in judged if setting.graph != ALONE):
@@ -262,12 +262,12 @@ def _check_grid(name: str, values: Any) -> None:
         raise ValueError(f"{name} must be numbers > 0 to choose from, at least one, got {values!r}")
 
 
-def _best_of_kind(judged: dict[Setting, Judged], rows: Rows, beta: float) -> Setting:
+def _best_of_kind(judged: dict[Setting, HeldOutScores], rows: Rows, beta: float) -> Setting:
     """The likeliest setting of those that are right as often as the usual one, or that one if it is no less likely.
 
     More pull makes models more careful, which is likelier even where they are less often right.
     """
-    usual = min(judged, key=lambda setting: (_apart(setting.beta, beta), _apart(setting.pull, 1.0)))
+    usual = min(judged, key=lambda setting: (_apart(setting.beta, beta), _apart(setting.mu_scale, 1.0)))
     good = {s: j for s, j in judged.items() if not is_ahead(rows, judged[usual].right, j.right)}
     best = _likeliest(good)
     return best if is_ahead(rows, judged[best].log_score, judged[usual].log_score) else usual
@@ -277,11 +277,11 @@ def _apart(value: float, usual: float) -> float:
     return abs(math.log(value / usual))
 
 
-def _likeliest(judged: dict[Setting, Judged]) -> Setting:
+def _likeliest(judged: dict[Setting, HeldOutScores]) -> Setting:
     return max(judged, key=lambda setting: judged[setting].likelihood)
 
 
-def _tried(judged: dict[Setting, Judged], rows: Rows) -> list[Tried]:
+def _tried(judged: dict[Setting, HeldOutScores], rows: Rows) -> list[Tried]:
     # A user's only row is in no fold.
     tested = int(rows.people.sizes[rows.people.sizes > 1].sum())
     return [Tried(setting, share_right(rows, each), each.likelihood / tested) for setting, each in judged.items()]

@@ -18,7 +18,7 @@ from dada.core.problem import Problem
 from dada.data.arrays import NUMERIC_KINDS, shorten
 from dada.estimators.base import PersonalEstimator
 from dada.fitting.fit import Learned
-from dada.fitting.newcomers import NOBODY, Crowd, Followed, alike, best, join
+from dada.fitting.newcomers import NOBODY, Candidates, Followed, alike, best, join
 from dada.fitting.rows import Rows, aged, both, of_users, positions_of
 from dada.fitting.settings import generator
 
@@ -125,11 +125,11 @@ class GrowingEstimator(PersonalEstimator):
     def _let_join(self, rows: Rows, n_updates: int) -> None:
         """Give models to users who have none."""
         _refuse_other_kind(rows.people.user_ids, self.users_)
-        crowd, rng = self._crowd(), self._chance()
+        candidates, rng = self._candidates(), self._chance()
         confidence = rows.people.sizes / self.settings_["most_rows"]
         followed, models = [], []
         for problem, trust in zip(self._own_problems(rows), confidence, strict=True):
-            followed.append(self._choice(crowd, problem, rng))
+            followed.append(self._choice(candidates, problem, rng))
             models.append(self._steps(problem, followed[-1], trust, n_updates))
         self.graph_ = _with_rows(self.graph_, np.arange(self.n_users_, self.n_users_ + len(models)), followed)
         self.users_ = np.append(self.users_, rows.people.user_ids)
@@ -143,25 +143,25 @@ class GrowingEstimator(PersonalEstimator):
         at, rng = positions_of(self.users_, rows.people.user_ids)[0], self._chance()
         self.confidence_[at] = rows.people.sizes / self.settings_["most_rows"]
         problems = self._own_problems(rows)
-        crowd, followed = self._crowd(), [NOBODY] * len(at)
+        candidates, followed = self._candidates(), [NOBODY] * len(at)
         for some in _shares(n_updates, ROUNDS):
             for p, (k, problem) in enumerate(zip(at.tolist(), problems, strict=True)):
-                followed[p] = self._choice(crowd, problem, rng, k)
+                followed[p] = self._choice(candidates, problem, rng, k)
                 self.models_[k] = self._steps(problem, followed[p], self.confidence_[k], some, self.models_[k])
         self.graph_ = _with_rows(self.graph_, at, followed)
         self.n_iter_ += n_updates * len(at)
 
-    def _choice(self, crowd: Crowd, problem: Problem, rng: np.random.Generator, k: int = -1) -> Followed:
+    def _choice(self, candidates: Candidates, problem: Problem, rng: np.random.Generator, k: int = -1) -> Followed:
         """Whom the user at position k follows, or a newcomer: as the fit had it."""
         graph, settings = self.settings_["graph"], self.settings_
         if graph == "none" or settings["mu"] == 0:
             return NOBODY
         if graph == "everyone" and k < 0:
-            return alike(crowd, rng)
+            return alike(candidates, rng)
         if graph in ("everyone", "given") and k >= 0:
             others, weights = self.graph_.neighbours(k)
             return Followed(others.astype(np.int64), weights / max(weights.sum(), np.finfo(float).tiny))
-        return best(crowd, problem, settings["n_neighbours"], settings["tau"], rng, k)
+        return best(candidates, problem, settings["n_neighbours"], settings["tau"], rng, k)
 
     def _steps(
         self, problem: Problem, followed: Followed, confidence: float, n_updates: int, start: Any = None
@@ -209,8 +209,8 @@ class GrowingEstimator(PersonalEstimator):
             raise ValueError(f"n_updates must be an integer >= 0 or None, got {n_updates!r}")
         return int(n_updates)
 
-    def _crowd(self) -> Crowd:
-        return Crowd(self.models_, self.confidence_, self.graph_)
+    def _candidates(self) -> Candidates:
+        return Candidates(self.models_, self.confidence_, self.graph_)
 
     def _chance(self) -> np.random.Generator:
         # Updates made so far tell one call from the next, where the seed is the same.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dada.core.memory import bytes_of_run, check_memory
 from dada.data import BasePredictors, FeatureSummary, ParquetUsers, Population
 from dada.engine import run
-from dada.engine.shards import FarProblem
+from dada.engine.shards import RemoteProblem
 from dada.estimators.classifier import DadaClassifier
 from dada.events import Observer, silent
 from dada.fitting.execution import Watched
@@ -118,14 +118,14 @@ def fit_parquet(
     check_memory(needed, what, "take fewer base predictors (predictors=), or a larger machine")
     plan = plan_of(used, users.n_users)
     graph = graph_of(used["graph"], users.n_users, np.random.default_rng(users.n_users)) if used["mu"] > 0 else None
-    with shards_of(used, Margins(users, predictors)) as crew:
-        problem = FarProblem.of(
-            crew, users.sizes, predictors.n, name=f"{users.name} {recipe!r}", loss=used["loss"], beta=used["beta"],
+    with shards_of(used, Margins(users, predictors)) as workers:
+        problem = RemoteProblem.of(
+            workers, users.sizes, predictors.n, name=f"{users.name} {recipe!r}", loss=used["loss"], beta=used["beta"],
             mu1=used["mu"], regularizer=regularizer_of(used), graph_loss=used["graph_loss"],
             coupling=np.asarray(predictors.coupling, np.float64),
         )  # fmt: skip
         shown: Any = Watched(observer, checkpoint).options()
-        result = run(problem, plan, rng, graph=graph, crew=crew, dtype=used["dtype"], **shown)
+        result = run(problem, plan, rng, graph=graph, workers=workers, dtype=used["dtype"], **shown)
         margins = problem.margins(result.models)
     model._keep(rows, Learned(predictors, told_of(used, predictors, recipe), result))
     model.classes_, model.n_features_in_ = users.classes, len(users.feature_names)

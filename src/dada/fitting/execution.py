@@ -14,7 +14,7 @@ from dada.data import BasePredictors
 from dada.engine import RunResult, run
 from dada.events import Observer, silent
 from dada.fitting.rows import Rows
-from dada.fitting.settings import crew_of, graph_of, plan_of, regularizer_of
+from dada.fitting.settings import graph_of, plan_of, regularizer_of, workers_of
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ def carry_out(
     given = graph_of(used["graph"], n_users, np.random.default_rng(n_users)) if used["mu"] > 0 else None
     is_symmetric = isinstance(used["graph"], str) and used["graph"] == "evidence-symmetric"
     if not (is_symmetric and plan.learn_graph):
-        with crew_of(used) as crew:
-            return run(problem, plan, rng, graph=given, models=models, crew=crew, **shown, **watched.options())
+        with workers_of(used) as workers:
+            return run(problem, plan, rng, graph=given, models=models, workers=workers, **shown, **watched.options())
     first = run(problem, plan, rng, models=models, **shown, **watched.options())
     both = first.graph.symmetrised()
     # Weights that single precision cannot tell from nothing would only be refused.

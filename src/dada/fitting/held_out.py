@@ -18,7 +18,7 @@ from dada.fitting.rows import Floats, Rows, agreed, decisions_of, of_users
 from dada.fitting.settings import latency_of, recipes_of
 
 
-class Judged(NamedTuple):
+class HeldOutScores(NamedTuple):
     """Rows, one by one, by both measures of `Rows`.
 
     Between kinds of models only `right` tells which is better: some are bolder than others, and `log_score` would take
@@ -38,7 +38,7 @@ class Judged(NamedTuple):
         """Decision values of rows."""
         return cls(rows.right(values).astype(np.float32), rows.log_score(values).astype(np.float32))
 
-    def add(self, places: NDArray[np.intp], found: Judged, share: float = 1.0) -> None:
+    def add(self, places: NDArray[np.intp], found: HeldOutScores, share: float = 1.0) -> None:
         """Add what was found about the rows at these places."""
         for mine, theirs in zip(self, found, strict=True):
             mine[places] += np.float32(share) * theirs
@@ -49,7 +49,7 @@ class Judged(NamedTuple):
         return float(self.log_score.sum(dtype=np.float64))
 
 
-def share_right(rows: Rows, judged: Judged) -> float:
+def share_right(rows: Rows, judged: HeldOutScores) -> float:
     """Share of right rows, or minus the squared error: the mean over users who had rows to hold out."""
     sizes = rows.people.sizes
     return float((rows.per_user(judged.right) / sizes)[sizes > 1].mean())
@@ -71,7 +71,7 @@ def is_clear(gains: NDArray[np.float64]) -> bool:
 
 GRAPHS = ("everyone", "evidence")
 # Four times the pull would bring School 0.15 points on average, and leave more of its users worse off than alone.
-PULLS = (1.0, 0.25)
+MU_SCALES = (1.0, 0.25)
 N_FOLDS = 3
 # What suits a population shows in so many of its users.
 MOST_USERS = 1000
@@ -82,11 +82,13 @@ class Choice(NamedTuple):
 
     family: str
     graph: str
-    pull: float = 1.0
+    mu_scale: float = 1.0
     whole: bool = False
 
     def __str__(self) -> str:
-        return f"{self.family}, {self.graph}" + f", mu x {self.pull:g}" * (self.pull != 1) + ", whole" * self.whole
+        return (
+            f"{self.family}, {self.graph}" + f", mu x {self.mu_scale:g}" * (self.mu_scale != 1) + ", whole" * self.whole
+        )
 
 
 class Decided(NamedTuple):
@@ -118,12 +120,12 @@ def decide(params: dict[str, Any], rows: Rows, rng: np.random.Generator, observe
     if is_open and n_users > 2 and params["mu"] != 0 and latency_of(params) == 0:
         best = trials.best([best._replace(graph=name) for name in GRAPHS])
     if graph in (AUTO, *GRAPHS) and n_users > 1 and params["mu"] == AUTO:
-        best = trials.best([best._replace(pull=pull) for pull in PULLS], by="log_score")
+        best = trials.best([best._replace(mu_scale=mu_scale) for mu_scale in MU_SCALES], by="log_score")
     decided = dict(params)
     if is_open:
         decided["graph"] = best.graph
     if params["mu"] == AUTO:
-        decided["mu"] = best.pull * numbers(params, rows, 1, best.family)["mu"]
+        decided["mu"] = best.mu_scale * numbers(params, rows, 1, best.family)["mu"]
     return Decided(recipes[best.family], best.family, decided, trials.means())
 
 
@@ -155,7 +157,7 @@ class Trials:
         self.seed = int(rng.integers(2**31))
         self.rng = rng
         self._folds: list[Fold] | None = None
-        self._judged: dict[Choice, Judged] = {}
+        self._judged: dict[Choice, HeldOutScores] = {}
 
     @property
     def are_possible(self) -> bool:
@@ -180,16 +182,16 @@ class Trials:
         """What was tried, and the share of rows that it got right."""
         return {str(choice): share_right(self.rows, found) for choice, found in self._judged.items()}
 
-    def judged(self, choice: Choice) -> Judged:
+    def judged(self, choice: Choice) -> HeldOutScores:
         """How good the choice is on each row when it is held out."""
         if choice not in self._judged:
             self.observer(TrialStarted(str(choice)))
-            found = Judged.none_yet(self.rows.people.n_rows)
+            found = HeldOutScores.none_yet(self.rows.people.n_rows)
             for places, learned, held_out, predictors in self.folds:
                 if choice.family not in predictors:
                     predictors[choice.family], _ = agreed(self.recipes[choice.family], learned.people)
                 models = self._models(choice, learned, predictors[choice.family])
-                found.add(places, Judged.of(held_out, decisions_of(held_out, predictors[choice.family], models)))
+                found.add(places, HeldOutScores.of(held_out, decisions_of(held_out, predictors[choice.family], models)))
             self._judged[choice] = found
         return self._judged[choice]
 
@@ -204,7 +206,7 @@ class Trials:
 
     def _models(self, choice: Choice, rows: Rows, predictors: BasePredictors) -> NDArray[Any]:
         used = numbers(self.params, rows, predictors.n * rows.n_blocks, choice.family)
-        used |= {"graph": choice.graph, "mu": choice.pull * used["mu"], "lam": None}
+        used |= {"graph": choice.graph, "mu": choice.mu_scale * used["mu"], "lam": None}
         if not choice.whole:
             # Early models tell graphs apart best; but linear predictors tell nothing before they are nearly done.
             is_quick = choice.family == LINEAR and rows.n_classes <= 2

@@ -68,10 +68,10 @@ AUTO = "auto"
 # Families of base predictors, and those that were given.
 LINEAR, STUMPS, GIVEN = "linear", "stumps", "given"
 # Pull towards neighbours as a multiple of the mean confidence: losses of few rows then meet a pull of their own scale.
-PULL = {"adaboost": 2.0}
-OTHER_PULL = 0.35
+MU_SCALE = {"adaboost": 2.0}
+OTHER_MU_SCALE = 0.35
 # Linear predictors are few, and a model of them needs less company.
-PULL_OF_LINEAR = 0.5
+MU_SCALE_OF_LINEAR = 0.5
 BETA = 30.0
 LEAST_UPDATES, MOST_UPDATES, UPDATES_OF_LINEAR = 200, 600, 2000
 BY_EVIDENCE = ("evidence", "evidence-symmetric")
@@ -121,9 +121,9 @@ def numbers(params: dict[str, Any], rows: Rows, n_weights: int, family: str = GI
     if used["beta"] == AUTO:
         used["beta"] = BETA * n_classes / 2
     if used["mu"] == AUTO:
-        pull = PULL.get(used["loss"], OTHER_PULL) * float(rows.people.confidence.mean())
-        pull *= PULL_OF_LINEAR if family == LINEAR else 1.0
-        used["mu"] = pull / (n_classes - 1)
+        mu_scale = MU_SCALE.get(used["loss"], OTHER_MU_SCALE) * float(rows.people.confidence.mean())
+        mu_scale *= MU_SCALE_OF_LINEAR if family == LINEAR else 1.0
+        used["mu"] = mu_scale / (n_classes - 1)
     if used["n_updates"] == AUTO:
         # Linear features depend on each other and take many turns before they settle, but are quick.
         least = UPDATES_OF_LINEAR if family == LINEAR else LEAST_UPDATES

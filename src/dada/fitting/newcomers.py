@@ -24,7 +24,7 @@ MOST_ASKED = 100
 DRAWN = 60
 
 
-class Crowd(NamedTuple):
+class Candidates(NamedTuple):
     """Those who can be asked: models, confidences, and the graph between them."""
 
     models: Array
@@ -46,16 +46,16 @@ class Followed(NamedTuple):
 NOBODY = Followed(np.empty(0, np.int64), np.empty(0))
 
 
-def alike(crowd: Crowd, rng: np.random.Generator, but: int = -1) -> Followed:
+def alike(candidates: Candidates, rng: np.random.Generator, but: int = -1) -> Followed:
     """Everybody alike, or in a large population some drawn at random; `but` says who is asking, if it is in there."""
-    users = _others(crowd, but)
+    users = _others(candidates, but)
     if users.size > MOST_ASKED:
         users = np.sort(rng.choice(users, MOST_ASKED, replace=False))
     return Followed(users, np.full(users.size, 1.0 / max(1, users.size)))
 
 
 def best(
-    crowd: Crowd, problem: Problem, n_neighbours: int, tau: float, rng: np.random.Generator, but: int = -1
+    candidates: Candidates, problem: Problem, n_neighbours: int, tau: float, rng: np.random.Generator, but: int = -1
 ) -> Followed:
     """The users whose models do best on the rows of a problem of one user.
 
@@ -66,28 +66,30 @@ def best(
     >>> best(crowd, problem, 2, 1.0, np.random.default_rng(0)).users.tolist()
     [0, 2]
     """
-    users = _others(crowd, but)
+    users = _others(candidates, but)
     if users.size == 0:
         return NOBODY
     if users.size > MOST_ASKED:
-        users = np.append(rng.choice(users, DRAWN, replace=False), crowd.graph.neighbours(but)[0] if but >= 0 else [])
+        users = np.append(
+            rng.choice(users, DRAWN, replace=False), candidates.graph.neighbours(but)[0] if but >= 0 else []
+        )
         users = np.unique(users.astype(np.int64))
-    scores = log_evidence(crowd, users, problem, tau)
-    while len(crowd.models) > MOST_ASKED > users.size:
+    scores = log_evidence(candidates, users, problem, tau)
+    while len(candidates.models) > MOST_ASKED > users.size:
         leaders = users[np.argsort(-scores, kind="stable")[:n_neighbours]]
-        news = _followed_by(crowd.graph, leaders, np.append(users, but))[: MOST_ASKED - users.size]
+        news = _followed_by(candidates.graph, leaders, np.append(users, but))[: MOST_ASKED - users.size]
         if news.size == 0:
             break
-        users, scores = np.append(users, news), np.append(scores, log_evidence(crowd, news, problem, tau))
+        users, scores = np.append(users, news), np.append(scores, log_evidence(candidates, news, problem, tau))
     kept = np.argsort(-scores, kind="stable")[:n_neighbours]
     kept = kept[np.argsort(users[kept])]
     weights = np.exp(scores[kept] - scores[kept].max())
     return Followed(users[kept], weights / weights.sum())
 
 
-def log_evidence(crowd: Crowd, users: NDArray[np.int64], problem: Problem, tau: float) -> NDArray[np.float64]:
+def log_evidence(candidates: Candidates, users: NDArray[np.int64], problem: Problem, tau: float) -> NDArray[np.float64]:
     """log of the unnormalised weights of users' models on the rows of one user."""
-    models = crowd.models[users].astype(np.float64)
+    models = candidates.models[users].astype(np.float64)
     margins = problem.offsets[:, None] + problem.A.astype(np.float64) @ models.T
     if problem.loss in REGRESSION:
         size = abs(margins)
@@ -95,12 +97,12 @@ def log_evidence(crowd: Crowd, users: NDArray[np.int64], problem: Problem, tau: 
         losses = np.where(linear, size - 0.5, 0.5 * size**2)
     else:
         losses = np.logaddexp(0.0, -margins)
-    totals = losses.sum(axis=0) if problem.weights is None else problem.emphasis @ losses
-    return np.asarray(np.log(crowd.confidence[users]) - tau * totals)
+    totals = losses.sum(axis=0) if problem.weights is None else problem.sample_weight @ losses
+    return np.asarray(np.log(candidates.confidence[users]) - tau * totals)
 
 
-def _others(crowd: Crowd, but: int) -> NDArray[np.int64]:
-    users = np.arange(len(crowd.models))
+def _others(candidates: Candidates, but: int) -> NDArray[np.int64]:
+    users = np.arange(len(candidates.models))
     return users[users != but]
 
 
@@ -157,7 +159,9 @@ def join(
     support = np.zeros(alpha.size, np.int32)
     used = np.flatnonzero(alpha)
     support[: used.size] = used
-    user = UserModel(np.ascontiguousarray(A), margins, alpha, mean.astype(number), support, offset, problem.emphasis)
+    user = UserModel(
+        np.ascontiguousarray(A), margins, alpha, mean.astype(number), support, offset, problem.sample_weight
+    )
     scratch = make_scratch(alpha.size, margins.size, np.dtype(number))
     own_steps(problem.settings(number), float(confidence), user, used.size, n_updates, scratch)
     return alpha

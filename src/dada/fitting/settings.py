@@ -16,7 +16,7 @@ from dada.core.plan import Plan
 from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree, Regularizer
 from dada.data import Recipe
 from dada.engine.backends import Processes
-from dada.engine.shards import Crew, Read, Sharded, ThisProcess, Threads
+from dada.engine.shards import Read, Sharded, ThisProcess, Threads, Workers
 from dada.fitting.lam import AUTO, GIVEN, everyone, families, graph_every
 from dada.fitting.rows import Rows
 
@@ -53,12 +53,12 @@ def latency_of(params: dict[str, Any]) -> float:
 
 
 @contextmanager
-def crew_of(params: dict[str, Any]) -> Iterator[Crew | None]:
+def workers_of(params: dict[str, Any]) -> Iterator[Workers | None]:
     """Workers for the runs of a fit; None where updates are known at once and one thread makes them."""
     n_jobs = params["n_jobs"]
     if params["engine"] == "ray":
-        with shards_of(params) as crew:
-            yield crew
+        with shards_of(params) as workers:
+            yield workers
     elif latency_of(params) == 0:
         yield None
     else:

@@ -262,7 +262,7 @@ class Member:
     @property
     def trusts_others(self) -> bool:
         """Whether the model learned together promises more than the one learned alone."""
-        degree, pull = self.peer.neighbours_pull()
+        degree, pull = self.peer.neighbour_sum()
         return not self.fallback.is_better(self.peer.confidence, degree, pull)
 
     @property

@@ -22,7 +22,7 @@ from dada.core.model_steps import (
     StepScratch,
     UserModel,
     add_change,
-    add_to_pull,
+    add_to_neighbour_sum,
     apply_move,
     make_scratch,
     model_step,
@@ -100,7 +100,7 @@ class OwnModel:
         """The loss on the peer's own samples, as graph steps take it."""
         kind = GRAPH_LOSSES[self.config.graph_loss]
         user = self.user
-        return float(loss_for_graph(kind, self._settings.loss, user.margins, user.emphasis, self.scratch.eta))
+        return float(loss_for_graph(kind, self._settings.loss, user.margins, user.sample_weight, self.scratch.eta))
 
     def evidence(self, copy: ModelCopy, tau: float = 1.0, size: int = 1) -> float:
         """How well another model does on the peer's own samples (see `dada.core.graph_steps`)."""
@@ -135,8 +135,8 @@ class OwnModel:
 
     def refresh(self, models: Iterable[tuple[float, ModelCopy]]) -> None:
         """Sum the neighbours' models anew, in the given order; from time to time the margins too."""
-        self.user.pull[:] = 0
-        self.degree = add_models(self.user.pull, models)
+        self.user.neighbour_sum[:] = 0
+        self.degree = add_models(self.user.neighbour_sum, models)
         self.is_stale = False
         if self._is_rounding_due:
             refresh_margins(self.user, self.model.n_support)
@@ -168,7 +168,7 @@ class OwnModel:
         """Apply a neighbour's move to the copy of its model, and to the pull."""
         n_changed = copy.follow(delta, self.config.beta, self.scratch)
         if not self.is_stale:
-            add_change(self.user.pull, weight, n_changed, self.scratch)
+            add_change(self.user.neighbour_sum, weight, n_changed, self.scratch)
 
     def reset(self) -> None:
         """Start again from zero."""
@@ -203,11 +203,11 @@ class OwnModel:
             self.model.epoch = int.from_bytes(records[EPOCH_KEY], "big")
 
 
-def add_models(pull: Array, models: Iterable[tuple[float, ModelCopy]]) -> float:
+def add_models(neighbour_sum: Array, models: Iterable[tuple[float, ModelCopy]]) -> float:
     """Add weighted models to a sum; returns the sum of the weights."""
     total = 0.0
     for weight, copy in models:
-        add_to_pull(pull, weight, copy.alpha, copy.support, copy.n_support)
+        add_to_neighbour_sum(neighbour_sum, weight, copy.alpha, copy.support, copy.n_support)
         total += weight
     return total
 
@@ -344,7 +344,7 @@ class Fallback:
         self.alpha = self._learned(self._A, 1.0, 0.0, nobody)
         self._own_margin = self._held_out_margin(1.0, 0.0, nobody)
 
-    def is_better(self, confidence: float, degree: float, pull: Array) -> bool:
+    def is_better(self, confidence: float, degree: float, neighbour_sum: Array) -> bool:
         """Whether the local model promises more than one that is drawn to the neighbours' models.
 
         Parameters
@@ -356,27 +356,27 @@ class Fallback:
         pull : array of shape (n_predictors,)
             Weighted sum of the neighbours' models.
         """
-        return degree <= 0.0 or self._held_out_margin(confidence, degree, pull) < self._own_margin
+        return degree <= 0.0 or self._held_out_margin(confidence, degree, neighbour_sum) < self._own_margin
 
-    def _held_out_margin(self, confidence: float, degree: float, pull: Array) -> float:
+    def _held_out_margin(self, confidence: float, degree: float, neighbour_sum: Array) -> float:
         m = self._A.shape[0]
         # The only sample of a user judges what the neighbours know without it.
         if m == 1:
-            return _clipped_margins(self._A, pull / degree if degree > 0.0 else pull)
+            return _clipped_margins(self._A, neighbour_sum / degree if degree > 0.0 else neighbour_sum)
         n_parts = min(m, MOST_PARTS)
         part_of = np.arange(m) % n_parts
         total = 0.0
         for part in range(n_parts):
             is_out = part_of == part
-            alpha = self._learned(self._A[~is_out], confidence * float(np.mean(~is_out)), degree, pull)
+            alpha = self._learned(self._A[~is_out], confidence * float(np.mean(~is_out)), degree, neighbour_sum)
             total += _clipped_margins(self._A[is_out], alpha)
         return total / m
 
-    def _learned(self, A: Array, confidence: float, degree: float, pull: Array) -> Array:
+    def _learned(self, A: Array, confidence: float, degree: float, neighbour_sum: Array) -> Array:
         m, n = A.shape
         support = np.zeros(n, np.int32)
         margins, offset = np.zeros(m, np.float32), np.zeros(m, np.float32)
-        user = UserModel(A, margins, np.zeros(n, np.float32), pull, support, offset, ALL_ALIKE)
+        user = UserModel(A, margins, np.zeros(n, np.float32), neighbour_sum, support, offset, ALL_ALIKE)
         learn(self._rule, self._settings, float(confidence), float(degree), user, STEPS, self._scratch)
         return user.alpha
 

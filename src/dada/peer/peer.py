@@ -79,7 +79,7 @@ class Peer:
     def __init__(self, me: PeerId, A: Array, config: PeerConfig, largest_size: int = 1) -> None:
         self.me, self.config = me, config
         self.own = OwnModel(A, config)
-        self.hood = NEIGHBOURHOODS[config.graph](me, self.own, largest_size)
+        self.neighbourhood = NEIGHBOURHOODS[config.graph](me, self.own, largest_size)
         self.offences = Offences(PATIENCE, MOST_OFFENDERS)
 
     # -- what can be read ------------------------------------------------------------------------------------------
@@ -112,78 +112,78 @@ class Peer:
     @property
     def edges(self) -> dict[PeerId, Edge]:
         """What is held of others, ended edges among them."""
-        return self.hood.edges
+        return self.neighbourhood.edges
 
     @property
     def neighbours(self) -> list[PeerId]:
         """Those this peer learns from, in ascending order of ids."""
-        return self.hood.neighbours
+        return self.neighbourhood.neighbours
 
     @property
     def listeners(self) -> list[PeerId]:
         """Those who learn from this peer, in ascending order of ids."""
-        return self.hood.listeners
+        return self.neighbourhood.listeners
 
     @property
     def degree(self) -> float:
         """Sum of the weights."""
-        return self.hood.degree
+        return self.neighbourhood.degree
 
     @property
     def confidence(self) -> float:
         """c_k = m_k / max m_l."""
-        return self.hood.confidence
+        return self.neighbourhood.confidence
 
     @property
     def known_largest(self) -> int:
         """The largest number of samples known beforehand."""
-        return self.hood.known_largest
+        return self.neighbourhood.known_largest
 
     @property
     def sizes(self) -> Sizes:
         """How many samples others say they have."""
-        return self.hood.sizes
+        return self.neighbourhood.sizes
 
     @property
     def waiting(self) -> dict[PeerId, float]:
         """When what was said about an edge will be repeated."""
-        return self.hood.waiting
+        return self.neighbourhood.waiting
 
     @property
     def round(self) -> Round | None:
         """The graph step that waits for replies."""
-        return self.hood.round
+        return self.neighbourhood.round
 
     @property
     def rounds(self) -> int:
         """Graph steps so far in this life."""
-        return self.hood.rounds
+        return self.neighbourhood.rounds
 
     @property
     def bits_counted(self) -> Array:
         """Messages, floats and indices sent, in the paper's count."""
-        return self.hood.bits_counted
+        return self.neighbourhood.bits_counted
 
     @property
     def deadline(self) -> float:
         """When `on_timer` should next be called; infinity if nothing waits."""
-        return self.hood.deadline
+        return self.neighbourhood.deadline
 
-    def neighbours_pull(self) -> tuple[float, Array]:
+    def neighbour_sum(self) -> tuple[float, Array]:
         """Sum of the weights of those neighbours whose models are known, and the weighted sum of these models."""
-        pull = np.zeros_like(self.user.pull)
-        return add_models(pull, self.hood.models()), pull
+        neighbour_sum = np.zeros_like(self.user.neighbour_sum)
+        return add_models(neighbour_sum, self.neighbourhood.models()), neighbour_sum
 
     # -- life ------------------------------------------------------------------------------------------------------
 
     def restore(self, records: dict[bytes, bytes]) -> None:
         """Take up what `Persist` effects have stored; call before `start`."""
         self.own.restore(records)
-        self.hood.restore(records)
+        self.neighbourhood.restore(records)
 
     def start(self, now: float) -> list[Effect]:
         """Begin a new epoch; neighbours of an earlier life are asked for their models."""
-        return [self.own.begin_epoch(), *self.hood.start(now)]
+        return [self.own.begin_epoch(), *self.neighbourhood.start(now)]
 
     def hello(self) -> Hello:
         """What this peer says first on a connection."""
@@ -195,7 +195,7 @@ class Peer:
             return self._model_step(action.gamma)
         if isinstance(action, GraphStep):
             batch = tuple(peer for peer in action.batch if not self.offences.is_ignored(peer))
-            return self.hood.begin_round(batch, now)
+            return self.neighbourhood.begin_round(batch, now)
         if isinstance(action, ResetModel):
             self.own.reset()
             return [self.own.record(), *self._to_listeners(SnapshotReply(self.model.snapshot()))]
@@ -203,13 +203,13 @@ class Peer:
 
     def _model_step(self, gamma: float) -> list[Effect]:
         if self.own.is_refresh_due:
-            self.hood.sum_degree()
-            self.own.refresh(self.hood.models())
+            self.neighbourhood.sum_degree()
+            self.own.refresh(self.neighbourhood.models())
         delta = self.own.step(gamma, self.confidence)
         if delta is None:
             return []
         sends = self._to_listeners(delta)
-        self.hood.bits_counted += np.array([1, 1, 1 if delta.away == ALL else 2]) * len(sends)
+        self.neighbourhood.bits_counted += np.array([1, 1, 1 if delta.away == ALL else 2]) * len(sends)
         return [self.own.record(), *sends]
 
     def _to_listeners(self, message: Message) -> list[Effect]:
@@ -217,11 +217,11 @@ class Peer:
 
     def on_timer(self, now: float) -> list[Effect]:
         """Close a round that waited long enough; repeat what was not acknowledged."""
-        return self.hood.on_timer(now)
+        return self.neighbourhood.on_timer(now)
 
     def on_unreachable(self, peer: PeerId, now: float) -> list[Effect]:
         """The transport has given a peer up: forget its edge, and say so should it come back."""
-        return self.hood.on_unreachable(peer, now)
+        return self.neighbourhood.on_unreachable(peer, now)
 
     # -- messages --------------------------------------------------------------------------------------------------
 
@@ -239,23 +239,23 @@ class Peer:
 
     def _answer(self, sender: PeerId, message: Message, now: float) -> list[Effect] | None:
         if isinstance(message, ModelDelta):
-            return self.hood.on_delta(sender, message, now)
+            return self.neighbourhood.on_delta(sender, message, now)
         if isinstance(message, StateRequest):
-            return [Send(sender, self.hood.state(message.round))]
+            return [Send(sender, self.neighbourhood.state(message.round))]
         if isinstance(message, SnapshotRequest):
             return [Send(sender, SnapshotReply(self.model.snapshot()))]
         if isinstance(message, SnapshotReply):
-            return self.hood.on_snapshot(sender, message.snapshot)
+            return self.neighbourhood.on_snapshot(sender, message.snapshot)
         if isinstance(message, Goodbye):
-            return self.hood.on_unreachable(sender, now)
+            return self.neighbourhood.on_unreachable(sender, now)
         if isinstance(message, Hello):
             if message.problem != self.config.digest:
                 raise ImplausibleError("works on another learning problem")
-            return self.hood.on_hello(sender, now)
-        return self.hood.hear(sender, message, now)
+            return self.neighbourhood.on_hello(sender, now)
+        return self.neighbourhood.hear(sender, message, now)
 
     def _offended(self, sender: PeerId, reason: str, now: float) -> list[Effect]:
         effects: list[Effect] = [Refused(sender, reason)]
         if self.offences.add(sender):
-            effects += self.hood.on_unreachable(sender, now)
+            effects += self.neighbourhood.on_unreachable(sender, now)
         return effects

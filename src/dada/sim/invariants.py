@@ -88,7 +88,7 @@ class Invariants:
         member = host.member
         peer, sampling = member.peer, member.sampling
         most_edges = (peer.config.max_neighbours or len(world.hosts)) + MOST_ENDED_EDGES
-        most_listeners = len(world.hosts) if isinstance(peer.hood, Following) else 0
+        most_listeners = len(world.hosts) if isinstance(peer.neighbourhood, Following) else 0
         bounds = (
             ("edges", len(peer.edges), most_edges + MOST_LOST_RECORDS),
             ("records", len(host.records), most_edges + 2 * MOST_LOST_RECORDS + OTHER_RECORDS + most_listeners),
@@ -120,7 +120,7 @@ class Invariants:
         back = other.member.peer.edges.get(host.me)
         if world.under_way[pair]:
             return
-        if isinstance(host.member.peer.hood, Following):
+        if isinstance(host.member.peer.neighbourhood, Following):
             for follower, followed in ((host, other), (other, host)):
                 if _is_told(follower, follower.member.peer.edges.get(followed.me)) and _is_sure(followed, follower):
                     self._check_agreement(world, follower, followed)
@@ -142,7 +142,7 @@ class Invariants:
             self._require(np.array_equal(edge.copy.alpha, original), world, host, what)
 
     def _check_agreement(self, world: World, host: Host, other: Host) -> None:
-        if isinstance(other.member.peer.hood, Following):
+        if isinstance(other.member.peer.neighbourhood, Following):
             follows, is_heard = other.me in host.member.peer.neighbours, host.me in other.member.peer.listeners
             what = f"edge to {other.number}: followed is {follows} here, {is_heard} there"
             self._require(follows == is_heard, world, host, what)
@@ -167,6 +167,6 @@ def _is_told(host: Host, edge: Edge | None) -> bool:
 
 def _is_sure(host: Host, other: Host) -> bool:
     """Whether a host of an evidence graph has heard in its present life whether the other follows it."""
-    hood = host.member.peer.hood
-    listener = hood.heard.get(other.me) if isinstance(hood, Following) else None
+    neighbourhood = host.member.peer.neighbourhood
+    listener = neighbourhood.heard.get(other.me) if isinstance(neighbourhood, Following) else None
     return host.life == 1 if listener is None else listener.is_sure

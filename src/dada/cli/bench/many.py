@@ -17,7 +17,7 @@ from dada.core.model_steps import PAIRWISE, make_scratch
 from dada.core.plan import MODEL_STREAM, Plan, Schedule
 from dada.core.problem import Problem
 from dada.engine.model_loops import NUMBERS, BitPrices, run_models
-from dada.engine.shards import Stretch, Threads
+from dada.engine.shards import Segment, Threads
 from dada.engine.state import State
 
 N_PREDICTORS, N_NEIGHBOURS = 200, 20
@@ -30,7 +30,7 @@ LATENCY = 0.1
 # Users among whom wake-ups in a row fall, where order is not left to chance alone.
 SPAN = 1024
 # What the data of a population are, as opposed to what a run adds to them.
-DATA = ("A", "offset", "emphasis")
+DATA = ("A", "offset", "sample_weight")
 
 
 def measure_scale(sizes: list[int], threads: int, say: Callable[[str], None]) -> dict[str, Any]:
@@ -121,13 +121,13 @@ class Many:
         window = Plan(0, latency=LATENCY).window(self.problem.n_users)
         counts = np.zeros(3, np.int64)
         settings = self.problem.settings(np.float32)
-        stretch = Stretch(settings, self.state.users, self.state.lists, awake, window, counts)
+        segment = Segment(settings, self.state.users, self.state.lists, awake, window, counts)
         seconds = {}
         for n in (1, n_threads):
             times = []
             for _ in range(REPETITIONS):
                 started = time.perf_counter()
-                Threads(n).advance(stretch)
+                Threads(n).advance(segment)
                 times.append(time.perf_counter() - started)
             seconds[n] = min(times)
         return {"threads": n_threads, "thread_speedup": seconds[1] / seconds[n_threads]}

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dada.core.graph import CollaborationGraph
-from dada.core.losses import ALL_ALIKE, LEAST_EMPHASIS, curvature_along, loss_and_weights, loss_code, relative_weights
+from dada.core.losses import (
+    ALL_ALIKE,
+    LEAST_SAMPLE_WEIGHT,
+    curvature_along,
+    loss_and_weights,
+    loss_code,
+    relative_weights,
+)
 from dada.core.problem import Problem
 from dada.engine import Plan, run
 from tests.helpers.problems import LOSSES, check_model_gradient, random_graph, random_models, random_problem
@@ -35,15 +42,15 @@ def repeated(problem, times):
 def test_a_users_weights_are_one_on_average_and_keep_their_ratios(seed):
     problem, _, _ = drawn(seed)
     for first, last in zip(problem.row_start[:-1], problem.row_start[1:], strict=True):
-        own, given_weights = problem.emphasis[first:last], problem.weights[first:last]
+        own, given_weights = problem.sample_weight[first:last], problem.weights[first:last]
         assert_allclose(own.mean(), 1.0, rtol=1e-12)
         assert_allclose(own / own[0], given_weights / given_weights[0], rtol=1e-12)
 
 
 def test_rows_that_count_alike_cost_no_memory():
     problem = random_problem(np.random.default_rng(0))
-    assert problem.emphasis is ALL_ALIKE
-    assert problem.emphasis.nbytes == 0
+    assert problem.sample_weight is ALL_ALIKE
+    assert problem.sample_weight.nbytes == 0
 
 
 @each_loss
@@ -79,7 +86,7 @@ def test_the_scale_of_a_users_weights_changes_no_bit(loss, seed, factor):
     scaled = problem.weights.copy()
     scaled[: problem.row_start[1]] *= factor
     other = replace(problem, weights=scaled)
-    assert_array_equal(other.emphasis, problem.emphasis)
+    assert_array_equal(other.sample_weight, problem.sample_weight)
     assert other.objective(alpha, graph) == problem.objective(alpha, graph)
     assert_array_equal(other.model_gradient(alpha, graph), problem.model_gradient(alpha, graph))
 
@@ -87,7 +94,7 @@ def test_the_scale_of_a_users_weights_changes_no_bit(loss, seed, factor):
 @given(seed=seeds, factor=st.floats(1e-9, 1e9))
 def test_any_scale_is_the_same_up_to_rounding(seed, factor):
     problem, _, _ = drawn(seed)
-    assert_allclose(relative_weights(factor * problem.weights, problem.row_start), problem.emphasis, rtol=1e-12)
+    assert_allclose(relative_weights(factor * problem.weights, problem.row_start), problem.sample_weight, rtol=1e-12)
 
 
 @pytest.mark.parametrize("rule", ["distance", "evidence"])
@@ -111,13 +118,13 @@ def test_gradients_are_those_of_the_weighted_objective(loss):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_a_row_of_next_to_no_weight_leaves_nothing_undefined(dtype):
     """The row of the smallest margin, from which exponents are taken, is the one that hardly counts."""
-    emphasis = relative_weights(np.array([1e-300, 1.0]), np.array([0, 2]))
-    assert emphasis[0] == LEAST_EMPHASIS
+    sample_weight = relative_weights(np.array([1e-300, 1.0]), np.array([0, 2]))
+    assert sample_weight[0] == LEAST_SAMPLE_WEIGHT
     margins, eta = np.array([-600.0, 600.0], dtype), np.empty(2, dtype)
-    value = loss_and_weights(loss_code("adaboost"), margins, emphasis, eta)
-    assert_allclose(value, 600.0 + np.log(LEAST_EMPHASIS))
+    value = loss_and_weights(loss_code("adaboost"), margins, sample_weight, eta)
+    assert_allclose(value, 600.0 + np.log(LEAST_SAMPLE_WEIGHT))
     assert_array_equal(eta, [1.0, 0.0])
-    assert np.isfinite(curvature_along(loss_code("adaboost"), margins, emphasis, eta, margins)).all()
+    assert np.isfinite(curvature_along(loss_code("adaboost"), margins, sample_weight, eta, margins)).all()
 
 
 @pytest.mark.parametrize(
