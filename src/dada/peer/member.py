@@ -303,8 +303,9 @@ class Member:
             effects += [self.planner.record(), *self._tell(acted(action, now))]
             effects += self.search.ask() if isinstance(action, GraphStep) else []
         if waiting is not None and self.peer.round is not waiting:
-            for silent in set(waiting.batch) - waiting.replies.keys():
-                self.sampling.doubt(silent)
+            for peer in waiting.batch:
+                if peer not in waiting.replies:
+                    self.sampling.doubt(peer)
         return effects
 
     def receive_bytes(self, sender: PeerId, data: bytes, now: float) -> list[Effect]:
