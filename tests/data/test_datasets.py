@@ -270,7 +270,7 @@ class TestCatalog:
             assert entry.how_to_get.startswith(f"run: dada datasets fetch {entry.name}")
 
     def test_only_the_vehicle_file_cannot_be_downloaded(self):
-        assert [name for name in NAMES if not entry_of(name).is_downloadable] == ["vehicle"]
+        assert [name for name in NAMES if entry_of(name).url is None] == ["vehicle"]
 
     def test_commercial_use_of_harws_is_excluded(self):
         assert "no commercial use" in entry_of("harws").terms

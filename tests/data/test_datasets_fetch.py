@@ -9,13 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from dada.cli.app import app
-from dada.data.datasets import CATALOG, DownloadError, SourceFile, computer, entry_of, load, school, vehicle
-from dada.data.datasets.cache import ATTEMPTS, CHUNK_BYTES, download, fetch, fetch_entry, write_dataset
+from dada.data.datasets import CATALOG, DownloadError, entry_of, load, readers
+from dada.data.datasets.cache import fetch, fetch_entry, write_dataset
 from tests.helpers.publisher_files import small_computer, small_school, small_vehicle
 from tests.helpers.publisher_server import serving
 
-# Larger than a chunk, so that a download can be cut between two of them.
 N_PEOPLE = 2000
+FILE = readers.COMPUTER_FILE
 
 
 @pytest.fixture(autouse=True)
@@ -25,9 +25,8 @@ def no_proxy(monkeypatch):
 
 @pytest.fixture(scope="module")
 def content(tmp_path_factory):
-    path = tmp_path_factory.mktemp("publisher") / computer.FILE
+    path = tmp_path_factory.mktemp("publisher") / FILE
     small_computer(path, N_PEOPLE)
-    assert path.stat().st_size > 4 * CHUNK_BYTES
     return path.read_bytes()
 
 
@@ -38,9 +37,14 @@ def folder(tmp_path):
 
 def entry_at(server, content, **changes):
     """The Computer dataset, as this server has it."""
-    file = SourceFile(computer.FILE, server.url(computer.FILE), hashlib.sha256(content).hexdigest())
-    known = {"n_users": N_PEOPLE, "n_rows": N_PEOPLE * 20, "files": (file,), "sha256": None}
-    return replace(entry_of("computer"), **{**known, **changes})
+    known = {"n_users": N_PEOPLE, "n_rows": N_PEOPLE * 20, "sha256": None}
+    files = {FILE: hashlib.sha256(content).hexdigest()}
+    return replace(entry_of("computer"), url=server.url, files=files, **{**known, **changes})
+
+
+def school_at(server, files, **changes):
+    """The School dataset with the small files of the server, whose digests are not known."""
+    return replace(entry_of("school"), n_users=3, n_rows=12, url=server.url, files=dict.fromkeys(files), **changes)
 
 
 def files_in(folder):
@@ -48,22 +52,22 @@ def files_in(folder):
 
 
 def fetch_now(entry, folder, **options):
-    return fetch_entry(entry, folder=folder, pause_s=0, **options)
+    return fetch_entry(entry, folder=folder, retries=0, **options)
 
 
 class TestGoodPublisher:
     def test_only_the_parquet_file_stays(self, content, folder):
         reports = []
-        with serving({computer.FILE: content}) as server:
+        with serving({FILE: content}) as server:
             path = fetch_now(entry_at(server, content), folder, progress=lambda *report: reports.append(report))
         assert files_in(folder) == ["computer.parquet"]
         assert path == folder / "computer.parquet"
         assert load("computer", folder).n_users == N_PEOPLE
-        assert reports[-1] == (computer.FILE, len(content), len(content))
+        assert reports[-1] == (FILE, len(content), len(content))
         assert [done for _, done, _ in reports] == sorted(done for _, done, _ in reports)
 
     def test_a_dataset_that_is_there_is_not_asked_for(self, content, folder):
-        with serving({computer.FILE: content}) as server:
+        with serving({FILE: content}) as server:
             entry = entry_at(server, content)
             path = fetch_now(entry, folder)
             written = path.stat().st_mtime_ns
@@ -74,94 +78,59 @@ class TestGoodPublisher:
     def test_a_dataset_of_many_files(self, tmp_path, folder):
         (tmp_path / "made").mkdir()
         *_, files = small_school(tmp_path / "made")
-        data = school.read(files)
+        data = readers.read_school(files)
         with serving({name: path.read_bytes() for name, path in files.items()}) as server:
-            sources = tuple(SourceFile(name, server.url(name)) for name in files)
-            entry = replace(entry_of("school"), n_users=3, n_rows=12, files=sources, sha256=data.sha256())
-            fetch_now(entry, folder)
+            fetch_now(school_at(server, files, sha256=data.sha256()), folder)
         assert load("school", folder).sha256() == data.sha256()
         assert files_in(folder) == ["school.parquet"]
 
 
 class TestBrokenTransfers:
-    def test_a_cut_download_goes_on_where_it_stopped(self, content, folder):
-        cut = CHUNK_BYTES + 1000
-        with serving({computer.FILE: content}, [{"cut": cut}, {"cut": cut}, {"status": 503}]) as server:
-            fetch_now(entry_at(server, content), folder)
-            asked = [at for _, at in server.requests]
-        assert asked == [None, f"bytes={cut}-", f"bytes={2 * cut}-", f"bytes={2 * cut}-"]
+    def test_a_failed_download_is_repeated(self, content, folder):
+        with serving({FILE: content}, [{"status": 503}]) as server:
+            fetch_entry(entry_at(server, content), folder=folder, retries=1)
+            assert server.requests == [FILE, FILE]
         assert files_in(folder) == ["computer.parquet"]
 
-    def test_a_server_that_cannot_resume_is_asked_for_everything_again(self, content, folder):
-        with serving({computer.FILE: content}, [{"cut": 500}, {"ignore_range": True}]) as server:
-            fetch_now(entry_at(server, content), folder)
-            assert len(server.requests) == 2
-        assert load("computer", folder).n_users == N_PEOPLE
-
-    def test_a_server_that_sends_another_part_is_not_believed(self, content, folder):
-        with serving({computer.FILE: content}, [{"cut": 500}, {"shift": 7}]) as server:
-            fetch_now(entry_at(server, content), folder)
-            assert [at for _, at in server.requests] == [None, "bytes=500-", None]
-
-    def test_a_download_that_is_always_cut_is_given_up(self, content, folder):
-        script = [{"cut": 500, "ignore_range": True}] * 20
-        with serving({computer.FILE: content}, script) as server:
-            with pytest.raises(DownloadError, match=rf"cut off after 500 of {len(content)} bytes\. Nothing was kept"):
+    def test_a_download_that_is_cut_off_leaves_nothing(self, content, folder):
+        with serving({FILE: content}, [{"cut": 500}]) as server:
+            with pytest.raises(DownloadError, match=r"the download failed .*500 bytes read.*Try again later"):
                 fetch_now(entry_at(server, content), folder)
-            assert len(server.requests) == ATTEMPTS
+            assert len(server.requests) == 1
         assert files_in(folder) == []
 
-    def test_an_interrupted_download_is_continued_by_the_next_fetch(self, content, folder):
+    def test_an_interrupted_download_leaves_nothing(self, content, folder):
         def interrupt(filename, done, total):
-            if done > 2 * CHUNK_BYTES:
-                raise KeyboardInterrupt
+            raise KeyboardInterrupt
 
-        with serving({computer.FILE: content}) as server:
-            entry = entry_at(server, content)
-            with pytest.raises(KeyboardInterrupt):
-                fetch_now(entry, folder, progress=interrupt)
-            part = folder / "downloads" / "computer" / f"{computer.FILE}.part"
-            kept = part.stat().st_size
-            assert files_in(folder) == ["downloads", "downloads/computer", f"downloads/computer/{computer.FILE}.part"]
-            fetch_now(entry, folder)
-            assert server.requests[1:] == [(computer.FILE, f"bytes={kept}-")]
-        assert files_in(folder) == ["computer.parquet"]
-        assert load("computer", folder).n_users == N_PEOPLE
-
-    @pytest.mark.parametrize("length", [700, 10**6])
-    def test_a_part_of_another_file_does_not_stand_in_the_way(self, content, folder, length):
-        part = folder / "downloads" / "computer" / f"{computer.FILE}.part"
-        part.parent.mkdir(parents=True)
-        part.write_bytes(b"?" * length)
-        with serving({computer.FILE: content}) as server:
-            fetch_now(entry_at(server, content), folder)
-        assert files_in(folder) == ["computer.parquet"]
-        assert load("computer", folder).n_users == N_PEOPLE
+        with serving({FILE: content}) as server, pytest.raises(KeyboardInterrupt):
+            fetch_now(entry_at(server, content), folder, progress=interrupt)
+        assert files_in(folder) == []
 
 
 class TestBadPublisher:
     def test_a_wrong_checksum_is_refused(self, content, folder):
-        with serving({computer.FILE: content[:-1] + b"\x00"}) as server:
+        with serving({FILE: content[:-1] + b"\x00"}) as server:
             with pytest.raises(ValueError, match=r"hash of downloaded file .* does not match the known hash") as caught:
                 fetch_now(entry_at(server, content), folder)
-            assert server.url(computer.FILE) in str(caught.value)
+            assert f"{server.url}/{FILE}" in str(caught.value)
             assert len(server.requests) == 1
         assert files_in(folder) == []
 
-    @pytest.mark.parametrize(("status", "requests"), [(404, 1), (403, 1), (500, ATTEMPTS), (429, ATTEMPTS)])
-    def test_an_error_of_the_server_is_reported(self, content, folder, status, requests):
-        with serving({computer.FILE: content}, [{"status": status}] * 20) as server:
-            with pytest.raises(DownloadError, match=rf"the server answered {status} .*--file"):
-                fetch_now(entry_at(server, content), folder)
-            assert len(server.requests) == requests
+    @pytest.mark.parametrize("status", [403, 404, 500])
+    def test_an_error_of_the_server_is_reported(self, content, folder, status):
+        with (
+            serving({FILE: content}, [{"status": status}]) as server,
+            pytest.raises(DownloadError, match=rf"the server answered {status} .*--file"),
+        ):
+            fetch_now(entry_at(server, content), folder)
         assert files_in(folder) == []
 
     def test_no_server_at_all(self, content, folder):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
-        source = SourceFile(computer.FILE, f"http://127.0.0.1:{port}/{computer.FILE}", "0" * 64)
-        entry = replace(entry_of("computer"), files=(source,))
-        with pytest.raises(DownloadError, match="could not be reached"):
+        entry = replace(entry_of("computer"), url=f"http://127.0.0.1:{port}")
+        with pytest.raises(DownloadError, match=r"the download failed .*refused"):
             fetch_now(entry, folder)
         assert files_in(folder) == []
 
@@ -169,26 +138,27 @@ class TestBadPublisher:
         (tmp_path / "made").mkdir()
         *_, files = small_school(tmp_path / "made")
         served = {name: path.read_bytes() for name, path in files.items() if "_10_" not in name}
-        with serving(served) as server:
-            sources = tuple(SourceFile(name, server.url(name)) for name in files)
-            with pytest.raises(DownloadError, match=r"school_10_indexes\.mat: the server answered 404"):
-                fetch_now(replace(entry_of("school"), files=sources), folder)
+        with (
+            serving(served) as server,
+            pytest.raises(DownloadError, match=r"school_10_indexes\.mat: the server answered 404"),
+        ):
+            fetch_now(school_at(server, files), folder)
         assert files_in(folder) == []
 
     def test_files_without_a_known_checksum_must_give_the_known_rows(self, tmp_path, folder):
         (tmp_path / "made").mkdir()
         *_, files = small_school(tmp_path / "made")
-        with serving({name: path.read_bytes() for name, path in files.items()}) as server:
-            sources = tuple(SourceFile(name, server.url(name)) for name in files)
-            entry = replace(entry_of("school"), n_users=3, n_rows=12, files=sources)
-            with pytest.raises(ValueError, match="other values than the known ones"):
-                fetch_now(entry, folder)
+        with (
+            serving({name: path.read_bytes() for name, path in files.items()}) as server,
+            pytest.raises(ValueError, match="other values than the known ones"),
+        ):
+            fetch_now(school_at(server, files), folder)
         assert files_in(folder) == []
 
     @pytest.mark.parametrize("wrong", [{"n_users": 7}, {"n_features": 15}, {"n_rows": 11}])
     def test_data_of_another_size_are_refused(self, content, folder, wrong):
         with (
-            serving({computer.FILE: content}) as server,
+            serving({FILE: content}) as server,
             pytest.raises(ValueError, match="not the publisher's complete data"),
         ):
             fetch_now(entry_at(server, content, **wrong), folder)
@@ -196,14 +166,14 @@ class TestBadPublisher:
 
     def test_a_file_of_unknown_format_is_refused(self, folder):
         page = b"<html>The dataset has moved</html>"
-        with serving({computer.FILE: page}) as server, pytest.raises(ValueError, match="not a readable MATLAB file"):
+        with serving({FILE: page}) as server, pytest.raises(ValueError, match="not a readable MATLAB file"):
             fetch_now(entry_at(server, page), folder)
         assert files_in(folder) == []
 
     def test_a_damaged_parquet_file_is_not_overwritten(self, content, folder):
         folder.mkdir()
         (folder / "computer.parquet").write_text("mine")
-        with serving({computer.FILE: content}) as server:
+        with serving({FILE: content}) as server:
             with pytest.raises(ValueError, match="Move the file away"):
                 fetch_now(entry_at(server, content), folder)
             assert server.requests == []
@@ -211,24 +181,18 @@ class TestBadPublisher:
 
     def test_a_folder_that_cannot_be_made(self, content, tmp_path):
         (tmp_path / "taken").write_text("a file")
-        with serving({computer.FILE: content}) as server, pytest.raises(OSError, match="set DADA_DATA to another one"):
+        with serving({FILE: content}) as server, pytest.raises(OSError, match="set DADA_DATA to another one"):
             fetch_now(entry_at(server, content), tmp_path / "taken" / "cache")
 
     def test_a_full_disk_is_no_reason_to_ask_again(self, content, folder):
         def fail(filename, done, total):
             raise OSError(28, "No space left on device")
 
-        with serving({computer.FILE: content}) as server:
+        with serving({FILE: content}) as server:
             with pytest.raises(OSError, match="No space left"):
                 fetch_now(entry_at(server, content), folder, progress=fail)
             assert len(server.requests) == 1
         assert files_in(folder) == []
-
-
-def test_a_file_that_is_there_and_right_is_not_downloaded_again(content, tmp_path):
-    (tmp_path / computer.FILE).write_bytes(content)
-    source = SourceFile(computer.FILE, "http://127.0.0.1:1/none", hashlib.sha256(content).hexdigest())
-    assert download(source, tmp_path, pause_s=0) == tmp_path / computer.FILE
 
 
 class TestLocalFiles:
@@ -248,16 +212,16 @@ class TestLocalFiles:
 
     def test_a_folder_with_all_files_of_a_dataset(self, tmp_path, folder):
         *_, files = small_school(tmp_path)
-        data = school.read(files)
-        sources = tuple(SourceFile(name) for name in files)
-        entry = replace(entry_of("school"), n_users=3, n_rows=12, files=sources, sha256=data.sha256())
+        data = readers.read_school(files)
+        files = dict.fromkeys(files)
+        entry = replace(entry_of("school"), n_users=3, n_rows=12, files=files, sha256=data.sha256())
         fetch_now(entry, folder, file=tmp_path)
         assert load("school", folder).sha256() == data.sha256()
 
     def test_a_local_file_with_a_wrong_checksum_is_refused(self, tmp_path, folder):
-        small_computer(tmp_path / computer.FILE)
+        small_computer(tmp_path / FILE)
         with pytest.raises(ValueError, match=r"is not the publisher's file: sha256 6e6b5f98\w+ expected, got"):
-            fetch("computer", folder=folder, file=tmp_path / computer.FILE)
+            fetch("computer", folder=folder, file=tmp_path / FILE)
         assert files_in(folder) == []
 
     def test_a_local_file_that_is_not_there(self, tmp_path, folder):
@@ -277,7 +241,7 @@ class TestCommands:
     def test_list_names_all_and_says_what_is_there(self, tmp_path, folder):
         small_computer(tmp_path / "c.mat")
         folder.mkdir()
-        write_dataset(computer.read({computer.FILE: tmp_path / "c.mat"}), folder / "computer.parquet")
+        write_dataset(readers.read_computer({FILE: tmp_path / "c.mat"}), folder / "computer.parquet")
         rows = json.loads(self.run("list", "--json").stdout)
         assert [row["name"] for row in rows] == list(CATALOG)
         assert [row["name"] for row in rows if row["present"]] == ["computer"]
@@ -296,7 +260,7 @@ class TestCommands:
     def test_info_of_a_present_dataset_describes_the_file(self, tmp_path, folder):
         small_computer(tmp_path / "c.mat")
         folder.mkdir()
-        write_dataset(computer.read({computer.FILE: tmp_path / "c.mat"}), folder / "computer.parquet")
+        write_dataset(readers.read_computer({FILE: tmp_path / "c.mat"}), folder / "computer.parquet")
         facts = json.loads(self.run("info", "computer", "--json").stdout)
         assert facts["path"] == str(folder / "computer.parquet")
         assert facts["records"] == 80
@@ -306,7 +270,7 @@ class TestCommands:
         assert "20 to 20" in self.run("info", "computer").stdout
 
     def test_fetch_brings_a_dataset_and_describes_it(self, content, folder, monkeypatch):
-        with serving({computer.FILE: content}) as server:
+        with serving({FILE: content}) as server:
             monkeypatch.setitem(CATALOG, "computer", entry_at(server, content))
             result = self.run("fetch", "computer")
             again = self.run("fetch", "computer")
@@ -319,9 +283,9 @@ class TestCommands:
         assert files_in(folder) == ["computer.parquet"]
 
     def test_fetch_takes_a_local_file(self, tmp_path, folder, monkeypatch):
-        small_vehicle(tmp_path / vehicle.FILE)
+        small_vehicle(tmp_path / readers.VEHICLE_FILE)
         monkeypatch.setitem(CATALOG, "vehicle", replace(entry_of("vehicle"), n_users=2, n_features=4))
-        result = self.run("fetch", "vehicle", "--file", str(tmp_path / vehicle.FILE))
+        result = self.run("fetch", "vehicle", "--file", str(tmp_path / readers.VEHICLE_FILE))
         assert result.exit_code == 0
         assert files_in(folder) == ["vehicle.parquet"]
 

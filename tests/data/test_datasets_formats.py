@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from dada.data.datasets import computer, harws, school, vehicle
+from dada.data.datasets import readers
 from tests.helpers.publisher_files import partial_json, small_computer, small_harws, small_school, small_vehicle
 
 
@@ -23,7 +23,7 @@ class TestHarws:
     @pytest.mark.parametrize("nested", [True, False])
     def test_rows_come_in_the_publishers_order(self, tmp_path, nested):
         parts = small_harws(tmp_path / "har.zip", nested)
-        data = harws.read({harws.FILE: tmp_path / "har.zip"})
+        data = readers.read_harws({readers.HARWS_FILE: tmp_path / "har.zip"})
         np.testing.assert_array_equal(data.X, np.concatenate([parts["train"][0], parts["test"][0]]).astype(np.float32))
         assert data.users.tolist() == [1, 1, 3] * 4 + [2] * 8
         assert data.feature_names == ("tBodyAcc-mean()-X", "bands-1,8", "angle(X,gravityMean)")
@@ -36,7 +36,7 @@ class TestHarws:
 
     def test_the_types_are_those_of_the_format(self, tmp_path):
         small_harws(tmp_path / "har.zip")
-        data = harws.read({harws.FILE: tmp_path / "har.zip"})
+        data = readers.read_harws({readers.HARWS_FILE: tmp_path / "har.zip"})
         assert (data.X.dtype, data.y.dtype, data.users.dtype) == (np.float32, np.int8, np.int16)
         assert [values.dtype.str[1:] for values in data.extras.values()] == ["i1", "i1", "i2", "i1"]
 
@@ -46,7 +46,7 @@ class TestHarws:
         small_harws(path, nested)
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
         with pytest.raises(ValueError, match="not a complete zip file"):
-            harws.read({harws.FILE: path})
+            readers.read_harws({readers.HARWS_FILE: path})
 
     @pytest.mark.parametrize("nested", [True, False])
     def test_a_zip_with_other_bytes_inside_is_refused(self, tmp_path, nested):
@@ -56,14 +56,14 @@ class TestHarws:
         content[200:260] = b"\xa5" * 60
         path.write_bytes(content)
         with pytest.raises(ValueError, match="not a complete zip file"):
-            harws.read({harws.FILE: path})
+            readers.read_harws({readers.HARWS_FILE: path})
 
     def test_a_zip_without_the_files_is_refused(self, tmp_path):
         path = tmp_path / "har.zip"
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("notes.txt", "nothing here")
         with pytest.raises(ValueError, match=r"lacks a file of the dataset.*features\.txt"):
-            harws.read({harws.FILE: path})
+            readers.read_harws({readers.HARWS_FILE: path})
 
     @pytest.mark.parametrize(
         ("member", "text", "says"),
@@ -82,13 +82,13 @@ class TestHarws:
             for name in old.namelist():
                 new.writestr(name, text if name.endswith(member) else old.read(name))
         with pytest.raises(ValueError, match=says):
-            harws.read({harws.FILE: broken})
+            readers.read_harws({readers.HARWS_FILE: broken})
 
 
 class TestComputer:
     def test_every_rating_becomes_a_row(self, tmp_path):
         score, design, traits = small_computer(tmp_path / "c.mat")
-        data = computer.read({computer.FILE: tmp_path / "c.mat"})
+        data = readers.read_computer({readers.COMPUTER_FILE: tmp_path / "c.mat"})
         assert data.users.tolist() == [0] * 20 + [1] * 20 + [2] * 20 + [3] * 20
         np.testing.assert_array_equal(data.X[20:40], design.astype(np.float32))
         np.testing.assert_array_equal(data.extras["score"], score.ravel())
@@ -99,7 +99,7 @@ class TestComputer:
 
     def test_all_people_share_one_order_of_computers_in_the_split(self, tmp_path):
         small_computer(tmp_path / "c.mat", n_people=30)
-        data = computer.read({computer.FILE: tmp_path / "c.mat"})
+        data = readers.read_computer({readers.COMPUTER_FILE: tmp_path / "c.mat"})
         in_train = data.extras["paper_split"].reshape(30, 20) == 0
         counts = in_train.sum(axis=1)
         assert set(counts) == {5, 6, 7, 8, 9, 10}
@@ -109,7 +109,7 @@ class TestComputer:
     def test_a_file_without_the_ratings_is_refused(self, tmp_path):
         savemat(tmp_path / "c.mat", {"designMarix": np.ones((20, 14)), "other": 1})
         with pytest.raises(ValueError, match="lacks likeBuy, computerDataZ; it holds designMarix, other"):
-            computer.read({computer.FILE: tmp_path / "c.mat"})
+            readers.read_computer({readers.COMPUTER_FILE: tmp_path / "c.mat"})
 
     @pytest.mark.parametrize(
         ("score", "design", "traits", "says"),
@@ -124,7 +124,7 @@ class TestComputer:
     def test_matrices_that_do_not_fit_are_refused(self, tmp_path, score, design, traits, says):
         savemat(tmp_path / "c.mat", {"likeBuy": score, "designMarix": design, "computerDataZ": traits})
         with pytest.raises(ValueError, match=says):
-            computer.read({computer.FILE: tmp_path / "c.mat"})
+            readers.read_computer({readers.COMPUTER_FILE: tmp_path / "c.mat"})
 
     @pytest.mark.parametrize("kept", [0, 10, 200, -50])
     def test_a_cut_file_is_refused(self, tmp_path, kept):
@@ -132,13 +132,13 @@ class TestComputer:
         small_computer(path)
         path.write_bytes(path.read_bytes()[:kept])
         with pytest.raises(ValueError, match=r"not a readable MATLAB file|lacks"):
-            computer.read({computer.FILE: path})
+            readers.read_computer({readers.COMPUTER_FILE: path})
 
 
 class TestSchool:
     def test_pupils_are_cut_into_schools_and_splits(self, tmp_path):
         x, score, tests, files = small_school(tmp_path)
-        data = school.read(files)
+        data = readers.read_school(files)
         assert data.users.tolist() == [0] * 4 + [1] * 5 + [2] * 3
         np.testing.assert_array_equal(data.X, x.T[:, [*range(5, 21), 27]].astype(np.float32))
         np.testing.assert_array_equal(data.extras["s_pct_vr1"], x[4])
@@ -149,7 +149,7 @@ class TestSchool:
             np.testing.assert_array_equal(np.flatnonzero(data.extras[f"split{i + 1}"]), in_test)
 
     def test_features_and_further_columns_are_all_28(self):
-        assert sorted([*school.PUPIL, *school.YEAR_AND_SCHOOL]) == list(range(28))
+        assert sorted([*readers.PUPIL_COLUMNS, *readers.SCHOOL_COLUMNS]) == list(range(28))
 
     @pytest.mark.parametrize(
         ("change", "says"),
@@ -164,22 +164,22 @@ class TestSchool:
     )
     def test_schools_that_do_not_fit_are_refused(self, tmp_path, change, says):
         x, score, _, files = small_school(tmp_path)
-        savemat(files[school.FILE], {"x": x, "y": score[:, None], "task_indexes": [[1, 5, 10]], **change})
+        savemat(files[readers.SCHOOL_FILE], {"x": x, "y": score[:, None], "task_indexes": [[1, 5, 10]], **change})
         with pytest.raises(ValueError, match=says):
-            school.read(files)
+            readers.read_school(files)
 
     @pytest.mark.parametrize("tr", [[1, 2, 3], [2, *range(2, 12)], [0, *range(2, 12)]])
     def test_a_split_must_hold_every_pupil_once(self, tmp_path, tr):
         *_, files = small_school(tmp_path)
         savemat(files["school_3_indexes.mat"], {"tr": [tr], "tst": [[12]]})
         with pytest.raises(ValueError, match=r"school_3_indexes\.mat: tr .* must hold each of the 12 pupils once"):
-            school.read(files)
+            readers.read_school(files)
 
 
 class TestVehicle:
     def test_cells_become_sensors(self, tmp_path):
         X, Y = small_vehicle(tmp_path / "vehicle.mat")
-        data = vehicle.read({vehicle.FILE: tmp_path / "vehicle.mat"})
+        data = readers.read_vehicle({readers.VEHICLE_FILE: tmp_path / "vehicle.mat"})
         assert data.users.tolist() == [0] * 5 + [1] * 7
         np.testing.assert_array_equal(data.X, np.concatenate(list(X)).astype(np.float32))
         np.testing.assert_array_equal(data.y, np.concatenate(list(Y)).ravel())
@@ -198,13 +198,13 @@ class TestVehicle:
     def test_cells_that_do_not_fit_are_refused(self, tmp_path, X, Y, says):
         savemat(tmp_path / "vehicle.mat", {"X": X, "Y": Y})
         with pytest.raises(ValueError, match=says):
-            vehicle.read({vehicle.FILE: tmp_path / "vehicle.mat"})
+            readers.read_vehicle({readers.VEHICLE_FILE: tmp_path / "vehicle.mat"})
 
     def test_the_newer_matlab_format_says_how_to_save(self, tmp_path):
         path = tmp_path / "vehicle.mat"
         path.write_bytes(b"MATLAB 7.3 MAT-file".ljust(124, b" ") + b"\x00\x02IM" + b"\x00" * 400)
         with pytest.raises(ValueError, match="save it again with -v7"):
-            vehicle.read({vehicle.FILE: path})
+            readers.read_vehicle({readers.VEHICLE_FILE: path})
 
 
 class TestVehiclePartial:
@@ -212,7 +212,7 @@ class TestVehiclePartial:
         rng = np.random.default_rng(4)
         rows, labels = [rng.normal(size=(m, 3)) for m in (5, 8)], [rng.choice([-1, 1], m) for m in (5, 8)]
         partial_json(tmp_path / "p.json", rows, labels)
-        data = vehicle.read_partial({vehicle.PARTIAL_FILE: tmp_path / "p.json"})
+        data = readers.read_vehicle_partial({readers.VEHICLE_PARTIAL_FILE: tmp_path / "p.json"})
         np.testing.assert_array_equal(data.X, np.concatenate(rows).astype(np.float32))
         np.testing.assert_array_equal(data.y, np.concatenate(labels))
         for k in range(2):
@@ -233,4 +233,4 @@ class TestVehiclePartial:
     def test_damaged_files_are_refused(self, tmp_path, content, says):
         (tmp_path / "p.json").write_text(content)
         with pytest.raises(ValueError, match=says):
-            vehicle.read_partial({vehicle.PARTIAL_FILE: tmp_path / "p.json"})
+            readers.read_vehicle_partial({readers.VEHICLE_PARTIAL_FILE: tmp_path / "p.json"})

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dada.data.datasets import computer, entry_of, harws, school, vehicle
+from dada.data.datasets import entry_of, readers
 from tests.helpers.datasets import load_or_skip
 from tests.helpers.publisher_files import computer_mat, harws_zip, partial_json, school_mats
 
@@ -62,25 +62,25 @@ def test_computer_files_give_the_reference(tmp_path):
     score = data.extras["score"].reshape(190, 20)
     traits = np.stack([data.extras[f"z{j}"][::20] for j in range(7)], axis=1)
     computer_mat(tmp_path / "c.mat", score, data.X[:20], traits)
-    assert computer.read({computer.FILE: tmp_path / "c.mat"}).sha256() == data.sha256()
+    assert readers.read_computer({readers.COMPUTER_FILE: tmp_path / "c.mat"}).sha256() == data.sha256()
 
 
 def test_school_files_give_the_reference(tmp_path):
     data = load_or_skip("school")
     x = np.empty((28, len(data.y)))
-    x[list(school.PUPIL)] = data.X.T
-    x[list(school.YEAR_AND_SCHOOL)] = [data.extras[name] for name in school.YEAR_AND_SCHOOL.values()]
+    x[list(readers.PUPIL_COLUMNS)] = data.X.T
+    x[list(readers.SCHOOL_COLUMNS)] = [data.extras[name] for name in readers.SCHOOL_COLUMNS.values()]
     first = np.searchsorted(data.users, np.arange(139))
-    tests = [np.flatnonzero(data.extras[name]) for name in school.SPLIT_FILES]
+    tests = [np.flatnonzero(data.extras[name]) for name in readers.SCHOOL_SPLIT_FILES]
     files = school_mats(tmp_path, x, data.extras["score"].astype(float), first, tests)
-    assert school.read(files).sha256() == data.sha256()
+    assert readers.read_school(files).sha256() == data.sha256()
 
 
 def test_the_partial_vehicle_file_gives_the_reference(tmp_path):
     data = load_or_skip("vehicle_partial")
     of_sensor = [data.users == k for k in range(23)]
     partial_json(tmp_path / "p.json", [data.X[rows] for rows in of_sensor], [data.y[rows] for rows in of_sensor])
-    assert vehicle.read_partial({vehicle.PARTIAL_FILE: tmp_path / "p.json"}).sha256() == data.sha256()
+    assert readers.read_vehicle_partial({readers.VEHICLE_PARTIAL_FILE: tmp_path / "p.json"}).sha256() == data.sha256()
 
 
 def test_harws_files_give_the_reference_but_for_the_other_559_features(tmp_path):
@@ -90,7 +90,7 @@ def test_harws_files_give_the_reference_but_for_the_other_559_features(tmp_path)
         rows = data.extras["orig_split"] == part
         parts[which] = (data.X[rows, :2], data.extras["activity"][rows], data.users[rows])
     harws_zip(tmp_path / "har.zip", data.feature_names[:2], parts)
-    again = harws.read({harws.FILE: tmp_path / "har.zip"})
+    again = readers.read_harws({readers.HARWS_FILE: tmp_path / "har.zip"})
     np.testing.assert_array_equal(again.X, data.X[:, :2])
     np.testing.assert_array_equal(again.y, data.y)
     np.testing.assert_array_equal(again.users, data.users)

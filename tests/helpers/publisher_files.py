@@ -7,7 +7,7 @@ import zipfile
 import numpy as np
 from scipy.io import savemat
 
-from dada.data.datasets import school
+from dada.data.datasets import readers
 
 HAR_FOLDER = "UCI HAR Dataset"
 
@@ -56,11 +56,11 @@ def small_computer(path, n_people=4, n_profiles=20):
 
 def school_mats(folder, x, score, first, tests):
     """`tests` holds, for each split, the numbers of the pupils in its test set, counted from 0."""
-    savemat(folder / school.FILE, {"x": x, "y": score[:, None], "task_indexes": first[:, None] + 1})
-    for file, in_test in zip(school.SPLIT_FILES.values(), tests, strict=True):
+    savemat(folder / readers.SCHOOL_FILE, {"x": x, "y": score[:, None], "task_indexes": first[:, None] + 1})
+    for file, in_test in zip(readers.SCHOOL_SPLIT_FILES.values(), tests, strict=True):
         train = np.setdiff1d(np.arange(len(score)), in_test)
         savemat(folder / file, {"tr": train[None] + 1, "tst": in_test[None] + 1, "tr_indexes": 0, "tst_indexes": 0})
-    return {file: folder / file for file in (school.FILE, *school.SPLIT_FILES.values())}
+    return {file: folder / file for file in (readers.SCHOOL_FILE, *readers.SCHOOL_SPLIT_FILES.values())}
 
 
 def small_school(folder, sizes=(4, 5, 3)):

@@ -116,7 +116,10 @@ def _all_facts(name: str) -> dict[str, Any]:
         "terms": entry.terms,
         "cite": entry.citation,
         "publisher": entry.publisher,
-        "files": [{"name": file.filename, "url": file.url, "sha256": file.sha256} for file in entry.files],
+        "files": [
+            {"name": file, "url": entry.url and f"{entry.url}/{file}", "sha256": digest}
+            for file, digest in entry.files.items()
+        ],
     }
     if not facts["present"]:
         return facts | {"to_get_it": entry.how_to_get}

@@ -1,7 +1,7 @@
 """The real datasets of the paper: fetched from their publishers, kept as one Parquet file each, never shipped."""
 
 from dada.data.datasets.cache import DownloadError, cache_folder, dataset_path, fetch, load
-from dada.data.datasets.catalog import CATALOG, NAMES, Entry, SourceFile, entry_of
+from dada.data.datasets.catalog import CATALOG, NAMES, Entry, entry_of
 from dada.data.datasets.dataset import Dataset
 
 __all__ = [
@@ -10,7 +10,6 @@ __all__ = [
     "Dataset",
     "DownloadError",
     "Entry",
-    "SourceFile",
     "cache_folder",
     "dataset_path",
     "entry_of",

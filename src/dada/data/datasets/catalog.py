@@ -3,58 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dada.data.datasets import computer, harws, school, vehicle
+from dada.data.datasets import readers
 from dada.data.datasets.dataset import Dataset
 
-__all__ = ["CATALOG", "NAMES", "Entry", "SourceFile", "entry_of"]
-
-
-@dataclass(frozen=True)
-class SourceFile:
-    """A file as its publisher gives it out.
-
-    Attributes
-    ----------
-    filename : str
-        Name of the file.
-    url : str, optional
-        Where to download it; None if there is no lasting address.
-    sha256 : str, optional
-        Digest of the file, where it is known.
-    """
-
-    filename: str
-    url: str | None = None
-    sha256: str | None = None
+__all__ = ["CATALOG", "NAMES", "Entry", "entry_of"]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of a dataset before it is read.
+    """Facts about a dataset that are known before it is read.
 
     Attributes
     ----------
     name, title, stored_name : str
-        Name on the command line, a line for people, and the name its Parquet file gives itself.
+        Name on the command line, one-line description, and name in the metadata of the Parquet file.
     n_users, n_features : int
         K and D.
     n_rows : int, optional
-        Records in all, where they are on record.
+        Number of records, if known.
     task, split : str
-        What the label says, and what the paper's split is.
+        The question that the label answers, and the split of the published results.
     publisher, terms, citation : str
-        Where the data come from, on which conditions, and what to cite.
-    files : tuple of SourceFile
-        What `read` needs.
+        Source of the data, conditions of use, and the article to cite.
+    files : mapping of str to (str or None)
+        Names of the publisher's files, and the SHA-256 digest of each, if known.
     read : callable
         Turns local copies of `files`, by file name, into a dataset.
+    url : str, optional
+        Address of the folder with `files`; None if there is no lasting address.
     sha256 : str, optional
         Digest of the rows of a conversion that was checked by hand (`Dataset.sha256`).
     local_file_hint : str
-        Where a person finds the files, if they cannot be downloaded.
+        Where to find the files if they cannot be downloaded.
     """
 
     name: str
@@ -68,22 +51,17 @@ class Entry:
     publisher: str
     terms: str
     citation: str
-    files: tuple[SourceFile, ...]
+    files: Mapping[str, str | None]
     read: Callable[[Mapping[str, Path]], Dataset]
+    url: str | None = None
     sha256: str | None = None
     local_file_hint: str = ""
 
     @property
-    def is_downloadable(self) -> bool:
-        """Whether every file has an address."""
-        return all(file.url is not None for file in self.files)
-
-    @property
     def how_to_get(self) -> str:
-        """The command that brings the dataset, and for a local file where to find it."""
-        if self.is_downloadable:
-            return f"run: dada datasets fetch {self.name}"
-        return f"run: dada datasets fetch {self.name} --file {self.files[0].filename}. {self.local_file_hint}"
+        """The command that fetches the dataset, with the source of a local file if one is needed."""
+        command = f"run: dada datasets fetch {self.name}"
+        return command if self.url else f"{command} --file {next(iter(self.files))}. {self.local_file_hint}"
 
 
 def entry_of(name: str) -> Entry:
@@ -99,14 +77,25 @@ def entry_of(name: str) -> Entry:
     return CATALOG[name]
 
 
-PMTK = "https://raw.githubusercontent.com/probml/pmtkdata/master/conjointAnalysisComputerBuyers"
-PYMTL = "https://raw.githubusercontent.com/tjanez/PyMTL/master/data/school"
-DITTO = "https://raw.githubusercontent.com/litian96/ditto/602f571de561f7796104860108dfa91182bfbcd8/data/vehicle/data"
+NO_TERMS = "None found for the data. Cite the article."
 
-VEHICLE_PUBLISHER = "M. F. Duarte and Y. H. Hu, University of Wisconsin-Madison, http://www.ece.wisc.edu/~sensit"
-VEHICLE_CITATION = (
-    "M. F. Duarte, Y. H. Hu: Vehicle classification in distributed sensor networks. "
-    "Journal of Parallel and Distributed Computing 64 (2004) 826-838."
+_VEHICLE = Entry(
+    name="vehicle",
+    title="Vehicle Sensor, all records",
+    stored_name="Vehicle Sensor",
+    n_users=23,
+    n_features=100,
+    n_rows=None,
+    task="Which of two kinds of vehicle passes?",
+    split="a random 20 % of each sensor's records, drawn from the generator you give",
+    publisher="M. F. Duarte and Y. H. Hu, University of Wisconsin-Madison, http://www.ece.wisc.edu/~sensit",
+    terms=NO_TERMS,
+    citation="M. F. Duarte, Y. H. Hu: Vehicle classification in distributed sensor networks. "
+    "Journal of Parallel and Distributed Computing 64 (2004) 826-838.",
+    files={readers.VEHICLE_FILE: None},
+    read=readers.read_vehicle,
+    local_file_hint="No lasting address of vehicle.mat is known; the repository litian96/fair_flearn on GitHub "
+    "links to a copy (data/vehicle). The dataset vehicle_partial holds a small part of it",
 )
 
 _ENTRIES = (
@@ -123,54 +112,26 @@ _ENTRIES = (
         terms="Cite the article; no commercial use (README of the dataset; UCI's page is said to state CC BY 4.0).",
         citation="D. Anguita, A. Ghio, L. Oneto, X. Parra, J. L. Reyes-Ortiz: A public domain dataset for human "
         "activity recognition using smartphones. ESANN 2013.",
-        files=(
-            SourceFile(
-                harws.FILE,
-                f"https://archive.ics.uci.edu/static/public/240/{harws.FILE}",
-                "c00b803081a5c797cd5e4b83700a9810b38d53d9d84e01917e090e1fdbc81031",
-            ),
-        ),
-        read=harws.read,
+        url="https://archive.ics.uci.edu/static/public/240",
+        files={readers.HARWS_FILE: "c00b803081a5c797cd5e4b83700a9810b38d53d9d84e01917e090e1fdbc81031"},
+        read=readers.read_harws,
         sha256="6464085daacfb04871915abeddd7bce96db1dceb4157a3662fd1b79421cd0a09",
     ),
-    Entry(
-        name="vehicle",
-        title="Vehicle Sensor, all records",
-        stored_name="Vehicle Sensor",
-        n_users=23,
-        n_features=100,
-        n_rows=None,
-        task="Which of two kinds of vehicle passes?",
-        split="a random 20 % of each sensor's records, drawn from the generator you give",
-        publisher=VEHICLE_PUBLISHER,
-        terms="None found for the data. Cite the article.",
-        citation=VEHICLE_CITATION,
-        files=(SourceFile(vehicle.FILE),),
-        read=vehicle.read,
-        local_file_hint="No lasting address of vehicle.mat is known; the repository litian96/fair_flearn on GitHub "
-        "links to a copy (data/vehicle). The dataset vehicle_partial holds a small part of it",
-    ),
-    Entry(
+    _VEHICLE,
+    replace(
+        _VEHICLE,
         name="vehicle_partial",
         title="Vehicle Sensor, 1860 records only",
         stored_name="Vehicle Sensor (PARTIAL)",
-        n_users=23,
-        n_features=100,
         n_rows=1860,
-        task="Which of two kinds of vehicle passes?",
         split="split50: half of each class of each sensor; not the paper's, results do not compare with it",
-        publisher=f"{VEHICLE_PUBLISHER}; this draw: repository litian96/ditto on GitHub, pull request 3",
-        terms="None found for the data. Cite the article.",
-        citation=VEHICLE_CITATION,
-        files=(
-            SourceFile(
-                vehicle.PARTIAL_FILE,
-                f"{DITTO}/train/{vehicle.PARTIAL_FILE}",
-                "a8c8b22a89ea64e5a563cffe94352b48c1f44a02100fd3256adfc09dc43d9ddc",
-            ),
-        ),
-        read=vehicle.read_partial,
+        publisher=f"{_VEHICLE.publisher}; this draw: repository litian96/ditto on GitHub, pull request 3",
+        url="https://raw.githubusercontent.com/litian96/ditto/602f571de561f7796104860108dfa91182bfbcd8/data/vehicle"
+        "/data/train",
+        files={readers.VEHICLE_PARTIAL_FILE: "a8c8b22a89ea64e5a563cffe94352b48c1f44a02100fd3256adfc09dc43d9ddc"},
+        read=readers.read_vehicle_partial,
         sha256="d9cc814d90a96f9f9ef6445bd486535815e220647ba979c967e7ce340df7a7f6",
+        local_file_hint="",
     ),
     Entry(
         name="computer",
@@ -185,14 +146,9 @@ _ENTRIES = (
         terms="None stated. Cite the article.",
         citation="P. J. Lenk, W. S. DeSarbo, P. E. Green, M. R. Young: Hierarchical Bayes conjoint analysis. "
         "Marketing Science 15(2), 1996.",
-        files=(
-            SourceFile(
-                computer.FILE,
-                f"{PMTK}/{computer.FILE}",
-                "6e6b5f98f438c7d15ed6c7adab44322c9345f52263a4f3026322019f184679b5",
-            ),
-        ),
-        read=computer.read,
+        url="https://raw.githubusercontent.com/probml/pmtkdata/master/conjointAnalysisComputerBuyers",
+        files={readers.COMPUTER_FILE: "6e6b5f98f438c7d15ed6c7adab44322c9345f52263a4f3026322019f184679b5"},
+        read=readers.read_computer,
         sha256="d702c2ddfbda31a53d6987e71629f9f133cbaa8e28e784d653c3d020d9e885f0",
     ),
     Entry(
@@ -206,17 +162,14 @@ _ENTRIES = (
         split="split1, the first of ten that came with the data (split1..split10)",
         publisher="Inner London Education Authority, Centre for Multilevel Modelling, http://www.cmm.bristol.ac.uk, "
         "in the coding kept in the repository tjanez/PyMTL on GitHub",
-        terms="None found for the data. Cite the article.",
+        terms=NO_TERMS,
         citation="H. Goldstein: Multilevel modelling of survey data. The Statistician 40 (1991) 235-244.",
-        files=(
-            SourceFile(
-                school.FILE,
-                f"{PYMTL}/{school.FILE}",
-                "973f1ca99d0d41a838ec6ae86001a48e7b69391eb74646b9e4fc54f62866a146",
-            ),
-            *(SourceFile(file, f"{PYMTL}/{file}") for file in school.SPLIT_FILES.values()),
-        ),
-        read=school.read,
+        url="https://raw.githubusercontent.com/tjanez/PyMTL/master/data/school",
+        files={
+            readers.SCHOOL_FILE: "973f1ca99d0d41a838ec6ae86001a48e7b69391eb74646b9e4fc54f62866a146",
+            **dict.fromkeys(readers.SCHOOL_SPLIT_FILES.values()),
+        },
+        read=readers.read_school,
         sha256="1e4d71a23df105abd45a6700ad6264e1ca6574d2d650d718bb7486b5ccc9eef9",
     ),
 )
