@@ -142,7 +142,7 @@ DAMAGES = {
     "short array": (lambda s, a: a.update(threshold=a["threshold"][:-1]), "'threshold' must hold 7 finite numbers"),
     "NaN": (lambda s, a: a.update(threshold=a["threshold"] * np.nan), "'threshold' must hold 7 finite numbers"),
     "text": (lambda s, a: a.update(threshold=np.array(["a"] * 7)), "'threshold' must hold 7 finite numbers"),
-    "no stump": (lambda s, a: a.update(feature=a["feature"][:0]), "'feature' must hold one or more finite numbers"),
+    "no stump": (lambda s, a: a.update(feature=a["feature"][:0]), "'feature' must hold 7 finite numbers"),
     "far feature": (lambda s, a: s.update(n_features=2), r"must use features 0\.\.1, got 0\.\.2"),
     "coupling": (lambda s, a: a.update(coupling=-a["coupling"]), r"stored couplings must be >= 0, got -0\.3"),
 }

@@ -6,7 +6,6 @@ from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dada.data import Stumps
-from dada.data.predictors import base
 
 RULES = ("quantile", "feature-range", "global-range")
 
@@ -90,12 +89,10 @@ def test_stumps_are_spread_evenly_and_the_first_features_get_one_more(n, counts)
     assert np.bincount(Stumps(n=n).fit(X).feature, minlength=3).tolist() == counts
 
 
-def test_predictions_do_not_depend_on_the_block_size(monkeypatch):
+def test_predictions_do_not_depend_on_the_block_size():
     X = np.random.default_rng(0).normal(size=(101, 3))
     stumps = Stumps(n=13).fit(X)
-    whole = stumps.predict(X)
-    monkeypatch.setattr(base, "BLOCK_CELLS", 40)
-    assert_array_equal(stumps.predict(X), whole)
+    assert_array_equal(stumps.predict(X, block_cells=40), stumps.predict(X))
 
 
 def test_describe_uses_feature_names():

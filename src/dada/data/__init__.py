@@ -2,17 +2,11 @@
 
 from dada.data.moons import SyntheticUsers, moons, moons100
 from dada.data.population import Population
-from dada.data.predictors.union import (
-    BasePredictors,
-    Constant,
-    Linear,
-    Pretrained,
-    RandomFourier,
-    Recipe,
-    Stumps,
-    Union,
-    predictors_from_arrays,
-)
+from dada.data.predictors.base import BasePredictors, Recipe
+from dada.data.predictors.fourier import RandomFourier
+from dada.data.predictors.linear import Constant, Linear, Pretrained
+from dada.data.predictors.stumps import Stumps
+from dada.data.predictors.union import Union, predictors_from_arrays
 from dada.data.summaries import FeatureSummary
 from dada.data.tables import ParquetUsers, population_from_table, read_table
 

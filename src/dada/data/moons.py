@@ -12,6 +12,7 @@ from dada.data.population import Population
 
 __all__ = ["DataRule", "SyntheticUsers", "moons", "moons100"]
 
+Seed = np.random.Generator | int
 DataRule = Literal["run", "printed"]
 RULES = ("run", "printed")
 
@@ -84,12 +85,7 @@ class SyntheticUsers:
 
 
 def moons(
-    rng: np.random.Generator | int,
-    *,
-    rule: DataRule = "run",
-    n_users: int = 100,
-    n_test: int = 100,
-    dimensions: int = 20,
+    rng: Seed, *, rule: DataRule = "run", n_users: int = 100, n_test: int = 100, dimensions: int = 20
 ) -> SyntheticUsers:
     """Draw the Moons users: four groups, each with its own rotation of the two moons.
 
@@ -103,7 +99,7 @@ def moons(
     Parameters
     ----------
     rng : numpy.random.Generator or int
-        Source of chance, or a seed.
+        Random generator, or a seed.
     rule : {"run", "printed"}
         ``"run"``: the further features are zero, training labels are clean, 5 % of the test labels are
         flipped (no classifier exceeds 95 % on average). ``"printed"``, the paper's text: the further features
@@ -133,14 +129,9 @@ def moons(
 
 
 def moons100(
-    rng: np.random.Generator | int,
-    *,
-    rule: DataRule = "run",
-    n_users: int = 100,
-    n_test: int = 100,
-    dimensions: int = 20,
+    rng: Seed, *, rule: DataRule = "run", n_users: int = 100, n_test: int = 100, dimensions: int = 20
 ) -> SyntheticUsers:
-    """Draw the Moons100 users: no groups, every user has a rotation of its own.
+    """Draw the Moons100 users: no groups, each user has an independent rotation.
 
     A user's rotation axis is read as a standard normal vector in the plane of the moons, and its moons are
     turned by that vector's direction, so rotations are uniform on the circle and the angle between two axes

@@ -1,9 +1,11 @@
-"""What a recipe and a fitted family of base predictors offer, and what the families share."""
+"""Protocols of a recipe and of fitted base predictors, and the prediction loop and storage that the families share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 
@@ -11,21 +13,17 @@ __all__ = [
     "FLOAT32",
     "INT8",
     "BasePredictors",
+    "FittedFamily",
     "Recipe",
     "check_coupling",
     "check_rows",
     "feature_name",
-    "row_blocks",
-    "stored_array",
-    "stored_coupling",
-    "stored_feature",
-    "stored_n_features",
 ]
 
-INT8 = np.dtype(np.int8)
-FLOAT32 = np.dtype(np.float32)
+INT8: np.dtype[Any] = np.dtype(np.int8)
+FLOAT32: np.dtype[Any] = np.dtype(np.float32)
 
-# Cells computed at a time: enough to amortise the call, few enough that the scratch stays in the cache.
+# Predictions computed at a time: enough to amortise the call, few enough that the scratch stays in the cache.
 BLOCK_CELLS = 1 << 17
 
 
@@ -57,7 +55,7 @@ class BasePredictors(Protocol):
         ...
 
     def describe(self, j: int, feature_names: Sequence[str] | None = None) -> str:
-        """Say in words what predictor j does."""
+        """Describe predictor j in words."""
         ...
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -96,50 +94,81 @@ def feature_name(d: int, feature_names: Sequence[str] | None) -> str:
     return f"x{d}" if feature_names is None else str(feature_names[d])
 
 
-def row_blocks(n_rows: int, n: int) -> Iterator[slice]:
-    """Cut the rows into blocks of about `BLOCK_CELLS` predictions each."""
-    size = max(1, BLOCK_CELLS // n)
-    return (slice(start, start + size) for start in range(0, n_rows, size))
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FittedFamily(ABC):
+    """Base of the fitted families: the prediction loop, and storage as plain arrays.
+
+    `kind` names the family in a model file, and `shapes` lists its arrays other than the coupling: ``"n"`` for one
+    number per predictor, ``"D"`` for one per feature, ``"Dn"`` for a matrix of them.
+    """
+
+    kind: ClassVar[str]
+    shapes: ClassVar[tuple[tuple[str, Literal["n", "D", "Dn"]], ...]] = ()
+    dtype = FLOAT32
+
+    n_features: int
+    coupling: np.ndarray
+
+    @property
+    def n(self) -> int:
+        """Number of base predictors."""
+        return len(self.coupling)
+
+    def predict(self, X: Any, *, block_cells: int = BLOCK_CELLS) -> np.ndarray:
+        """Predictions in [-1, 1], of shape (rows, n) and type `dtype`, computed in blocks of `block_cells`."""
+        rows = check_rows(X, self.n_features)
+        out = np.empty((len(rows), self.n), dtype=self.dtype)
+        size = max(1, block_cells // self.n)
+        for start in range(0, len(rows), size):
+            self._predict(rows[start : start + size], out[start : start + size])
+        return out
+
+    @abstractmethod
+    def _predict(self, rows: np.ndarray, out: np.ndarray) -> None:
+        """Write the predictions for some rows to `out`."""
+
+    @abstractmethod
+    def describe(self, j: int, feature_names: Sequence[str] | None = None) -> str:
+        """Describe predictor j in words."""
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """A JSON-able description and the arrays that together rebuild this object."""
+        arrays = {name: getattr(self, name).ravel() for name, _ in self.shapes}
+        return {"kind": self.kind, "n_features": self.n_features}, {**arrays, "coupling": self.coupling}
+
+    @classmethod
+    def from_arrays(cls, spec: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
+        """Rebuild the predictors from the result of :meth:`to_arrays`, checking each array."""
+        D = spec.get("n_features")
+        if not isinstance(D, int) or D < 1:
+            raise ValueError(
+                f"n_features of stored base predictors must be an integer >= 1, got {D!r}: the file is damaged"
+            )
+        coupling = _stored(arrays, "coupling")
+        if coupling.min() < 0:
+            raise ValueError(f"stored couplings must be >= 0, got {coupling.min()}: the file is damaged")
+        sizes = {"n": (len(coupling),), "D": (D,), "Dn": (D, len(coupling))}
+        found = {name: _stored(arrays, name, sizes[shape]) for name, shape in cls.shapes}
+        feature = found.get("feature")
+        if feature is not None and not (feature.min() >= 0 and feature.max() < D):
+            raise ValueError(
+                f"stored base predictors must use features 0..{D - 1}, "
+                f"got {feature.min()}..{feature.max()}: the file is damaged"
+            )
+        return cls(**found, n_features=D, coupling=coupling)
 
 
-def stored_array(arrays: Mapping[str, np.ndarray], name: str, dtype: Any, n: int | None = None) -> np.ndarray:
-    """Take one stored vector, refusing what a damaged file may hold."""
+def _stored(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """Take one stored vector and reshape it; raise if a damaged file holds something else."""
     if name not in arrays:
         raise ValueError(f"the stored base predictors lack the array {name!r}: the file is damaged")
     array = np.asarray(arrays[name])
+    n = None if shape is None else int(np.prod(shape))
     numeric = array.ndim == 1 and array.dtype.kind in "iuf" and bool(np.isfinite(array).all())
     if not numeric or len(array) == 0 or (n is not None and len(array) != n):
         raise ValueError(
             f"the stored array {name!r} must hold {n if n is not None else 'one or more'} finite numbers, "
             f"got shape {array.shape} and type {array.dtype}: the file is damaged"
         )
-    return np.ascontiguousarray(array, dtype=dtype)
-
-
-def stored_n_features(spec: Mapping[str, Any]) -> int:
-    """Take the number of features from a stored description."""
-    n_features = spec.get("n_features")
-    if not isinstance(n_features, int) or n_features < 1:
-        raise ValueError(
-            f"n_features of stored base predictors must be an integer >= 1, got {n_features!r}: the file is damaged"
-        )
-    return n_features
-
-
-def stored_feature(arrays: Mapping[str, np.ndarray], n_features: int) -> np.ndarray:
-    """Take the feature each stored predictor looks at."""
-    feature = stored_array(arrays, "feature", np.int32)
-    if feature.min() < 0 or feature.max() >= n_features:
-        raise ValueError(
-            f"stored base predictors must use features 0..{n_features - 1}, "
-            f"got {feature.min()}..{feature.max()}: the file is damaged"
-        )
-    return feature
-
-
-def stored_coupling(arrays: Mapping[str, np.ndarray], n: int) -> np.ndarray:
-    """Take the couplings of n stored predictors."""
-    coupling = stored_array(arrays, "coupling", np.float64, n)
-    if coupling.min() < 0:
-        raise ValueError(f"stored couplings must be >= 0, got {coupling.min()}: the file is damaged")
-    return coupling
+    dtype = np.int32 if name == "feature" else np.float64
+    return np.ascontiguousarray(array, dtype=dtype).reshape(shape or -1)

@@ -1,37 +1,26 @@
-"""Random Fourier features: waves of random direction, the same for all who know the seed."""
+"""Random Fourier features: waves of random direction that a shared seed determines."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from dada.data.arrays import as_features
-from dada.data.predictors.base import (
-    FLOAT32,
-    check_coupling,
-    check_rows,
-    row_blocks,
-    stored_array,
-    stored_coupling,
-    stored_n_features,
-)
+from dada.data.predictors.base import FittedFamily, check_coupling
 from dada.data.summaries import FeatureSummary
 
-__all__ = [
-    "FittedFourier",
-    "RandomFourier",
-]
+__all__ = ["FittedFourier", "RandomFourier"]
 
 
 @dataclass(frozen=True)
 class RandomFourier:
     """Predictors cos(w'x + b) of the standardised features, with random w and b (Rahimi and Recht 2007).
 
-    Sums of many of them come near to any smooth function; they stand in for a Gaussian kernel. Users need to agree on
-    the seed and on scales of the features, and on nothing else.
+    Weighted sums of many of them approximate any smooth function, as a Gaussian kernel does. Users only have to agree
+    on the seed and on the scales of the features.
 
     Parameters
     ----------
@@ -40,7 +29,7 @@ class RandomFourier:
     width : float
         Width of the kernel in standard deviations of a feature, for a single feature: larger is smoother.
     seed : int
-        Where directions and phases come from; the same for all users.
+        Seed of directions and phases; the same for all users.
     coupling : float
         Coupling omega of these predictors' weights to the neighbours' weights.
 
@@ -72,8 +61,8 @@ class RandomFourier:
         return self._drawn(rows.mean(axis=0), rows.std(axis=0), len(rows))
 
     def fit_summary(self, summary: FeatureSummary, marks: Any = None) -> FittedFourier:
-        """Take mean and standard deviation of every feature from users' merged summaries; marks are not needed."""
-        # What rounding leaves of the spread of a constant feature would blow it up.
+        """Take mean and standard deviation of every feature from users' merged summaries; marks are not used."""
+        # The spread of a constant feature may differ from 0 by rounding, and its inverse would be huge.
         spread = np.where(summary.high > summary.low, summary.std, 0.0)
         return self._drawn(summary.mean, spread, summary.count)
 
@@ -88,59 +77,23 @@ class RandomFourier:
         phases = rng.uniform(0, 2 * np.pi, self.n)
         inverse = np.divide(1.0, spread, out=np.zeros_like(spread), where=varying)
         coupling = np.full(self.n, float(self.coupling))
-        return FittedFourier(directions * inverse[:, None], phases, mean, coupling)
+        return FittedFourier(directions * inverse[:, None], phases, mean, n_features=len(mean), coupling=coupling)
 
 
 @dataclass(frozen=True, eq=False)
-class FittedFourier:
+class FittedFourier(FittedFamily):
     """Waves: predictor j is ``cos((x - mean) @ directions[:, j] + phases[j])``."""
+
+    kind = "fourier"
+    shapes = (("directions", "Dn"), ("phases", "n"), ("mean", "D"))
 
     directions: np.ndarray
     phases: np.ndarray
     mean: np.ndarray
-    coupling: np.ndarray
 
-    @property
-    def n(self) -> int:
-        """Number of predictors."""
-        return len(self.phases)
-
-    @property
-    def n_features(self) -> int:
-        """Number of features a row must have."""
-        return len(self.mean)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the predictions, float32."""
-        return FLOAT32
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Predictions in [-1, 1], float32 of shape (rows, n)."""
-        rows = check_rows(X, self.n_features)
-        out = np.empty((len(rows), self.n), dtype=FLOAT32)
-        for block in row_blocks(len(rows), self.n):
-            out[block] = np.cos((rows[block] - self.mean) @ self.directions + self.phases)
-        return out
+    def _predict(self, rows: np.ndarray, out: np.ndarray) -> None:
+        out[:] = np.cos((rows - self.mean) @ self.directions + self.phases)
 
     def describe(self, j: int, feature_names: Sequence[str] | None = None) -> str:
-        """Say that predictor j is a wave, and how long it is."""
+        """Describe predictor j by its wavelength."""
         return f"wave {j} of length {2 * np.pi / np.linalg.norm(self.directions[:, j]):.6g}"
-
-    def to_arrays(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """A JSON-able description and the arrays that together rebuild this object."""
-        arrays = {
-            "directions": self.directions.ravel(),
-            "phases": self.phases,
-            "mean": self.mean,
-            "coupling": self.coupling,
-        }
-        return {"kind": "fourier", "n_features": self.n_features}, arrays
-
-    @classmethod
-    def from_arrays(cls, spec: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
-        """Rebuild the predictors from what :meth:`to_arrays` gave."""
-        n_features, phases = stored_n_features(spec), stored_array(arrays, "phases", np.float64)
-        directions = stored_array(arrays, "directions", np.float64, n_features * len(phases))
-        mean = stored_array(arrays, "mean", np.float64, n_features)
-        return cls(directions.reshape(n_features, -1), phases, mean, stored_coupling(arrays, len(phases)))

@@ -1,4 +1,4 @@
-"""Linear base predictors, one per feature, and the constant one."""
+"""Linear base predictors, one per feature; the constant predictor; models fitted elsewhere."""
 
 from __future__ import annotations
 
@@ -9,28 +9,10 @@ from typing import Any, NoReturn, Self
 import numpy as np
 
 from dada.data.arrays import NUMERIC_KINDS, as_features
-from dada.data.predictors.base import (
-    FLOAT32,
-    INT8,
-    check_coupling,
-    check_rows,
-    feature_name,
-    row_blocks,
-    stored_array,
-    stored_coupling,
-    stored_feature,
-    stored_n_features,
-)
+from dada.data.predictors.base import FLOAT32, INT8, FittedFamily, check_coupling, check_rows, feature_name
 from dada.data.summaries import FeatureSummary
 
-__all__ = [
-    "Constant",
-    "FittedConstant",
-    "FittedLinear",
-    "FittedPretrained",
-    "Linear",
-    "Pretrained",
-]
+__all__ = ["Constant", "FittedConstant", "FittedLinear", "FittedPretrained", "Linear", "Pretrained"]
 
 
 @dataclass(frozen=True)
@@ -72,7 +54,7 @@ class Linear:
         return self._scaled(feature, rows.mean(axis=0)[feature], rows.std(axis=0)[feature], rows.shape[1])
 
     def fit_summary(self, summary: FeatureSummary, marks: Any = None) -> FittedLinear:
-        """Take mean and standard deviation of every feature from users' merged summaries; marks are not needed."""
+        """Take mean and standard deviation of every feature from users' merged summaries; marks are not used."""
         feature = self._varying(summary.high > summary.low, summary.count)
         return self._scaled(feature, summary.mean[feature], summary.std[feature], summary.n_features)
 
@@ -85,69 +67,47 @@ class Linear:
         return np.flatnonzero(varies).astype(np.int32)
 
     def _scaled(self, feature: np.ndarray, mean: np.ndarray, std: np.ndarray, n_features: int) -> FittedLinear:
-        return FittedLinear(feature, mean, std * self.clip, n_features, np.full(len(feature), float(self.coupling)))
+        coupling = np.full(len(feature), float(self.coupling))
+        return FittedLinear(feature, mean, std * self.clip, n_features=n_features, coupling=coupling)
 
 
 @dataclass(frozen=True, eq=False)
-class FittedLinear:
+class FittedLinear(FittedFamily):
     """Linear predictors: predictor j is ``clip((x[feature[j]] - mean[j]) / scale[j], -1, 1)``."""
+
+    kind = "linear"
+    shapes = (("feature", "n"), ("mean", "n"), ("scale", "n"))
 
     feature: np.ndarray
     mean: np.ndarray
     scale: np.ndarray
-    n_features: int
-    coupling: np.ndarray
 
-    @property
-    def n(self) -> int:
-        """Number of predictors, one per varying feature."""
-        return len(self.feature)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the predictions, float32."""
-        return FLOAT32
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Predictions in [-1, 1], float32 of shape (rows, n)."""
-        rows = check_rows(X, self.n_features)
-        out = np.empty((len(rows), self.n), dtype=FLOAT32)
-        for block in row_blocks(len(rows), self.n):
-            standardised = (np.take(rows[block], self.feature, axis=1) - self.mean) / self.scale
-            out[block] = np.clip(standardised, -1, 1)
-        return out
+    def _predict(self, rows: np.ndarray, out: np.ndarray) -> None:
+        out[:] = np.clip((np.take(rows, self.feature, axis=1) - self.mean) / self.scale, -1, 1)
 
     def describe(self, j: int, feature_names: Sequence[str] | None = None) -> str:
-        """Say which feature predictor j follows, and over which range."""
+        """Describe predictor j by its feature and its range."""
         low, high = self.mean[j] - self.scale[j], self.mean[j] + self.scale[j]
         return f"{feature_name(int(self.feature[j]), feature_names)}, -1 at {low:.6g} to +1 at {high:.6g}"
 
-    def to_arrays(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """A JSON-able description and the arrays that together rebuild this object."""
-        arrays = {"feature": self.feature, "mean": self.mean, "scale": self.scale, "coupling": self.coupling}
-        return {"kind": "linear", "n_features": self.n_features}, arrays
-
     @classmethod
     def from_arrays(cls, spec: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
-        """Rebuild the predictors from what :meth:`to_arrays` gave."""
-        n_features = stored_n_features(spec)
-        feature = stored_feature(arrays, n_features)
-        mean = stored_array(arrays, "mean", np.float64, len(feature))
-        scale = stored_array(arrays, "scale", np.float64, len(feature))
-        if scale.min() <= 0:
-            raise ValueError(f"stored scales must be > 0, got {scale.min()}: the file is damaged")
-        return cls(feature, mean, scale, n_features, stored_coupling(arrays, len(feature)))
+        """Rebuild the predictors from the result of :meth:`to_arrays`, checking each array."""
+        linear = super().from_arrays(spec, arrays)
+        if linear.scale.min() <= 0:
+            raise ValueError(f"stored scales must be > 0, got {linear.scale.min()}: the file is damaged")
+        return linear
 
 
 @dataclass(frozen=True)
 class Constant:
-    """One predictor that always says +1: the part of a decision that depends on the user and on no feature.
+    """One predictor that is always +1: the part of a decision that depends on the user and on no feature.
 
     Parameters
     ----------
     coupling : float
-        Coupling omega of its weight to the neighbours' weights. Users often share what matters but not how
-        often they say yes: a value near 0.1 lets them differ in that.
+        Coupling omega of its weight to the neighbours' weights. Users often agree on the features that matter but
+        not on the share of positive labels: a value near 0.1 lets them differ in the latter.
 
     Examples
     --------
@@ -162,52 +122,32 @@ class Constant:
         check_coupling(self.coupling)
 
     def fit(self, X: Any) -> FittedConstant:
-        """Note the number of features; there is nothing to measure."""
-        return FittedConstant(as_features(X)[0].shape[1], np.full(1, float(self.coupling)))
+        """Keep the number of features."""
+        return FittedConstant(n_features=as_features(X)[0].shape[1], coupling=np.full(1, float(self.coupling)))
 
     def fit_summary(self, summary: FeatureSummary, marks: Any = None) -> FittedConstant:
-        """Note the number of features; there is nothing to measure, and marks are not needed."""
-        return FittedConstant(summary.n_features, np.full(1, float(self.coupling)))
+        """Keep the number of features; marks are not used."""
+        return FittedConstant(n_features=summary.n_features, coupling=np.full(1, float(self.coupling)))
 
 
 @dataclass(frozen=True, eq=False)
-class FittedConstant:
-    """The predictor that always says +1."""
+class FittedConstant(FittedFamily):
+    """The predictor that is always +1."""
 
-    n_features: int
-    coupling: np.ndarray
+    kind = "constant"
+    dtype = INT8
 
-    @property
-    def n(self) -> int:
-        """Number of predictors, 1."""
-        return 1
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the predictions, int8."""
-        return INT8
-
-    def predict(self, X: Any) -> np.ndarray:
-        """A column of ones, int8 of shape (rows, 1)."""
-        return np.ones((len(check_rows(X, self.n_features)), 1), dtype=INT8)
+    def _predict(self, rows: np.ndarray, out: np.ndarray) -> None:
+        out[:] = 1
 
     def describe(self, j: int, feature_names: Sequence[str] | None = None) -> str:
-        """Say that the predictor is constant."""
+        """Describe the predictor as constant."""
         return "always +1"
-
-    def to_arrays(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """A JSON-able description and the arrays that together rebuild this object."""
-        return {"kind": "constant", "n_features": self.n_features}, {"coupling": self.coupling}
-
-    @classmethod
-    def from_arrays(cls, spec: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
-        """Rebuild the predictor from what :meth:`to_arrays` gave."""
-        return cls(stored_n_features(spec), stored_coupling(arrays, 1))
 
 
 @dataclass(frozen=True)
 class Pretrained:
-    """Models that were fitted before, each used as one base predictor.
+    """Models that were fitted elsewhere, each used as one base predictor.
 
     Parameters
     ----------
@@ -246,43 +186,36 @@ class Pretrained:
         """Try every model on a row of X; none of them is changed."""
         rows, _ = as_features(X)
         coupling = np.full(len(self.models), float(self.coupling))
-        fitted = FittedPretrained(tuple(self.models), rows.shape[1], coupling)
+        dtype = INT8 if all(map(_is_binary, self.models)) else FLOAT32
+        fitted = FittedPretrained(tuple(self.models), dtype, n_features=rows.shape[1], coupling=coupling)
         fitted.predict(rows[:1])
         return fitted
 
 
 @dataclass(frozen=True, eq=False)
-class FittedPretrained:
-    """Pretrained models bound to a number of features."""
+class FittedPretrained(FittedFamily):
+    """Pretrained models; their predictions are int8 if every model only separates two classes."""
 
     models: tuple[Any, ...]
-    n_features: int
-    coupling: np.ndarray
+    dtype: np.dtype[Any]
 
-    @property
-    def n(self) -> int:
-        """Number of models."""
-        return len(self.models)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the predictions: int8 if every model only tells two classes apart, else float32."""
-        return INT8 if all(_tells_two_classes(model) for model in self.models) else FLOAT32
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Outputs of the models in [-1, 1], shape (rows, n)."""
+    def predict(self, X: Any, **_: Any) -> np.ndarray:
+        """Outputs of the models in [-1, 1], shape (rows, n); each model predicts all rows at once."""
         rows = check_rows(X, self.n_features)
         out = np.empty((len(rows), self.n), dtype=self.dtype)
-        for j, model in enumerate(self.models):
-            out[:, j] = np.clip(_output(model, rows, j), -1, 1)
+        self._predict(rows, out)
         return out
 
+    def _predict(self, rows: np.ndarray, out: np.ndarray) -> None:
+        for j, model in enumerate(self.models):
+            out[:, j] = np.clip(_output(model, rows, j), -1, 1)
+
     def describe(self, j: int, feature_names: Sequence[str] | None = None) -> str:
-        """Name the kind of model j."""
+        """Describe model j by its class."""
         return f"pretrained {type(self.models[j]).__name__}"
 
     def to_arrays(self) -> NoReturn:
-        """Refuse: foreign objects can only be stored as code, which model files never hold."""
+        """Raise TypeError: these objects can only be stored as code, which model files never hold."""
         raise TypeError(
             f"{self.n} pretrained models cannot be written to a model file: it holds numbers, never pickled "
             "objects. Store them with their own library and rebuild Pretrained(models) after loading, "
@@ -290,7 +223,7 @@ class FittedPretrained:
         )
 
 
-def _tells_two_classes(model: Any) -> bool:
+def _is_binary(model: Any) -> bool:
     return not hasattr(model, "decision_function") and len(getattr(model, "classes_", ())) == 2
 
 
@@ -303,7 +236,7 @@ def _output(model: Any, rows: np.ndarray, j: int) -> np.ndarray:
             f"{who} must give one number per row, got shape {output.shape} for {len(rows)} rows: "
             "use one model per class"
         )
-    if _tells_two_classes(model):
+    if _is_binary(model):
         return np.where(output == model.classes_[1], 1, -1)
     if output.dtype.kind not in NUMERIC_KINDS:
         raise ValueError(f"{who} must give numbers, or one of two classes in classes_, got {output.dtype}")

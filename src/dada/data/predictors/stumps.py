@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Self
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
 from dada.data.arrays import as_features
-from dada.data.predictors.base import (
-    INT8,
-    check_coupling,
-    check_rows,
-    feature_name,
-    row_blocks,
-    stored_array,
-    stored_coupling,
-    stored_feature,
-    stored_n_features,
-)
+from dada.data.predictors.base import INT8, FittedFamily, check_coupling, check_rows, feature_name
 from dada.data.summaries import FeatureSummary
 
-__all__ = [
-    "FittedStumps",
-    "Stumps",
-    "ThresholdRule",
-]
+__all__ = ["FittedStumps", "Stumps", "ThresholdRule"]
 
 ThresholdRule = Literal["quantile", "feature-range", "global-range"]
 RULES = ("quantile", "feature-range", "global-range")
@@ -39,7 +25,7 @@ class Stumps:
     Parameters
     ----------
     n : int, optional
-        Stumps in all, spread over the features as evenly as possible; the first features get one more. By
+        Number of stumps, spread over the features as evenly as possible; the first features get one more. By
         default `per_feature` for every feature.
     per_feature : int
         Stumps per feature when `n` is not given.
@@ -87,20 +73,20 @@ class Stumps:
         )
 
     def fit_summary(self, summary: FeatureSummary, marks: Callable[[FittedStumps], np.ndarray]) -> FittedStumps:
-        """Place the thresholds where users' summaries say, without a look at rows.
+        """Place the thresholds by users' merged summaries, without access to rows.
 
         Parameters
         ----------
         summary : FeatureSummary
-            Merged of all users.
+            The merged summary of all users.
         marks : callable
-            Gives the sum of all users' `FittedStumps.marks`, by which stumps are found that repeat another one. Asked
-            only with ``drop_duplicates=True``.
+            Returns the sum of all users' `FittedStumps.marks`, which identifies duplicate stumps. Called only with
+            ``drop_duplicates=True``.
 
         Returns
         -------
         FittedStumps
-            Those of `fit` to all rows, where the summary is exact.
+            The stumps of `fit` to all rows, if the summary is exact.
 
         Examples
         --------
@@ -134,7 +120,8 @@ class Stumps:
                 f"constant, or have too few thresholds each for rule {self.rule!r}. "
                 "Give features that vary, or a larger n"
             )
-        fitted = FittedStumps(feature, threshold, D, np.full(len(threshold), float(self.coupling)))
+        coupling = np.full(len(threshold), float(self.coupling))
+        fitted = FittedStumps(feature, threshold, n_features=D, coupling=coupling)
         return fitted.without_repeats(marks(fitted)) if self.drop_duplicates else fitted
 
     def _counts(self, n_features: int) -> list[int]:
@@ -145,79 +132,54 @@ class Stumps:
 
 
 @dataclass(frozen=True, eq=False)
-class FittedStumps:
+class FittedStumps(FittedFamily):
     """Stumps with their thresholds: predictor j is +1 where ``x[feature[j]] <= threshold[j]``, else -1."""
+
+    kind = "stumps"
+    shapes = (("feature", "n"), ("threshold", "n"))
+    dtype = INT8
 
     feature: np.ndarray
     threshold: np.ndarray
-    n_features: int
-    coupling: np.ndarray
 
-    @property
-    def n(self) -> int:
-        """Number of stumps."""
-        return len(self.threshold)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the predictions, int8."""
-        return INT8
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Predictions of all stumps, int8 of shape (rows, n), each -1 or +1."""
-        rows = check_rows(X, self.n_features)
-        out = np.empty((len(rows), self.n), dtype=INT8)
-        for block in row_blocks(len(rows), self.n):
-            below = np.take(rows[block], self.feature, axis=1) <= self.threshold
-            np.multiply(below.view(np.int8), 2, out=out[block])
-            out[block] -= 1
-        return out
+    def _predict(self, rows: np.ndarray, out: np.ndarray) -> None:
+        below = np.take(rows, self.feature, axis=1) <= self.threshold
+        np.multiply(below.view(np.int8), 2, out=out)
+        out -= 1
 
     def marks(self, X: Any, rng: np.random.Generator) -> np.ndarray:
-        """A random word for each stump by which repeated stumps are found without a look at rows.
+        """Additive fingerprint of each stump's predictions, which identifies duplicates without access to rows.
 
-        Every row draws a word of its own and adds or subtracts it as a stump predicts, modulo 2**64. Users' marks add
-        up; stumps that agree on all rows of all users have the same sum, and opposite ones the negative.
+        Each row draws random bits; the mark of a stump is their sum with the signs of its predictions, modulo 2**64.
+        Stumps that agree on all rows of all users have equal sums of marks, and opposite stumps have negated sums.
 
         Examples
         --------
-        >>> stumps = FittedStumps(np.array([0, 0, 0], np.int32), np.array([1.0, 1.5, 5.0]), 1, np.ones(3))
+        >>> feature, threshold = np.array([0, 0, 0], np.int32), np.array([1.0, 1.5, 5.0])
+        >>> stumps = FittedStumps(feature, threshold, n_features=1, coupling=np.ones(3))
         >>> first, second, third = stumps.marks(np.array([[0.0], [2.0]]), np.random.default_rng(0)).tolist()
         >>> first == second, first == third
         (True, False)
         """
         rows = check_rows(X, self.n_features)
-        words = rng.integers(2**63, size=len(rows), dtype=np.uint64)
+        bits = rng.integers(2**63, size=len(rows), dtype=np.uint64)
         below = np.empty(self.n, np.uint64)
         for d in np.unique(self.feature):
             column = np.ascontiguousarray(rows[:, d])
             for j in np.flatnonzero(self.feature == d):
-                below[j] = (words * (column <= self.threshold[j])).sum(dtype=np.uint64)
-        return below + below - words[:, None].sum(axis=0, dtype=np.uint64)
+                below[j] = (bits * (column <= self.threshold[j])).sum(dtype=np.uint64)
+        return below + below - bits[:, None].sum(axis=0, dtype=np.uint64)
 
     def without_repeats(self, marks: np.ndarray) -> FittedStumps:
-        """The stumps that neither repeat nor oppose an earlier one, by the sum of all users' marks."""
+        """The stumps that neither duplicate nor negate an earlier one, by the sum of all users' marks."""
         # A stump and its opposite get one key.
         _, first = np.unique(np.minimum(marks, -marks), return_index=True)
         kept = np.sort(first)
-        return FittedStumps(self.feature[kept], self.threshold[kept], self.n_features, self.coupling[kept])
+        return replace(self, feature=self.feature[kept], threshold=self.threshold[kept], coupling=self.coupling[kept])
 
     def describe(self, j: int, feature_names: Sequence[str] | None = None) -> str:
-        """Say what stump j tests, as in ``"age <= 30"``."""
+        """Describe the test of stump j, as in ``"age <= 30"``."""
         return f"{feature_name(int(self.feature[j]), feature_names)} <= {self.threshold[j]:.6g}"
-
-    def to_arrays(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """A JSON-able description and the arrays that together rebuild this object."""
-        arrays = {"feature": self.feature, "threshold": self.threshold, "coupling": self.coupling}
-        return {"kind": "stumps", "n_features": self.n_features}, arrays
-
-    @classmethod
-    def from_arrays(cls, spec: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
-        """Rebuild the stumps from what :meth:`to_arrays` gave."""
-        n_features = stored_n_features(spec)
-        feature = stored_feature(arrays, n_features)
-        threshold = stored_array(arrays, "threshold", np.float64, len(feature))
-        return cls(feature, threshold, n_features, stored_coupling(arrays, len(feature)))
 
 
 def _quantile_cuts(values: np.ndarray, counts: np.ndarray, T: int) -> np.ndarray:

@@ -10,29 +10,12 @@ import numpy as np
 
 from dada.data.arrays import as_features
 from dada.data.predictors.base import BasePredictors, Recipe
-from dada.data.predictors.fourier import FittedFourier, RandomFourier
-from dada.data.predictors.linear import Constant, FittedConstant, FittedLinear, FittedPretrained, Linear, Pretrained
-from dada.data.predictors.stumps import FittedStumps, Stumps
+from dada.data.predictors.fourier import FittedFourier
+from dada.data.predictors.linear import FittedConstant, FittedLinear
+from dada.data.predictors.stumps import FittedStumps
 from dada.data.summaries import FeatureSummary
 
-__all__ = [
-    "BasePredictors",
-    "Constant",
-    "FittedConstant",
-    "FittedFourier",
-    "FittedLinear",
-    "FittedPretrained",
-    "FittedStumps",
-    "FittedUnion",
-    "Linear",
-    "Pretrained",
-    "RandomFourier",
-    "Recipe",
-    "Stumps",
-    "Union",
-    "predictors_from_arrays",
-    "takes_summary",
-]
+__all__ = ["BasePredictors", "FittedUnion", "Recipe", "Union", "predictors_from_arrays", "takes_summary"]
 
 
 @dataclass(frozen=True, init=False)
@@ -46,6 +29,7 @@ class Union:
 
     Examples
     --------
+    >>> from dada.data import Constant, Linear, Stumps
     >>> recipe = Union(Stumps(per_feature=1), Linear(), Constant(coupling=0.1))
     >>> both = recipe.fit(np.array([[1.0], [3.0]]))
     >>> [both.describe(j) for j in range(both.n)]
@@ -74,22 +58,23 @@ class Union:
         parts = []
         for recipe in self.recipes:
             if not takes_summary(recipe):
-                raise TypeError(f"{type(recipe).__name__} needs rows, for which summaries cannot stand: use fit")
+                raise TypeError(f"{type(recipe).__name__} needs rows and cannot use summaries: use fit")
             parts.append(recipe.fit_summary(summary, marks))
         return FittedUnion(tuple(parts))
 
 
 class SummaryRecipe(Protocol):
-    """A recipe for which merged summaries are enough."""
+    """A recipe that can be fitted to merged summaries."""
 
     def fit_summary(self, summary: FeatureSummary, marks: Callable[[FittedStumps], np.ndarray]) -> BasePredictors:
-        """Fit the family to users' merged summaries, and to the summed marks of the stumps that come of these."""
+        """Fit the family to users' merged summaries and the summed marks of the resulting stumps."""
         ...
 
 
 def takes_summary(recipe: Any) -> TypeGuard[SummaryRecipe]:
-    """Whether merged summaries are enough for a recipe, which then needs no rows.
+    """Whether a recipe can be fitted to merged summaries instead of rows.
 
+    >>> from dada.data import Constant, Stumps
     >>> takes_summary(Union(Stumps(), Constant())), takes_summary(object())
     (True, False)
     """
@@ -116,7 +101,7 @@ class FittedUnion:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of the predictions: int8 if it is so for every family, else float32."""
+        """Type of the predictions: int8 if every family has int8, else float32."""
         return np.result_type(*(part.dtype for part in self.parts))
 
     @property
@@ -132,7 +117,7 @@ class FittedUnion:
         return out
 
     def describe(self, j: int, feature_names: Sequence[str] | None = None) -> str:
-        """Say in words what predictor j does."""
+        """Describe predictor j in words."""
         i = int(np.searchsorted(self._starts(), j, side="right")) - 1
         return self.parts[i].describe(j - self._starts()[i], feature_names)
 
@@ -147,7 +132,7 @@ class FittedUnion:
 
     @classmethod
     def from_arrays(cls, spec: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> FittedUnion:
-        """Rebuild the union from what :meth:`to_arrays` gave."""
+        """Rebuild the union from the result of :meth:`to_arrays`."""
         specs = spec.get("parts")
         if not isinstance(specs, list) or not specs or not all(isinstance(part, dict) for part in specs):
             raise ValueError(f"parts of a stored union must be a list of families, got {specs!r}")
@@ -165,7 +150,7 @@ class FittedUnion:
 
 
 def predictors_from_arrays(spec: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> BasePredictors:
-    """Rebuild fitted base predictors from what their ``to_arrays`` gave.
+    """Rebuild fitted base predictors from the result of their ``to_arrays``.
 
     Parameters
     ----------
@@ -185,6 +170,7 @@ def predictors_from_arrays(spec: Mapping[str, Any], arrays: Mapping[str, np.ndar
 
     Examples
     --------
+    >>> from dada.data import Stumps
     >>> stumps = Stumps(n=2).fit(np.array([[1.0], [2.0], [3.0]]))
     >>> predictors_from_arrays(*stumps.to_arrays()).threshold.tolist()
     [1.5, 2.5]
