@@ -120,7 +120,7 @@ def write_graph(model: Model, output: Path) -> None:
     if output.suffix == ".graphml":
         model.graph_.write_graphml(output, model.users_)
     elif output.suffix in (".png", ".svg"):
-        from dada.plot.graph import GraphPanel, graph_picture
+        from dada.plot.panels import GraphPanel, graph_picture
 
         accuracy = model.trace_[-1].train_accuracy
         errors = 1 - accuracy if len(accuracy) else np.zeros(model.n_users_)

@@ -1,8 +1,7 @@
-"""A web page in one file that asks the network for nothing, reads well on a phone and knows light and dark mode."""
+"""Self-contained web pages with light and dark mode, and the HTML that notebooks show."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -13,7 +12,7 @@ from matplotlib.figure import Figure
 
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
-from dada.plot.curves import graph as draw
+from dada.plot.panels import graph as draw
 from dada.plot.theme import Theme, data_uri, drawn, new_figure
 
 _STYLE = """
@@ -43,13 +42,13 @@ tr.best td { color: var(--mark); font-weight: 650; }
 code { background: var(--card); border-radius: 5px; padding: .15em .4em; font-size: .92em; overflow-wrap: anywhere; }
 """
 
-# The page may show the pictures and styles it carries, and nothing else: a reader's browser enforces it.
+# The browser loads nothing but the embedded pictures and styles.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands below it, as pieces of HTML from `paragraph`, `table` and `figure`."""
+    """A heading and its content, as pieces of HTML from `paragraph`, `table` and `figure`."""
 
     title: str
     pieces: Sequence[str]
@@ -66,7 +65,7 @@ def paragraph(text: str) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], best: int | None = None) -> str:
-    """A table of text cells; the row at position `best` stands out.
+    """A table of text cells; the row at position `best` is highlighted.
 
     >>> table(["method", "accuracy"], [["alone", "82 %"]]).count("<td>")
     2
@@ -80,7 +79,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], best: int | None
 
 
 def figure(light: bytes, dark: bytes, caption: str) -> str:
-    """A picture with its caption, as two PNG files carried in the page: for light and for dark mode.
+    """A picture with its caption, as two embedded PNG files: for light and for dark mode.
 
     >>> figure(b"day", b"night", "The same thing.").count("base64")
     2
@@ -108,7 +107,7 @@ def page(title: str, lead: str, sections: Sequence[Section]) -> str:
     )
 
 
-#: Larger graphs take long to lay out, and nodes could not be told apart.
+#: Larger graphs take long to lay out, and their nodes would overlap.
 MOST_DRAWN = 300
 
 
@@ -119,7 +118,7 @@ def graph_png(
     loss: Array | None = None,
     names: Sequence[Any] | None = None,
 ) -> bytes | None:
-    """A graph as the bytes of a PNG file; none where it has too many users to be drawn.
+    """A graph as the bytes of a PNG file; None if it has too many users to be drawn.
 
     >>> graph_png(CollaborationGraph.empty(2))[1:4]
     b'PNG'
@@ -137,7 +136,7 @@ def graph_png(
 
 
 def graph_facts(graph: CollaborationGraph) -> dict[str, str]:
-    """What a table says of a graph.
+    """Summary of a graph, for a table.
 
     >>> graph_facts(CollaborationGraph.from_edges(3, [0], [1], [2.0]))["neighbours"]
     '0 to 1, 0.7 on average'
@@ -155,7 +154,7 @@ def graph_facts(graph: CollaborationGraph) -> dict[str, str]:
 
 
 def model_html(model: Any) -> str:
-    """A fitted estimator's graph, drawn with its users' names, and how its fit went.
+    """A fitted estimator's graph, drawn with its users' names, and a summary of the fit.
 
     >>> from dada import DadaClassifier
     >>> X, y, users = [[0.0], [1.0]] * 2, [0, 1, 0, 1], ["ann", "ann", "bob", "bob"]
@@ -175,18 +174,17 @@ def model_html(model: Any) -> str:
 
 
 def as_html(title: str, facts: Mapping[str, str], picture: bytes | None) -> str:
-    """A title, a table and, where there is one, a picture beside it; needs nothing from elsewhere.
+    """A title and a table, next to a picture if given, as self-contained HTML.
 
     >>> as_html("a < b", {"users": "3"}, None).count("<tr>")
     1
     """
     rows = "".join(
-        f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-        f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
+        f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(value)}</td></tr>"
         for name, value in facts.items()
     )
     image = f"<img src='{data_uri(picture)}' alt='graph' style='max-width:420px'>" if picture else ""
     return (
         f"<div style='display:flex;flex-wrap:wrap;gap:24px;align-items:flex-start'>{image}"
-        f"<div><strong>{html.escape(title)}</strong><table>{rows}</table></div></div>"
+        f"<div><strong>{escape(title)}</strong><table>{rows}</table></div></div>"
     )

@@ -1,4 +1,4 @@
-"""Colours and letters of all pictures, for light and for dark pages."""
+"""Colours and fonts of all pictures, for light and dark pages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Theme:
     brighter: float = 0.0
 
     def applied(self) -> AbstractContextManager[None]:
-        """Draw in this theme, whatever the reader's own settings of matplotlib are."""
+        """Context that draws in this theme, independent of the reader's matplotlib settings."""
         settings: Any = {
             **matplotlib.rcParamsDefault,
             "backend": "agg",
@@ -72,7 +72,7 @@ class Theme:
         return matplotlib.rc_context(settings)
 
     def colour_of(self, method: str, position: int = 0) -> Any:
-        """The colour of a method: its own, or one by its position among others."""
+        """The fixed colour of a known method, or a colour by position for others."""
         colour = METHOD_COLOURS.get(method, OTHER_COLOURS[position % len(OTHER_COLOURS)])
         rgb = matplotlib.colors.to_rgb(colour)
         return tuple(channel + (1 - channel) * self.brighter for channel in rgb)
@@ -91,7 +91,7 @@ class Picture(Protocol):
 
 
 def name_of(method: str) -> str:
-    """A method's name as readers know it."""
+    """Display name of a method."""
     return METHOD_NAMES.get(method, method)
 
 
@@ -102,15 +102,23 @@ def new_figure(width: float, height: float, columns: int = 1, **layout: Any) -> 
     return figure, list(axes[0])
 
 
+def new_axes(width: float, height: float) -> Axes:
+    """Axes of a new pyplot figure, which a notebook shows."""
+    import matplotlib.pyplot as plt
+
+    figure: Figure = plt.figure(figsize=(width, height), layout="constrained")
+    return figure.add_subplot()
+
+
 def drawn(picture: Picture, theme: Theme = LIGHT, dpi: int = 150) -> bytes:
-    """A picture as the bytes of a PNG file, the same bytes for the same picture."""
+    """A picture as the bytes of a PNG file; the same picture gives the same bytes."""
     buffer = io.BytesIO()
     picture(theme=theme).savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
     return buffer.getvalue()
 
 
 def data_uri(png: bytes) -> str:
-    """A PNG file as an address that holds the picture itself.
+    """A PNG file as a data URI.
 
     >>> data_uri(b"abc")
     'data:image/png;base64,YWJj'

@@ -1,4 +1,4 @@
-"""Graphs, weights, curves and users, drawn on matplotlib axes of one's own."""
+"""Accuracy over a run and per user, drawn on given matplotlib axes or as a whole figure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from dada.core.compiled import Array
-from dada.core.graph import CollaborationGraph
 from dada.events import TracePoint
-from dada.plot.graph import GraphPanel, draw_graph, draw_weights
-from dada.plot.theme import LIGHT, Theme, name_of, new_figure
+from dada.plot.theme import LIGHT, Theme, name_of, new_axes, new_figure
 
 _ALONG: dict[str, tuple[str, Callable[[TracePoint], float]]] = {
     "updates": ("model updates", lambda point: point.updates),
@@ -28,98 +26,6 @@ _VALUES: dict[str, tuple[str, Callable[[TracePoint], float]]] = {
 }
 
 
-def graph(
-    graph: CollaborationGraph,
-    ax: Axes | None = None,
-    *,
-    confidence: Array | None = None,
-    loss: Array | None = None,
-    names: Sequence[Any] | None = None,
-    theme: Theme = LIGHT,
-) -> Axes:
-    """Draw a graph: node size is confidence, colour is loss (greener is smaller), edge darkness is weight.
-
-    Parameters
-    ----------
-    graph : CollaborationGraph
-        At most a few hundred users can be told apart.
-    ax : matplotlib axes, optional
-        Where to draw; axes of a new figure where not given.
-    confidence, loss : arrays of shape (n_users,), optional
-        Sizes, in (0, 1], and colours; alike for all where not given.
-    names : sequence, optional
-        Written on the nodes of graphs of up to 150 users; numbers where not given.
-    theme : Theme
-        Ink and paper.
-
-    Returns
-    -------
-    matplotlib axes
-
-    Examples
-    --------
-    >>> triangle = CollaborationGraph.from_edges(3, [0, 1, 0], [1, 2, 2], [1.0, 0.5, 0.1])
-    >>> ax = graph(triangle, loss=np.array([0.1, 0.2, 0.9]), names=["ann", "bob", "cid"])
-    >>> [text.get_text() for text in ax.texts]
-    ['ann', 'bob', 'cid']
-    """
-    ax = _new_axes(6.0, 6.0) if ax is None else ax
-    K = graph.n_users
-    sizes, colours = (np.ones(K) if given is None else np.asarray(given, float) for given in (confidence, loss))
-    labels = [str(name) for name in (range(K) if names is None else names)]
-    for what, given in (("confidence", sizes), ("loss", colours), ("names", labels)):
-        if len(given) != K:
-            raise ValueError(f"{what} must have an entry for each of the {K} users, got {len(given)}")
-    box = ax.get_window_extent()
-    side = min(box.width, box.height) * 72 / ax.get_figure(root=True).dpi  # type: ignore[union-attr]
-    # Around the unit square, in which the nodes lie, there is a margin.
-    draw_graph(ax, theme, GraphPanel("", graph, sizes, colours, labels), side / 1.1)
-    return ax
-
-
-def weights(
-    graph: CollaborationGraph,
-    ax: Axes | None = None,
-    *,
-    groups: Array | None = None,
-    group_names: Sequence[str] | None = None,
-    theme: Theme = LIGHT,
-) -> Axes:
-    """Draw the weight matrix, darker for heavier, users sorted by group.
-
-    Parameters
-    ----------
-    graph : CollaborationGraph
-        At most a few thousand users: the matrix is made dense.
-    ax : matplotlib axes, optional
-        Where to draw; axes of a new figure where not given.
-    groups : array of shape (n_users,), optional
-        The group of each user, 0, 1, ...; one group for all where not given.
-    group_names : sequence of str, optional
-        Written along the axes; numbers where not given.
-    theme : Theme
-        Ink and paper.
-
-    Returns
-    -------
-    matplotlib axes
-
-    Examples
-    --------
-    >>> pair = CollaborationGraph.from_edges(3, [0], [2], [1.0])
-    >>> weights(pair, groups=np.array([0, 1, 0]), group_names=["a", "b"]).images[0].get_array().shape
-    (3, 3)
-    """
-    ax = _new_axes(5.0, 5.0) if ax is None else ax
-    numbers = np.zeros(graph.n_users, np.int64) if groups is None else np.asarray(groups)
-    if numbers.shape != (graph.n_users,):
-        raise ValueError(f"groups must have an entry for each of the {graph.n_users} users, got {numbers.shape}")
-    if group_names is None:
-        group_names = [""] if groups is None else [str(number) for number in range(int(numbers.max()) + 1)]
-    draw_weights(ax, theme, graph, numbers, group_names)
-    return ax
-
-
 def curves(
     traces: Sequence[TracePoint] | Mapping[str, Sequence[TracePoint]],
     ax: Axes | None = None,
@@ -129,21 +35,21 @@ def curves(
     baselines: Mapping[str, float] | None = None,
     theme: Theme = LIGHT,
 ) -> Axes:
-    """Draw how runs went: a line for each, and a straight line for each method that does not collaborate.
+    """Draw one line per run, and a straight line for each method that does not collaborate.
 
     Parameters
     ----------
     traces : trace, or mapping of name to trace
         `trace_` of a classifier, or `trace` of a run.
     ax : matplotlib axes, optional
-        Where to draw; axes of a new figure where not given.
+        Axes to draw on; by default those of a new figure.
     y : {"accuracy", "objective", "gap", "edges", "bits"}
-        What to draw. Accuracy is the mean over users on test data where there is any, else on training data, in a band
-        from the 10th percentile of users upwards.
+        Quantity to draw. Accuracy is the mean over users on test data if there is any, else on training data, with a
+        band down to the 10th percentile of users.
     x : {"updates", "bits"}
-        Against what.
+        Quantity of the horizontal axis.
     baselines : mapping of name to number, optional
-        Levels to compare with.
+        Levels of methods that do not collaborate.
     theme : Theme
         Colours.
 
@@ -162,7 +68,7 @@ def curves(
     for what, value, known in (("x", x, _ALONG), ("y", y, {"accuracy": None, **_VALUES})):
         if value not in known:
             raise ValueError(f"{what} must be one of {', '.join(known)}, got {value!r}")
-    ax = _new_axes(6.4, 4.0) if ax is None else ax
+    ax = new_axes(6.4, 4.0) if ax is None else ax
     named = traces if isinstance(traces, Mapping) else {"": traces}
     for position, (name, trace) in enumerate(named.items()):
         _draw_curve(ax, theme.colour_of(name or "dada-learned", position), name, trace, y, _ALONG[x][1])
@@ -180,20 +86,15 @@ def curves(
     return ax
 
 
-def users(
-    accuracies: Array | Mapping[str, Array],
-    ax: Axes | None = None,
-    *,
-    theme: Theme = LIGHT,
-) -> Axes:
-    """Draw every user's accuracy, from the worst served to the best.
+def users(accuracies: Array | Mapping[str, Array], ax: Axes | None = None, *, theme: Theme = LIGHT) -> Axes:
+    """Draw each user's accuracy, in ascending order.
 
     Parameters
     ----------
     accuracies : array of shape (n_users,), or mapping of name to array
         Such as `trace_[-1].train_accuracy`; NaN for a user without samples.
     ax : matplotlib axes, optional
-        Where to draw; axes of a new figure where not given.
+        Axes to draw on; by default those of a new figure.
     theme : Theme
         Colours.
 
@@ -206,9 +107,9 @@ def users(
     >>> users({"local-boost": np.array([0.9, np.nan, 0.5])}).lines[0].get_ydata().tolist()
     [0.5, 0.9]
     """
-    ax = _new_axes(5.0, 4.0) if ax is None else ax
+    ax = new_axes(5.0, 4.0) if ax is None else ax
     named = accuracies if isinstance(accuracies, Mapping) else {"": np.asarray(accuracies)}
-    draw_users(ax, theme, named)
+    _draw_users(ax, theme, named)
     ax.set_title("")
     ax.set_ylabel("accuracy")
     if "" not in named:
@@ -230,21 +131,13 @@ def _draw_curve(
     ax.fill_between(along, [float(np.nanpercentile(values, 10)) for values in known], mean, color=colour, alpha=0.12)
 
 
-def _new_axes(width: float, height: float) -> Axes:
-    """Axes of a new figure: of pyplot, so that a notebook shows it."""
-    import matplotlib.pyplot as plt
-
-    figure: Figure = plt.figure(figsize=(width, height), layout="constrained")
-    return figure.add_subplot()
-
-
 def accuracy_picture(
     traces: Mapping[str, Sequence[TracePoint]],
     levels: Mapping[str, tuple[float, float]],
     by_user: Mapping[str, Array],
     theme: Theme = LIGHT,
 ) -> Figure:
-    """Curves of train and test accuracy beside every user's test accuracy.
+    """Figure with curves of train and test accuracy next to each user's test accuracy.
 
     Parameters
     ----------
@@ -270,7 +163,7 @@ def accuracy_picture(
     with theme.applied():
         figure, (curves, users) = new_figure(11.5, 4.6, columns=2, width_ratios=(1.35, 1))
         _draw_curves(curves, theme, traces, levels)
-        draw_users(users, theme, by_user)
+        _draw_users(users, theme, by_user)
     return figure
 
 
@@ -307,7 +200,7 @@ def _draw_curves(
 
 
 def _label_ends(ax: Axes, theme: Theme, ends: Sequence[tuple[float, str]], room: float = 0.024) -> None:
-    """Write each method's name where its line ends, moved up where two would overlap."""
+    """Label the end of each line with its method, moved up to avoid overlaps."""
     lowest = -np.inf
     for value, method in sorted(ends):
         height = max(value, lowest + room)
@@ -327,8 +220,8 @@ def _label_ends(ax: Axes, theme: Theme, ends: Sequence[tuple[float, str]], room:
         )
 
 
-def draw_users(ax: Axes, theme: Theme, by_user: Mapping[str, Array]) -> None:
-    """Draw every user's accuracy under each method, in ascending order."""
+def _draw_users(ax: Axes, theme: Theme, by_user: Mapping[str, Array]) -> None:
+    """Draw each user's accuracy under each method, in ascending order."""
     for position, (method, accuracies) in enumerate(by_user.items()):
         known = np.sort(accuracies[np.isfinite(accuracies)])
         rank = (np.arange(known.size) + 0.5) / known.size

@@ -1,4 +1,4 @@
-"""Drawing on axes of one's own, and what notebooks show."""
+"""Drawing on given axes, and what notebooks show."""
 
 import matplotlib.pyplot as plt
 import numpy as np

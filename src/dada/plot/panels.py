@@ -1,4 +1,4 @@
-"""Where the users of a graph stand in a drawing."""
+"""Drawings of collaboration graphs: nodes and edges, and weight matrices."""
 
 from __future__ import annotations
 
@@ -16,33 +16,39 @@ from matplotlib.figure import Figure
 
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
-from dada.plot.theme import LIGHT, Theme, new_figure
+from dada.plot.theme import LIGHT, Theme, new_axes, new_figure
 
-ROUNDS = 400
-GRAVITY = 0.25
-SPRING = 0.035
+# Greener is a smaller loss; the lightness is ordered too.
+LOSS_COLOURS = LinearSegmentedColormap.from_list(
+    "loss", ["#0b6b3a", "#3fae5a", "#a6d96a", "#fee08b", "#f98e52", "#c9302c"]
+)
+MOST_LABELS = 150
+NODE_RADIUS = 0.03
+# Up to this number of users, nodes have their full size.
+ROOMY = 100
+SIDE_POINTS = 460.0
+ROUNDS = 100
 
 
 def force_layout(graph: CollaborationGraph, radius: Array | float = 0.01, seed: int = 0) -> Array:
-    """Places for the users, found by springs along the edges and repulsion between all users.
+    """Positions of the users by networkx's force-directed layout, with discs that do not overlap.
 
-    An edge pulls as strongly as its share in the degrees of its ends, so that a few heavy hubs do not draw everybody
-    into one heap; a weak pull to the middle keeps separate groups on the page. Users then give way to each other until
-    no two discs overlap.
+    The force of an edge is its weight divided by the root of the degrees of its ends, so that a few heavy hubs do not
+    pull all users together.
 
     Parameters
     ----------
     graph : CollaborationGraph
-        At most a few thousand users: all pairs are looked at.
+        At most a few thousand users: the cost is quadratic.
     radius : float or array of shape (n_users,)
-        Size of the discs, where the picture is the unit square.
+        Radius of the discs in the unit square.
     seed : int
-        Of the starting places.
+        Seed of the initial positions.
 
     Returns
     -------
     array of shape (n_users, 2)
-        Within the unit square.
+        Positions in the unit square.
 
     Examples
     --------
@@ -51,34 +57,14 @@ def force_layout(graph: CollaborationGraph, radius: Array | float = 0.01, seed: 
     >>> bool(np.linalg.norm(places[0] - places[1]) < np.linalg.norm(places[0] - places[2]))
     True
     """
-    rng = np.random.default_rng(seed)
-    places = rng.normal(size=(graph.n_users, 2))
-    graph = graph.symmetrised()
-    share = 1.0 / np.sqrt(np.where(graph.degree > 0, graph.degree, np.inf))
-    pull = graph.to_scipy().toarray() * share[:, None] * share[None, :]
-    for cooling in np.linspace(1.0, 0.02, ROUNDS):
-        push = _force(places, pull)
-        length = np.maximum(np.linalg.norm(push, axis=1, keepdims=True), 1e-12)
-        places = places + push * np.minimum(0.1, cooling / length)
-    return _without_overlap(_in_unit_square(places), np.broadcast_to(radius, graph.n_users))
+    import networkx
 
-
-def _squares(places: Array) -> Array:
-    """Squared distances of all pairs."""
-    x, y = places.T
-    squares: Array = (x[:, None] - x) ** 2 + (y[:, None] - y) ** 2
-    return squares
-
-
-def _away(places: Array, strength: Array) -> Array:
-    """The sum over all others of strength times the way from them."""
-    moved: Array = places * strength.sum(axis=1, keepdims=True) - strength @ places
-    return moved
-
-
-def _force(places: Array, pull: Array) -> Array:
-    strength = 1.0 / (places.shape[0] * SPRING * np.maximum(_squares(places), 1e-4)) - pull
-    return _away(places, strength) - GRAVITY * places
+    K, (k, l, w) = graph.n_users, graph.symmetrised().edges()
+    degree = np.bincount(k, w, K) + np.bincount(l, w, K)
+    forces = CollaborationGraph.from_edges(K, k, l, w / np.sqrt(degree[k] * degree[l])).to_networkx()
+    found = networkx.spring_layout(forces, k=2 / np.sqrt(K), iterations=ROUNDS, seed=seed)
+    places = np.array([found[user] for user in range(K)])
+    return _without_overlap(_in_unit_square(places), np.broadcast_to(radius, K))
 
 
 def _in_unit_square(places: Array) -> Array:
@@ -89,37 +75,28 @@ def _in_unit_square(places: Array) -> Array:
 
 
 def _without_overlap(places: Array, radius: Array) -> Array:
-    """Push overlapping discs apart, round by round, and fit the result into the unit square again."""
+    """Push overlapping discs apart, round by round, then fit the result into the unit square again."""
     apart = 1.12 * (radius[:, None] + radius[None, :])
     np.fill_diagonal(apart, 0.0)
     for _ in range(200):
-        distance = np.maximum(np.sqrt(_squares(places)), 1e-9)
+        x, y = places.T
+        distance = np.maximum(np.hypot(x[:, None] - x, y[:, None] - y), 1e-9)
         overlap = np.maximum(apart - distance, 0.0)
         if not overlap.any():
             break
-        places = places + 0.35 * _away(places, overlap / distance)
+        push = overlap / distance
+        places = places + 0.35 * (places * push.sum(axis=1, keepdims=True) - push @ places)
     return _in_unit_square(places)
-
-
-# From large loss to small: greener is better, and lightness alone tells the order too.
-LOSS_COLOURS = LinearSegmentedColormap.from_list(
-    "loss", ["#0b6b3a", "#3fae5a", "#a6d96a", "#fee08b", "#f98e52", "#c9302c"]
-)
-MOST_LABELS = 150
-NODE_RADIUS = 0.03
-# Up to so many users, nodes have their full size.
-ROOMY = 100
-SIDE_POINTS = 460.0
 
 
 @dataclass(frozen=True, eq=False)
 class GraphPanel:
-    """One graph with what its drawing shows.
+    """One graph and the quantities that its drawing shows.
 
     Attributes
     ----------
     title : str
-        Written above.
+        Title of the drawing.
     graph : CollaborationGraph
         Edges; darker is heavier.
     confidence : array of shape (n_users,)
@@ -138,18 +115,110 @@ class GraphPanel:
 
     @cached_property
     def positions(self) -> Array:
-        """Where the nodes stand."""
+        """Positions of the nodes in the unit square."""
         return force_layout(self.graph, node_radius(self.confidence))
 
 
 def node_radius(confidence: Array) -> Array:
-    """Radius of the nodes in a picture whose side is 1; the area grows with confidence, and shrinks in a crowd."""
-    crowd = np.sqrt(min(1.0, ROOMY / np.size(confidence)))
-    return NODE_RADIUS * crowd * np.sqrt(0.2 + 0.8 * confidence)
+    """Radius of the nodes in a unit square; the area grows with confidence and shrinks with many users."""
+    shrinkage = np.sqrt(min(1.0, ROOMY / np.size(confidence)))
+    return NODE_RADIUS * shrinkage * np.sqrt(0.2 + 0.8 * confidence)
+
+
+def graph(
+    graph: CollaborationGraph,
+    ax: Axes | None = None,
+    *,
+    confidence: Array | None = None,
+    loss: Array | None = None,
+    names: Sequence[Any] | None = None,
+    theme: Theme = LIGHT,
+) -> Axes:
+    """Draw a graph: node size is confidence, colour is loss (greener is smaller), edge darkness is weight.
+
+    Parameters
+    ----------
+    graph : CollaborationGraph
+        At most a few hundred users are distinguishable.
+    ax : matplotlib axes, optional
+        Axes to draw on; by default those of a new figure.
+    confidence, loss : arrays of shape (n_users,), optional
+        Sizes, in (0, 1], and colours; by default the same for all users.
+    names : sequence, optional
+        Labels of the nodes, drawn for up to 150 users; by default their numbers.
+    theme : Theme
+        Colours.
+
+    Returns
+    -------
+    matplotlib axes
+
+    Examples
+    --------
+    >>> triangle = CollaborationGraph.from_edges(3, [0, 1, 0], [1, 2, 2], [1.0, 0.5, 0.1])
+    >>> ax = graph(triangle, loss=np.array([0.1, 0.2, 0.9]), names=["ann", "bob", "cid"])
+    >>> [text.get_text() for text in ax.texts]
+    ['ann', 'bob', 'cid']
+    """
+    ax = new_axes(6.0, 6.0) if ax is None else ax
+    K = graph.n_users
+    sizes, colours = (np.ones(K) if given is None else np.asarray(given, float) for given in (confidence, loss))
+    labels = [str(name) for name in (range(K) if names is None else names)]
+    for what, given in (("confidence", sizes), ("loss", colours), ("names", labels)):
+        if len(given) != K:
+            raise ValueError(f"{what} must have an entry for each of the {K} users, got {len(given)}")
+    box = ax.get_window_extent()
+    side = min(box.width, box.height) * 72 / ax.get_figure(root=True).dpi  # type: ignore[union-attr]
+    # A margin surrounds the unit square of the nodes.
+    _draw_graph(ax, theme, GraphPanel("", graph, sizes, colours, labels), side / 1.1)
+    return ax
+
+
+def weights(
+    graph: CollaborationGraph,
+    ax: Axes | None = None,
+    *,
+    groups: Array | None = None,
+    group_names: Sequence[str] | None = None,
+    theme: Theme = LIGHT,
+) -> Axes:
+    """Draw the weight matrix, darker for heavier, users sorted by group.
+
+    Parameters
+    ----------
+    graph : CollaborationGraph
+        At most a few thousand users: the matrix is dense.
+    ax : matplotlib axes, optional
+        Axes to draw on; by default those of a new figure.
+    groups : array of shape (n_users,), optional
+        The group of each user, 0, 1, ...; by default one group.
+    group_names : sequence of str, optional
+        Labels of the axes; by default the numbers.
+    theme : Theme
+        Colours.
+
+    Returns
+    -------
+    matplotlib axes
+
+    Examples
+    --------
+    >>> pair = CollaborationGraph.from_edges(3, [0], [2], [1.0])
+    >>> weights(pair, groups=np.array([0, 1, 0]), group_names=["a", "b"]).images[0].get_array().shape
+    (3, 3)
+    """
+    ax = new_axes(5.0, 5.0) if ax is None else ax
+    numbers = np.zeros(graph.n_users, np.int64) if groups is None else np.asarray(groups)
+    if numbers.shape != (graph.n_users,):
+        raise ValueError(f"groups must have an entry for each of the {graph.n_users} users, got {numbers.shape}")
+    if group_names is None:
+        group_names = [""] if groups is None else [str(number) for number in range(int(numbers.max()) + 1)]
+    _draw_weights(ax, theme, graph, numbers, group_names)
+    return ax
 
 
 def graph_picture(panels: Sequence[GraphPanel], theme: Theme = LIGHT) -> Figure:
-    """Graphs side by side: node size is confidence, colour is loss, edge darkness is weight.
+    """Figure of graphs side by side: node size is confidence, colour is loss, edge darkness is weight.
 
     Examples
     --------
@@ -161,7 +230,7 @@ def graph_picture(panels: Sequence[GraphPanel], theme: Theme = LIGHT) -> Figure:
     with theme.applied():
         figure, axes = new_figure(7.2 * len(panels) + 0.6, 7.6, columns=len(panels))
         for ax, panel in zip(axes, panels, strict=True):
-            draw_graph(ax, theme, panel)
+            _draw_graph(ax, theme, panel)
         scale = ScalarMappable(Normalize(0, 1), LOSS_COLOURS)
         bar = figure.colorbar(scale, ax=axes, location="bottom", shrink=0.3, aspect=40, pad=0.02)
         bar.set_ticks([0, 1], labels=["smallest loss", "largest"])
@@ -171,14 +240,14 @@ def graph_picture(panels: Sequence[GraphPanel], theme: Theme = LIGHT) -> Figure:
     return figure
 
 
-def draw_graph(ax: Axes, theme: Theme, panel: GraphPanel, side_points: float = SIDE_POINTS) -> None:
+def _draw_graph(ax: Axes, theme: Theme, panel: GraphPanel, side_points: float = SIDE_POINTS) -> None:
     """Draw a graph on axes whose shorter side has the given length, in points."""
     k, l, w = panel.graph.edges()
     order = np.argsort(w)
     k, l, w = k[order], l[order], w[order]
     if w.size:
         darkness = np.sqrt(np.minimum(w / np.percentile(w, 97), 1.0))
-        # Many edges lie over each other: the more there are, the fainter each is drawn.
+        # Many edges overlap: the more there are, the fainter each is drawn.
         darkest = np.clip(12.0 / np.sqrt(w.size), 0.05, 0.8)
         ink = np.array(to_rgb(theme.ink))
         colours = np.column_stack([np.tile(ink, (w.size, 1)), 0.03 + darkest * darkness**1.5])
@@ -208,14 +277,14 @@ def _label_nodes(ax: Axes, panel: GraphPanel, fill: Any, scale: float) -> None:
 def weight_picture(
     panels: Sequence[GraphPanel], groups: Array, group_names: Sequence[str], theme: Theme = LIGHT
 ) -> Figure:
-    """Weight matrices side by side, users sorted by group; within each matrix darker is heavier.
+    """Figure of weight matrices side by side, users sorted by group; within each matrix darker is heavier.
 
     Parameters
     ----------
     panels : sequence of GraphPanel
         The graphs, of the same users.
     groups : array of shape (n_users,)
-        Which group a user belongs to.
+        The group of each user, 0, 1, ...
     group_names : sequence of str
         Written along the axes.
     theme : Theme
@@ -231,12 +300,12 @@ def weight_picture(
     with theme.applied():
         figure, axes = new_figure(5.6 * len(panels), 5.7, columns=len(panels))
         for ax, panel in zip(axes, panels, strict=True):
-            draw_weights(ax, theme, panel.graph, groups, group_names)
+            _draw_weights(ax, theme, panel.graph, groups, group_names)
             ax.set_title(panel.title)
     return figure
 
 
-def draw_weights(ax: Axes, theme: Theme, graph: CollaborationGraph, groups: Array, group_names: Sequence[str]) -> None:
+def _draw_weights(ax: Axes, theme: Theme, graph: CollaborationGraph, groups: Array, group_names: Sequence[str]) -> None:
     """Draw a weight matrix, users sorted by group."""
     order = np.argsort(groups, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(groups, minlength=len(group_names)))])
