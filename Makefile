@@ -28,7 +28,8 @@ soak: .venv/.base .venv/.kernels
 
 bench: .venv/.base .venv/.kernels
 	@$(bin)/dada bench $(ARGS)
-	@test -n "$(ARGS)" || $(bin)/dada bench scale --threads $(WORKERS)
+	@test -n "$(ARGS)" || $(bin)/python benchmarks/numpy_reference.py
+	@test -n "$(ARGS)" || $(bin)/python benchmarks/scale.py --threads $(WORKERS)
 	@test -n "$(ARGS)" || $(bin)/python benchmarks/convergence.py
 	@test -n "$(ARGS)" || $(bin)/python benchmarks/gossip.py --users 100 --users 1000
 

@@ -1,6 +1,6 @@
 """Draw cost, memory and the gain by threads against the number of users.
 
-dada bench scale --threads 2 --json > docs/results/scale.json
+python benchmarks/scale.py --threads 2 > docs/results/scale.json
 python benchmarks/draw_scale.py docs/results/scale.json docs/results/scale.png
 """
 

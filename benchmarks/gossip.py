@@ -17,8 +17,8 @@ import sys
 import time
 
 import numpy as np
+from machine import machine_facts
 
-from dada.cli.bench.machine import machine_facts
 from dada.cli.demo_report import demo_task
 from dada.core.graph import CollaborationGraph
 from dada.core.neighbours import uniform_mix

@@ -1,10 +1,18 @@
-"""The model update and the graph step as one would write them in NumPy: what `dada bench` compares the kernels with.
+"""The model update and the graph step in plain NumPy, to compare the times of `dada bench` with.
 
-Plain on purpose: every quantity is computed anew from the formulas, in double precision, with dense arrays. It is also
-a second opinion on the kernels: tests ask both for the same models and weights.
+    python benchmarks/numpy_reference.py
+
+Every quantity is recomputed from the formulas, in double precision, with dense arrays. Tests compare its models and
+weights with those of the kernels.
 """
 
+import json
+
 import numpy as np
+
+from dada.cli.bench import SEED, best_us, moons_problem
+from dada.cli.demo_report import demo_settings
+from dada.core.plan import GRAPH_STREAM, MODEL_STREAM, Schedule
 
 
 class NumpyPopulation:
@@ -69,3 +77,41 @@ class NumpyPopulation:
             low, high = (middle, high) if rest + best(middle).sum() > middle else (low, middle)
         new = best((low + high) / 2)
         self.weights[k, batch] = self.weights[batch, k] = new
+
+
+def model_update_us(problem, graph, updates=2000):
+    """Microseconds per model update."""
+    users = Schedule(SEED, problem.n_users, 1).users(MODEL_STREAM, 0, updates)
+    population = NumpyPopulation(problem, graph.to_scipy().toarray())
+
+    def work():
+        for t, k in enumerate(users):
+            population.update_model(int(k), t)
+
+    return best_us(work, updates, repetitions=2)
+
+
+def graph_step_us(problem, kappa, wakeups=500):
+    """Microseconds per graph wake-up."""
+    schedule = Schedule(SEED, problem.n_users, kappa)
+    users, batches = schedule.users(GRAPH_STREAM, 0, wakeups), schedule.batches(0, wakeups)
+    population = NumpyPopulation(problem, np.zeros((problem.n_users, problem.n_users)))
+
+    def work():
+        for k, batch in zip(users, batches, strict=True):
+            population.update_weights(int(k), batch)
+
+    return best_us(work, wakeups, repetitions=2)
+
+
+def main():
+    kappa = demo_settings("dada-learned").plan.kappa
+    times = {
+        "model_update_us": model_update_us(*moons_problem("dada-oracle", 100)),
+        "graph_step_us": graph_step_us(moons_problem("dada-learned", 100)[0], kappa),
+    }
+    print(json.dumps(times, indent=2))
+
+
+if __name__ == "__main__":
+    main()

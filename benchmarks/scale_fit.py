@@ -20,9 +20,9 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from machine import machine_facts
 
 from dada import load_model
-from dada.cli.bench.machine import machine_facts
 
 DADA = [sys.executable, "-c", "from dada.cli.app import main; main()"]
 ROWS_AT_ONCE = 500_000

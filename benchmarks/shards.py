@@ -18,7 +18,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
-from processor_time import processor_seconds
+from machine import processor_seconds
 
 from dada.core.graph import CollaborationGraph
 from dada.core.plan import MODEL_STREAM, Plan, Schedule

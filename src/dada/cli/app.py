@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from dada import __version__
-from dada.cli.bench import app as bench
+from dada.cli.bench import bench
 from dada.cli.console import print_error
 from dada.cli.dashboard import dashboard, report
 from dada.cli.datasets import app as datasets
@@ -76,7 +76,7 @@ app.command()(report)
 app.command()(sim)
 app.command()(replay)
 app.command()(swarm)
-app.add_typer(bench, name="bench")
+app.command()(bench)
 app.add_typer(datasets, name="datasets")
 app.add_typer(peer, name="peer")
 

@@ -1,16 +1,21 @@
-"""What an update costs, and how much memory a user takes, as populations grow."""
+"""Cost of an update and memory per user, for growing populations of 20 neighbours and 200 predictors.
 
-from __future__ import annotations
+    python benchmarks/scale.py [--users 1000 --users 1000000] [--threads 2] > docs/results/scale.json
 
+Times are processor time of one thread for pairwise updates in random order, best of several; `near_update_us` is the
+same with consecutive wake-ups among 1,024 users (`Plan(span=1024)`). The speed-up by threads is wall-clock time and
+needs a quiet machine. The peak is that of the whole process, with the construction of the population.
+"""
+
+import argparse
+import json
+import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
+from machine import machine_facts
 
-from dada.cli.bench.machine import machine_facts
-from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.core.memory import bytes_of_run, check_memory, peak_bytes
 from dada.core.model_steps import PAIRWISE, make_scratch
@@ -22,27 +27,27 @@ from dada.engine.state import State
 
 N_PREDICTORS, N_NEIGHBOURS = 200, 20
 FEWEST_SAMPLES, MOST_SAMPLES = 3, 15
-# Updates of every user before the clock starts: models have then their usual size. And so many while it runs, at most:
-# models grow, and those of a few users must not have grown more than those of many.
+# Updates per user before timing, so that models have their usual size, and at most while timing: models grow, and those
+# of small populations must not have grown more than those of large ones.
 WARM_UP, MOST_OWN = 8, 8
 TIMED, REPETITIONS = 200_000, 8
 LATENCY = 0.1
-# Users among whom wake-ups in a row fall, where order is not left to chance alone.
+# Number of users among whom consecutive wake-ups fall in the second timing.
 SPAN = 1024
-# What the data of a population are, as opposed to what a run adds to them.
+# Fields of the data, as opposed to the state of a run.
 DATA = ("A", "offset", "sample_weight")
 
 
-def measure_scale(sizes: list[int], threads: int, say: Callable[[str], None]) -> dict[str, Any]:
+def measure(sizes, threads=1, timed=TIMED, repetitions=REPETITIONS):
     """Costs and memory for each size, with facts about the machine."""
     refuse_too_many(max(sizes))
-    entries: list[dict[str, float]] = []
+    entries = []
     for n_users in sorted(sizes):
-        say(f"Timing {n_users:,} users")
+        print(f"Timing {n_users:,} users", file=sys.stderr)
         population = Many.of(n_users)
-        entry = {"users": n_users, **population.costs()}
+        entry = {"users": n_users, **population.costs(timed, repetitions)}
         if threads > 1:
-            entry |= population.thread_costs(threads)
+            entry |= population.thread_costs(threads, timed, repetitions)
         entry["peak_gb"] = round(peak_bytes() / 1e9, 3)
         entries.append(entry)
         del population
@@ -55,8 +60,8 @@ def measure_scale(sizes: list[int], threads: int, say: Callable[[str], None]) ->
     return {"scale": entries, "setting": setting, "machine": machine_facts()}
 
 
-def refuse_too_many(n_users: int) -> None:
-    """Say so before anything is made where the largest population does not fit."""
+def refuse_too_many(n_users):
+    """Raise before anything is allocated if the largest population does not fit into memory."""
     rows = n_users * (FEWEST_SAMPLES + MOST_SAMPLES) // 2
     # Edges are sorted from three arrays of eight bytes before they are lists.
     making = n_users * N_NEIGHBOURS * 3 * 8
@@ -73,7 +78,7 @@ class Many:
     schedule: Schedule
 
     @classmethod
-    def of(cls, n_users: int) -> Many:
+    def of(cls, n_users):
         """A population of that size."""
         rng = np.random.default_rng(0)
         sizes = rng.integers(FEWEST_SAMPLES, MOST_SAMPLES + 1, n_users)
@@ -85,8 +90,8 @@ class Many:
         many.update(np.tile(np.arange(n_users, dtype=np.int32), WARM_UP))
         return many
 
-    def update(self, awake: Array) -> float:
-        """Seconds of this thread that updates of these users take."""
+    def update(self, awake):
+        """Processor time of this thread for updates of these users."""
         users, lists = self.state.users, self.state.lists
         scratch = make_scratch(N_PREDICTORS, MOST_SAMPLES, users.alpha.dtype)
         prices, settings = BitPrices(32.0, 8.0, np.inf, 0.0), self.problem.settings(users.alpha.dtype)
@@ -96,9 +101,12 @@ class Many:
         run_models(PAIRWISE, settings, users, lists, lists, awake, 0, prices, counts, scratch, late)
         return time.thread_time() - started
 
-    def costs(self) -> dict[str, float]:
-        """Time of an update, best of several stretches, and memory."""
-        seconds, near = self.best_update(self.schedule), self.best_update(replace(self.schedule, span=SPAN))
+    def costs(self, timed, repetitions):
+        """Time of an update, best of several segments, and memory."""
+        seconds, near = (
+            self.best_update(schedule, timed, repetitions)
+            for schedule in (self.schedule, replace(self.schedule, span=SPAN))
+        )
         users, lists, nearest = self.state.users, self.state.lists, self.state.nearest
         state = [getattr(users, name) for name in users._fields if name not in (*DATA, *(NUMBERS.names or ()))]
         state_bytes = sum(array.nbytes for array in (*state, *lists, *nearest)) / self.problem.n_users
@@ -109,15 +117,15 @@ class Many:
             "state_bytes": state_bytes, "data_bytes": data_bytes,
         }  # fmt: skip
 
-    def best_update(self, schedule: Schedule) -> float:
-        """Seconds of one update, in the best of several stretches of a schedule."""
-        each = min(TIMED, MOST_OWN * self.problem.n_users // REPETITIONS)
-        draws = [schedule.users(MODEL_STREAM, r * each, (r + 1) * each) for r in range(REPETITIONS)]
+    def best_update(self, schedule, timed, repetitions):
+        """Seconds of one update, in the best of several segments of a schedule."""
+        each = min(timed, MOST_OWN * self.problem.n_users // repetitions)
+        draws = [schedule.users(MODEL_STREAM, r * each, (r + 1) * each) for r in range(repetitions)]
         return min(self.update(awake) for awake in draws) / each
 
-    def thread_costs(self, n_threads: int) -> dict[str, float]:
-        """Updates in windows, by one thread and by several, by the clock on the wall."""
-        awake = self.schedule.users(MODEL_STREAM, 0, TIMED)
+    def thread_costs(self, n_threads, timed, repetitions):
+        """Wall-clock speed-up of updates in windows by several threads."""
+        awake = self.schedule.users(MODEL_STREAM, 0, timed)
         window = Plan(0, latency=LATENCY).window(self.problem.n_users)
         counts = np.zeros(3, np.int64)
         settings = self.problem.settings(np.float32)
@@ -125,7 +133,7 @@ class Many:
         seconds = {}
         for n in (1, n_threads):
             times = []
-            for _ in range(REPETITIONS):
+            for _ in range(repetitions):
                 started = time.perf_counter()
                 Threads(n).advance(segment)
                 times.append(time.perf_counter() - started)
@@ -133,8 +141,8 @@ class Many:
         return {"threads": n_threads, "thread_speedup": seconds[1] / seconds[n_threads]}
 
 
-def random_margins(rng: np.random.Generator, n_rows: int) -> Array:
-    """Margins of chance, the same few thousand rows again and again: drawing all would take longer than timing."""
+def random_margins(rng, n_rows):
+    """Random margins; a few thousand rows are repeated, because drawing all would take longer than timing."""
     some = rng.choice(np.array([-1, 1], np.int8), (4096, N_PREDICTORS))
     margins = np.empty((n_rows, N_PREDICTORS), np.int8)
     for start in range(0, n_rows, len(some)):
@@ -142,9 +150,25 @@ def random_margins(rng: np.random.Generator, n_rows: int) -> Array:
     return margins
 
 
-def ring(rng: np.random.Generator, n_users: int) -> CollaborationGraph:
-    """Everybody linked to those some random distances away on a circle: no neighbour's memory is near."""
+def ring(rng, n_users):
+    """A ring with random chords: no two neighbours are near each other in memory."""
     distances = rng.choice(np.arange(1, n_users // 2), N_NEIGHBOURS // 2, replace=False)
     k = np.repeat(np.arange(n_users), distances.size)
     l = (k + np.tile(distances, n_users)) % n_users
     return CollaborationGraph.from_edges(n_users, k, l, rng.random(k.size) + 0.1)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--users", type=int, action="append", help="population size; may be repeated")
+    parser.add_argument("--threads", type=int, default=1, help="also time this number of threads")
+    options = parser.parse_args()
+    try:
+        result = measure(options.users or [1_000, 10_000, 100_000, 1_000_000], options.threads)
+    except MemoryError as error:
+        sys.exit(f"Error: {error}")
+    print(json.dumps(result, indent=2))
+
+
+if __name__ == "__main__":
+    main()
