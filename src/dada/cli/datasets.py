@@ -1,40 +1,39 @@
-"""``dada datasets``: list the real datasets, tell about one, bring one into the cache folder; make a synthetic one."""
+"""``dada datasets``: list, describe and fetch the real datasets; generate a synthetic one."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
-from dada.data.datasets import NAMES, cache_folder, dataset_path, entry_of, fetch, load
+from dada.cli.console import AsJson, Seed, print_json, stderr, stdout
 
 __all__ = ["app"]
 
 app = typer.Typer(
-    no_args_is_help=True, help="List, describe and fetch the real datasets of the paper; make a synthetic one."
+    no_args_is_help=True, help="List, describe and fetch the real datasets of the paper; generate a synthetic one."
 )
 
-Name = Annotated[str, typer.Argument(help=f"Name of the dataset: {', '.join(NAMES)}.", show_default=False)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Name = Annotated[str, typer.Argument(help="Name of the dataset; `dada datasets list` shows them.", show_default=False)]
 LocalFile = Annotated[
     Path | None,
-    typer.Option("--file", help="The publisher's file, or a folder with all of them, if you have it already."),
+    typer.Option("--file", help="Local copy of the publisher's file, or a folder with all of them."),
 ]
 
 
 @app.command("list")
 def list_datasets(as_json: AsJson = False) -> None:
     """List the datasets and whether they are in the cache folder."""
+    from dada.data.datasets import NAMES, cache_folder
+
     rows = [_facts(name) for name in NAMES]
     if as_json:
-        print(json.dumps(rows, indent=2))
+        print_json(rows)
         return
     table = Table(title=f"Datasets in {cache_folder()}", title_justify="left")
     for column in ("name", "what", "users", "features", "records", "present"):
@@ -43,18 +42,20 @@ def list_datasets(as_json: AsJson = False) -> None:
         numbers = (row["users"], row["features"], row["records"])
         cells = (str(n) if n is not None else "?" for n in numbers)
         table.add_row(row["name"], row["title"], *cells, "yes" if row["present"] else "no")
-    Console().print(table)
+    stdout().print(table)
 
 
 @app.command()
 def info(name: Name, as_json: AsJson = False) -> None:
-    """Say what a dataset is, under which terms it comes, what to cite, and where it is."""
+    """Show a dataset's content, terms, citation and path."""
     _show(_all_facts(name), as_json)
 
 
 @app.command("fetch")
 def fetch_dataset(name: Name, file: LocalFile = None, as_json: AsJson = False) -> None:
-    """Download a dataset from its publisher, check it, and keep it as one Parquet file."""
+    """Download a dataset from its publisher, check it, and store it as one Parquet file."""
+    from dada.data.datasets import dataset_path, entry_of, fetch
+
     entry = entry_of(name)
     if not as_json:
         was_there = "Already there. " if dataset_path(name).is_file() else ""
@@ -68,15 +69,13 @@ def fetch_dataset(name: Name, file: LocalFile = None, as_json: AsJson = False) -
 def generate(
     output: Annotated[Path, typer.Argument(help="Parquet file to write.")],
     users: Annotated[int, typer.Option(min=2, help="Number of users.")] = 1000,
-    test: Annotated[
-        Path | None, typer.Option(help="Write so many test rows of the same users to this file too.")
-    ] = None,
-    test_rows: Annotated[int, typer.Option(min=1, help="Test rows of each user.")] = 10,
+    test: Annotated[Path | None, typer.Option(help="Also write test rows of the same users to this file.")] = None,
+    test_rows: Annotated[int, typer.Option(min=1, help="Test rows per user.")] = 10,
     rule: Annotated[
         Literal["run", "printed"],
-        typer.Option(help="As the authors' program makes Moons, with 18 features that are always 0, or as printed."),
+        typer.Option(help="As in the authors' program, with 18 features that are always 0, or as printed."),
     ] = "run",
-    seed: Annotated[int, typer.Option(min=0, help="Seed of all chance.")] = 0,
+    seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
     """Write a table of synthetic users in four groups: Moons, each user with 3 to 15 rows of 20 features.
@@ -96,6 +95,8 @@ def generate(
 
 
 def _facts(name: str) -> dict[str, Any]:
+    from dada.data.datasets import dataset_path, entry_of
+
     entry, path = entry_of(name), dataset_path(name)
     return {
         "name": name,
@@ -109,6 +110,8 @@ def _facts(name: str) -> dict[str, Any]:
 
 
 def _all_facts(name: str) -> dict[str, Any]:
+    from dada.data.datasets import entry_of, load
+
     entry, facts = entry_of(name), _facts(name)
     facts |= {
         "task": entry.task,
@@ -137,14 +140,14 @@ def _all_facts(name: str) -> dict[str, Any]:
 
 def _show(facts: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        print(json.dumps(facts, indent=2))
+        print_json(facts)
         return
     table = Table(box=None, show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for key, value in facts.items():
         table.add_row(key.replace("_", " "), _as_text(key, value))
-    Console().print(table, highlight=False)
+    stdout().print(table, highlight=False)
 
 
 def _as_text(key: str, value: Any) -> str:
@@ -157,13 +160,13 @@ def _as_text(key: str, value: Any) -> str:
         return f"{value:.2%}"
     if isinstance(value, list):
         return ", ".join(value)
-    return {None: "not on record", True: "yes", False: "no"}.get(value, str(value))
+    return {None: "unknown", True: "yes", False: "no"}.get(value, str(value))
 
 
 @contextmanager
 def _progress_bar(shown: bool) -> Iterator[Callable[[str, int, int | None], None]]:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    bars = Progress(*columns, console=Console(stderr=True), disable=not shown)
+    bars = Progress(*columns, console=stderr(), disable=not shown)
     tasks: dict[str, TaskID] = {}
 
     def report(filename: str, done: int, total: int | None) -> None:

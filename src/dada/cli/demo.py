@@ -5,21 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 import typer
 
-from dada.cli.console import AsJson, Seed, bits, number, percent, print_json, print_table, progress, stdout, working
+from dada.cli.console import AsJson, Seed, print_json, print_table, progress, stdout, working
 from dada.cli.watch import Live, Record, SlowMotion, watching
 
 if TYPE_CHECKING:
-    from dada.baselines import Outcome
     from dada.cli.demo_report import DemoResult
     from dada.data.moons import DataRule
     from dada.events import Observer
 
-# How long the learning that a live demo shows takes.
+# Duration of the run that a live demo shows.
 LIVE_S = 20.0
-HEADER = ("method", "test\naccuracy", "10th\npercentile", "worst\nuser", "pooled", "neighbours", "sent per\nuser")
 
 
 def demo(
@@ -36,8 +33,8 @@ def demo(
 ) -> None:
     """Compare learning alone, in one place, and together, on synthetic users whose true graph is known.
 
-    Each of 100 users has 3 to 15 labelled points of two moons, turned by an angle of its own near one of four; nobody
-    knows who is alike. Shows a table, and writes pictures and a report that opens in any browser.
+    Each of 100 users has 3 to 15 labelled points of two moons, rotated by an angle near one of four; no user
+    knows which users are similar. Shows a table, and writes pictures and a report that opens in any browser.
 
     **Examples**
 
@@ -49,10 +46,12 @@ def demo(
     """
     out.mkdir(parents=True, exist_ok=True)
     with watching(live, record) as page:
-        # A quarter of a second is too short to watch.
+        # The run itself takes a quarter of a second.
         result = _run(seed, users, rule, SlowMotion(page, LIVE_S) if live else page)
         with working("Drawing"):
-            files = _write_report(result, out)
+            from dada.cli.demo_report import write_report
+
+            files = write_report(result, out)
         if as_json:
             print_json(as_dict(result, files))
         else:
@@ -60,7 +59,7 @@ def demo(
 
 
 def _run(seed: int, users: int, rule: DataRule, page: Observer) -> DemoResult:
-    """Run all methods with a bar for each; the last one, which is what it is all about, goes to the page too."""
+    """Run all methods with a progress bar for each; the page shows the last one, Dada-Learned."""
     from dada.cli.demo_report import METHODS, run_demo
     from dada.events import everyone
     from dada.plot.theme import name_of
@@ -74,38 +73,17 @@ def _run(seed: int, users: int, rule: DataRule, page: Observer) -> DemoResult:
         return run_demo(seed, users, rule, watch)
 
 
-def _write_report(result: DemoResult, out: Path) -> list[Path]:
-    from dada.cli.demo_report import write_report
-
-    return write_report(result, out)
-
-
 def _show(result: DemoResult, files: list[Path]) -> None:
+    from dada.cli.demo_report import HEADER, row_of
+
     rows = [row_of(outcome) for outcome in result.outcomes.values()]
     title = f"{result.dataset}, {result.users.train.n_users} users, seed {result.seed}"
     print_table(HEADER, rows, best=len(rows) - 1, title=title)
     stdout().print(f"\nOpen [bold]{files[0]}[/bold] for curves and graphs.", highlight=False, soft_wrap=True)
 
 
-def row_of(outcome: Outcome) -> list[str]:
-    """The cells of one method in the result table."""
-    from dada.plot.theme import name_of
-
-    accuracy = outcome.test_accuracy
-    per_user = None if outcome.bits is None else outcome.bits / accuracy.size
-    return [
-        name_of(outcome.name),
-        percent(accuracy.mean()),
-        percent(np.percentile(accuracy, 10)),
-        percent(accuracy.min()),
-        percent(outcome.test_accuracy_pooled),
-        number(outcome.neighbours),
-        bits(per_user),
-    ]
-
-
 def as_dict(result: DemoResult, files: list[Path]) -> dict[str, Any]:
-    """The result as JSON gives it; accuracies are fractions."""
+    """The result for JSON; accuracies are fractions."""
     methods: dict[str, dict[str, float]] = {}
     for name, outcome in result.outcomes.items():
         methods[name] = {

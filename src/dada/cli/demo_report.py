@@ -1,8 +1,7 @@
-"""What the demo compares: four methods, each with settings that were fixed beforehand.
+"""The methods that the demo compares, each with fixed settings, and its report.
 
-The settings were chosen by cross-validation within the training rows of the Moons users of seeds 101 to 110, method by
-method; no test row and none of the seeds one would show had a part in it. `python benchmarks/choose_demo_settings.py`
-repeats the choice.
+The settings were chosen per method by cross-validation on the training rows of the Moons users of seeds 101 to 110;
+test rows were not used. `python benchmarks/choose_demo_settings.py` repeats the choice.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy as np
 
 from dada import __version__
 from dada.baselines import BoostSettings, Outcome, dada_learned, dada_oracle, global_boost, local_boost
-from dada.cli.console import number, percent
+from dada.cli.console import bits, number, percent
 from dada.cli.watch import synthetic_info
 from dada.core.graph import CollaborationGraph
 from dada.core.plan import Plan, Status
@@ -34,7 +33,7 @@ METHODS = ("global-boost", "local-boost", "dada-oracle", "dada-learned")
 
 UPDATES_PER_USER = 200
 GRAPH_EVERY_PER_USER = 20
-# The one model of Global-boost gets far more updates than it needs to settle.
+# Far more updates than the one model of Global-boost needs to converge.
 GLOBAL_UPDATES = 2000
 
 STUMPS = Stumps(n=200, rule="feature-range")
@@ -71,7 +70,7 @@ def run_method(
     rng: np.random.Generator,
     observer: Observer,
 ) -> Outcome:
-    """Run one method by its name; the oracle's graph serves the method that is given it."""
+    """Run one method by its name; only Dada-Oracle uses the oracle graph."""
     arguments: Any = (task, test, settings, rng, observer)
     if method == "global-boost":
         return global_boost(*arguments)
@@ -84,7 +83,7 @@ def run_method(
 
 @dataclass(frozen=True, eq=False)
 class DemoResult:
-    """The users of a demo and what each method made of them."""
+    """The users of a demo and the outcome of each method."""
 
     seed: int
     rule: DataRule
@@ -122,7 +121,7 @@ def run_demo(seed: int, n_users: int, rule: DataRule, watch: Callable[[str], Obs
 
 
 def _info(method: str, users: SyntheticUsers, task: Task, before: dict[str, Outcome]) -> RunInfo:
-    """What is known of a method's run before it: the users, and how the methods before it did."""
+    """Facts for the page of a method's run: the users, and the accuracies of earlier methods."""
     known: dict[str, Any] = {
         "baselines": {name_of(name): float(one.test_accuracy.mean()) for name, one in before.items()}
     }
@@ -138,11 +137,11 @@ CAPTIONS = {
         "convergence. Right: the test accuracy of each user, sorted for each method."
     ),
     "graph": (
-        "The graph that the users learned, beside the one that knows their true angles. Numbers are rotation angles in "
-        "degrees. A larger node has more data, a greener one fits its data better, a stronger edge weighs more. Nobody "
-        "was told an angle."
+        "The graph that the users learned, next to the graph of their true angles. Numbers are rotation angles in "
+        "degrees. A larger node has more data, a greener one fits its data better, a darker edge has more weight. No "
+        "user knew an angle."
     ),
-    "weights": "The same graphs as matrices, users sorted by their true group. A stronger mark weighs more.",
+    "weights": "The same graphs as matrices, users sorted by their true group. A darker cell is a larger weight.",
 }
 
 
@@ -190,22 +189,32 @@ def _panel(result: DemoResult, title: str, outcome: Outcome) -> GraphPanel:
     return GraphPanel(title, outcome.graph, train.confidence, losses, [f"{angle:.0f}" for angle in degrees])
 
 
-def report_page(result: DemoResult, figures: dict[str, str]) -> str:
-    """The page that tells the demo's story, around its figures."""
-    from dada.cli.demo import HEADER, row_of
+HEADER = ("method", "test\naccuracy", "10th\npercentile", "worst\nuser", "pooled", "neighbours", "sent per\nuser")
 
+
+def row_of(outcome: Outcome) -> list[str]:
+    """The cells of one method in the result table."""
+    accuracy = outcome.test_accuracy
+    per_user = None if outcome.bits is None else outcome.bits / accuracy.size
+    return [
+        name_of(outcome.name),
+        percent(accuracy.mean()),
+        percent(np.percentile(accuracy, 10)),
+        percent(accuracy.min()),
+        percent(outcome.test_accuracy_pooled),
+        number(outcome.neighbours),
+        bits(per_user),
+    ]
+
+
+def report_page(result: DemoResult, figures: dict[str, str]) -> str:
+    """The report page of the demo, with its figures."""
     rows = [row_of(outcome) for outcome in result.outcomes.values()]
     header = [name.replace("\n", " ") for name in HEADER]
     learned, local = (result.outcomes[name].test_accuracy.mean() for name in ("dada-learned", "local-boost"))
     repeat = f"dada demo --seed {result.seed} --users {result.users.train.n_users} --rule {result.rule}"
     sections = [
-        Section(
-            "Result",
-            [
-                table(header, rows, best=len(rows) - 1),
-                *map(paragraph, _reading(result)),
-            ],
-        ),
+        Section("Result", [table(header, rows, best=len(rows) - 1), *map(paragraph, _reading(result))]),
         Section("Accuracy", [figures["accuracy"]]),
         Section("Who learns from whom", [figures["graph"], figures["weights"]]),
         Section("Repeat it", [paragraph(f"`{repeat}` with dada {__version__} gives these numbers again.")]),
@@ -219,12 +228,12 @@ def report_page(result: DemoResult, figures: dict[str, str]) -> str:
 
 
 def _reading(result: DemoResult) -> list[str]:
-    flipped = "5 % of the test labels are flipped on purpose, so nobody can do better than 95 %. "
+    flipped = "5 % of the test labels are flipped on purpose, so no method can exceed 95 %. "
     return [
         "Global-boost is one model from all data in one place, Local-boost a model for each user from its own data, "
-        "Dada-Oracle collaboration over the true graph of who is alike, Dada-Learned collaboration over a graph that "
+        "Dada-Oracle collaboration over the graph of the true angles, Dada-Learned collaboration over a graph that "
         "is learned along with the models.",
         (flipped if result.rule == "run" else "")
-        + "Accuracies are means over the users; `pooled` counts all test rows alike. What users send each other are "
-        "model updates and a few numbers about themselves, never data.",
+        + "Accuracies are means over the users; `pooled` counts all test rows alike. Users send each other "
+        "model updates and a few statistics, never data.",
     ]

@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 import typer
 
 from dada.cli.console import AsJson, Seed, bits, number, percent, print_json, print_table, progress, stdout
 from dada.cli.watch import Live, Record, watching
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from dada import DadaClassifier, DadaRegressor, Population
     from dada.cli.console import Watch
     from dada.data import ParquetUsers
@@ -33,6 +34,7 @@ class Given:
     @classmethod
     def read(cls, file: Path, *, task: str, user: str, label: str, drop: tuple[str, ...]) -> Given:
         """Read a CSV or Parquet file."""
+        import numpy as np
         import polars as pl
 
         from dada.data import population_from_table, read_table
@@ -212,6 +214,8 @@ def _fitted_in_shards(
 
 def _try_out(given: Given, settings: dict[str, Any], holdout: float, seed: int, watch: Watch) -> dict[str, Any] | None:
     """How good models are on held-out rows, together and alone; None where no user has a row to spare."""
+    import numpy as np
+
     kept = kept_rows(given.people.sizes, holdout, np.random.default_rng(seed))
     if kept.all():
         return None
@@ -226,12 +230,16 @@ def _try_out(given: Given, settings: dict[str, Any], holdout: float, seed: int, 
 
 def _right(right: Any, owners: Any) -> float:
     """Mean over users of the share of their rows that are right."""
+    import numpy as np
+
     codes = np.unique(owners, return_inverse=True)[1]
     return _mean(np.bincount(codes, weights=right) / np.bincount(codes)) or 0.0
 
 
 def _explained(predicted: Any, truth: Any) -> float:
     """The part of the variance that predictions explain."""
+    import numpy as np
+
     spread = float(np.var(truth))
     return round(1.0 - float(np.mean((predicted - truth) ** 2)) / spread, 6) if spread > 0 else 0.0
 
@@ -239,9 +247,12 @@ def _explained(predicted: Any, truth: Any) -> float:
 def kept_rows(sizes: Any, holdout: float, rng: np.random.Generator) -> Any:
     """Which rows stay for training: of each user all but a part, drawn at random, and never none.
 
+    >>> import numpy as np
     >>> kept_rows(np.array([10, 1]), 0.2, np.random.default_rng(0)).sum()
     np.int64(9)
     """
+    import numpy as np
+
     kept = []
     for size in sizes.tolist():
         mask = np.ones(size, bool)
@@ -252,6 +263,8 @@ def kept_rows(sizes: Any, holdout: float, rng: np.random.Generator) -> Any:
 
 def _mean(values: Any) -> float | None:
     """Of all users; None where the trace tells no accuracy, as of numbers and of several classes."""
+    import numpy as np
+
     return None if np.isnan(values).all() else round(float(np.nanmean(values)), 6)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from dada.cli.console import AsJson, number, percent, print_json, print_table, stdout
@@ -50,6 +49,8 @@ def inspect(
 
 
 def _everybody(model: Model, top: int) -> dict[str, Any]:
+    import numpy as np
+
     counts, degree = model.graph_.neighbour_counts, model.graph_.degree
     order = np.argsort(-degree, kind="stable")[:top]
     return {
@@ -81,6 +82,8 @@ def _one_user(model: Model, user: str, top: int) -> dict[str, Any]:
 
 def _accuracy(model: Model, k: int | None = None) -> float | None:
     """Of a user or of all; the trace has none where targets are numbers or several classes."""
+    import numpy as np
+
     values = model.trace_[-1].train_accuracy
     if np.isnan(values).all():
         return None
@@ -90,9 +93,12 @@ def _accuracy(model: Model, k: int | None = None) -> float | None:
 def position_of(users: Any, text: str) -> int:
     """Where a user, as typed on the command line, stands among ids of any type.
 
+    >>> import numpy as np
     >>> position_of(np.array([3, 10]), "10")
     1
     """
+    import numpy as np
+
     found = np.flatnonzero(users.astype(str) == text)
     if found.size == 0:
         known = ", ".join(map(repr, users[:5].tolist()))
@@ -101,6 +107,8 @@ def position_of(users: Any, text: str) -> int:
 
 
 def _predictors(model: Model, weights: Any, top: int) -> list[dict[str, Any]]:
+    import numpy as np
+
     names = getattr(model, "feature_names_in_", None)
     order = np.argsort(-np.abs(weights), kind="stable")[:top]
     return [
@@ -117,6 +125,8 @@ def _described(model: Model, j: int, names: Any) -> str:
 
 def write_graph(model: Model, output: Path) -> None:
     """Draw the graph, or write it for other programs, by the ending of the name."""
+    import numpy as np
+
     if output.suffix == ".graphml":
         model.graph_.write_graphml(output, model.users_)
     elif output.suffix in (".png", ".svg"):
