@@ -7,7 +7,10 @@ import { build } from "esbuild";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const assets = join(here, "..", "src", "dada", "dashboard", "assets");
-const common = { bundle: true, minify: true, write: false, target: "es2022", charset: "utf8", logLevel: "warning" };
+const common = {
+  bundle: true, minify: true, write: false, target: "es2022", charset: "utf8", logLevel: "warning",
+  supported: { "template-literal": false },
+};
 
 // A digest of everything the build depends on: a test compares it, and so notices a forgotten build.
 function fingerprint() {
@@ -54,6 +57,7 @@ const style = await build({ ...common, entryPoints: [join(here, "src", "style.cs
 mkdirSync(assets, { recursive: true });
 writeFileSync(join(assets, "app.js"), `/* built from ${mark} */\n${script.outputFiles[0].text}`);
 writeFileSync(join(assets, "app.css"), `/* built from ${mark} */\n${style.outputFiles[0].text}`);
-writeFileSync(join(assets, "index.html"), readFileSync(join(here, "src", "index.html")));
+const page = readFileSync(join(here, "src", "index.html"), "utf8");
+writeFileSync(join(assets, "index.html"), page.trim().replace(/\s*\n\s*/g, " ") + "\n");
 writeFileSync(join(assets, "LICENSES.txt"), licences());
 console.log(`built ${mark}: ${Math.round(script.outputFiles[0].contents.length / 1024)} KB of script`);

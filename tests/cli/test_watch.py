@@ -105,7 +105,7 @@ def test_every_way_to_run_can_be_watched_and_recorded(command, tmp_path):
     rows = [f"{person},{x},{'yes' if x > person else 'no'}" for person in range(3) for x in range(5)]
     (tmp_path / "visits.csv").write_text("\n".join(["person,x,came", *rows]))
     with live(command, *COMMANDS[command], "--live", "--record", "run.dadalog", cwd=tmp_path) as (viewer, process):
-        viewer.until(records.Users)
+        viewer.until(records.UserStates)
         # Before that, Ctrl-C would only end the run. A live demo takes twenty seconds, and ends with its run.
         while command != "demo" and "until Ctrl-C" not in process.stderr.readline():
             assert process.poll() is None

@@ -106,7 +106,8 @@ GRAPHS = st.lists(
 def test_changes_applied_one_after_the_other_give_every_graph(graphs):
     changes, current = EdgeChanges(), {}
     for graph in graphs:
-        whole, edges = changes.next(snapshot([(k, l, w) for (k, l), w in graph.items()], n_users=6))
+        k, l = np.array(list(graph), int).reshape(-1, 2).T
+        whole, edges = changes.next(6, k, l, list(graph.values()))
         if whole:
             current = {}
         for k, l, w in zip(edges.k.tolist(), edges.l.tolist(), edges.w.tolist(), strict=True):
@@ -120,10 +121,10 @@ def test_changes_applied_one_after_the_other_give_every_graph(graphs):
 
 def test_where_users_join_the_graph_is_given_whole():
     changes = EdgeChanges()
-    edges = [(0, 1, 1.0), (0, 2, 1.0), (1, 2, 1.0)]
-    changes.next(snapshot(edges, n_users=3))
-    assert changes.next(snapshot(edges, n_users=3))[0] is False
-    whole, shown = changes.next(snapshot([*edges, (2, 3, 1.0)], n_users=4))
+    edges = [0, 0, 1], [1, 2, 2], [1.0, 1.0, 1.0]
+    changes.next(3, *edges)
+    assert changes.next(3, *edges)[0] is False
+    whole, shown = changes.next(4, [0, 0, 1, 2], [1, 2, 2, 3], np.ones(4))
     assert whole
     assert list(zip(shown.k.tolist(), shown.l.tolist(), strict=True)) == [(0, 1), (0, 2), (1, 2), (2, 3)]
 
@@ -133,7 +134,7 @@ def test_of_a_huge_graph_the_heaviest_edges_are_kept():
     n_users = 1000
     k, l = np.divmod(rng.choice(n_users * n_users, MOST_EDGES + 500, replace=False), n_users)
     w = np.arange(k.size) + 1.0
-    _, edges = EdgeChanges().next(snapshot(list(zip(k, l, w, strict=True)), n_users=n_users))
+    _, edges = EdgeChanges().next(n_users, k, l, w)
     assert edges.w.size == MOST_EDGES
     assert edges.w.min() >= 500
 

@@ -1,6 +1,6 @@
-"""Watch a run while it runs: it is recorded, and a process of its own serves the page of the recording.
+"""Watch a run live: it is recorded, and a separate process serves the page of the recording.
 
-The run and the page share nothing but the file. Whatever happens to the page or its viewers, the run goes on.
+The run and the page share only the file, so that the page and its viewers cannot disturb the run.
 """
 
 from __future__ import annotations
@@ -10,29 +10,29 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 
 def server_module() -> Any:
-    """The module that serves pages; its packages are an extra."""
+    """Import the module that serves pages, or raise with install instructions."""
     try:
         return importlib.import_module("dada.dashboard.server")
     except ModuleNotFoundError as error:
         raise OSError(f"the page needs {error.name}: pip install 'dada-learn[dashboard]'") from error
 
 
-class LivePage:
-    """The page of a recording, served by a process of its own until closed.
+class LivePage(AbstractContextManager["LivePage"]):
+    """The page of a recording, served by a separate process until closed.
 
     Parameters
     ----------
     path : path
         The recording, which may still be growing.
     host, port : str, int
-        Where to serve; port 0 is any free one. Beyond loopback, the link holds a token that viewers need.
+        Address to serve at; port 0 is any free one. Beyond loopback, viewers need the token in the link.
 
     Attributes
     ----------
@@ -57,13 +57,13 @@ class LivePage:
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
-        answer = self._tell({"path": os.fspath(Path(path).resolve()), **asdict(address)})
+        answer = self._start({"path": os.fspath(Path(path).resolve()), **asdict(address)})
         if "url" not in answer:
             self.close()
-            raise OSError(answer.get("error", "the process that serves the page ended before it began"))
+            raise OSError(answer.get("error", "the process that serves the page failed to start"))
         self.url: str = answer["url"]
 
-    def _tell(self, settings: dict[str, Any]) -> dict[str, Any]:
+    def _start(self, settings: dict[str, Any]) -> dict[str, Any]:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -87,10 +87,5 @@ class LivePage:
             self._process.kill()
             self._process.wait()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

@@ -4,8 +4,8 @@
     record   uint32 length of the body, uint32 CRC-32 of the body, body
     body     one byte, 0 or 1, then the content: as it is, or compressed with zlib
 
-Numbers are little-endian. What the content means is told in `records`. A file may end in the middle of a record,
-because its writer was killed or is still writing: everything before is good.
+Numbers are little-endian. `records` defines the content. A file may end within a record, because its writer was killed
+or is still writing: everything before is valid.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ MAGIC = b"DADALOG\n"
 VERSION = 1
 HEADER = struct.Struct("<8sI")
 FRAME = struct.Struct("<II")
-#: Smaller contents are not worth compressing.
+#: Smaller contents are not compressed.
 COMPRESS_FROM = 200
-#: No record is larger: a length beyond it is damage, not data.
+#: A larger length is damage: no record has it.
 LARGEST_BODY = 1 << 28
 
 
@@ -47,7 +47,7 @@ def frame(content: bytes) -> bytes:
 
 
 def check_header(start: bytes, name: str) -> None:
-    """Refuse what is no recording, or one of a version yet to come."""
+    """Raise if the file is not a recording, or one of a newer version."""
     if len(start) < HEADER.size or start[: len(MAGIC)] != MAGIC:
         raise RecordingError(f"{name} is not a recording of dada: it does not start with {MAGIC!r} and a version")
     version = HEADER.unpack(start[: HEADER.size])[1]
@@ -85,7 +85,7 @@ class LogReader:
 
     @property
     def lost_bytes(self) -> int:
-        """Bytes after the last good record: none in a whole file that has been read to its end."""
+        """Bytes after the last good record: 0 for a complete file that was read to its end."""
         return self.size - self.good_bytes
 
     def __iter__(self) -> Iterator[bytes]:
@@ -100,7 +100,7 @@ class LogReader:
 
 
 def _next_body(file: BinaryIO) -> bytes | None:
-    """The body of the next record; none where the file ends, or the record is damaged."""
+    """The body of the next record; None at the end of the file or if the record is damaged."""
     start = file.read(FRAME.size)
     if len(start) < FRAME.size:
         return None

@@ -1,8 +1,8 @@
-"""Record a run: an observer that writes what it is told to a file, at a bounded cost to the run.
+"""Record a run: an observer that writes events to a file, at a bounded cost to the run.
 
-Trace points, phases and notes are all kept. Snapshots are taken as often as three bounds allow: the time that recording
-takes, as a share of the run's; a hundred per e-fold of the run's age, so that the lively beginning is dense and a long
-run stays small; and, for long runs, a number of bytes per second.
+Trace points, phases and notes are all kept. Three bounds limit the snapshots: the time that recording takes, as a share
+of the run's time; a hundred per e-fold of the run's age, so that the beginning is dense and a long run stays small;
+and, for long runs, a number of bytes per second.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,25 +20,25 @@ from numpy.typing import NDArray
 from dada import events
 from dada.dashboard import records
 from dada.dashboard.logfile import frame, header
-from dada.dashboard.records import EdgeChanges, rounded
+from dada.dashboard.records import EdgeChanges, record_of
 
-#: Beside milestones, recording takes at most this part of the run's time, and an allowance for short runs.
+#: Apart from milestones, recording takes at most this share of the run's time, and an allowance for short runs.
 SHARE = 0.03
 ALLOWANCE_S = 0.1
-#: Snapshots while the age of the run grows by a factor e: at most, and where each fills some hundred kilobytes.
+#: Snapshots while the age of the run grows by a factor e: at most, and at least for large snapshots.
 MOST_STEPS, LEAST_STEPS = 100, 8
 BYTES_PER_STEPS = 4e6
-#: However long a run is, snapshots are no rarer than this, or than the bytes allow.
+#: The longest interval between snapshots, unless the bytes per second demand more.
 LONGEST_INTERVAL_S = 1.0
 BYTES_PER_S = 10e3
-#: How long the state of peers is taken as known while only round trips change.
+#: The state of peers is repeated at this interval if only round trips change.
 PEERS_EVERY_S = 10.0
 
 
-class Recorder:
+class Recorder(AbstractContextManager["Recorder"]):
     """Writes the events of a run to a file.
 
-    A recording that cannot be written, as on a full disk, never harms the run: it ends, and `failure` says why.
+    An error while writing, such as a full disk, never stops the run: the recording ends, and `failure` holds the error.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Recorder:
         self.path = Path(path)
         self.failure: OSError | None = None
         self._now = now
-        # Without a buffer every record reaches those who follow the file at once, and none is lost with the process.
+        # Unbuffered: readers of the file see every record at once, and a killed process loses none.
         self._file: BinaryIO | None = self.path.open("wb", buffering=0)
         self._file.write(header())
         self._began: float | None = None
@@ -72,17 +72,17 @@ class Recorder:
         self._peers: records.Peers | None = None
 
     def __call__(self, event: events.Event) -> None:
-        """Record an event, or leave it out."""
+        """Record an event, or skip it."""
         if self._file is None or isinstance(event, events.TrialStarted):
             return
         before = self._now()
         if self._began is None:
-            # A run may be prepared, settings tried and kernels compiled long before there is anything to show.
+            # Trials and compilation may take long before the first event.
             self._began = before
         age = before - self._began
         if isinstance(event, events.SnapshotOffer):
             if event.milestone:
-                # Not charged: the first of them may wait until kernels are compiled.
+                # Not charged: the first milestone may wait for compilation.
                 self._take(event, age)
                 return
             if self._is_due(age):
@@ -91,9 +91,9 @@ class Recorder:
         elif isinstance(event, events.Progress):
             if age - self._last_progress >= age / MOST_STEPS or event.done == event.total:
                 self._last_progress = age
-                self._write(records.Done(age, event.done, event.total))
+                self._write(record_of(records.Done, age, event))
         else:
-            record = _record_of(event, age)
+            record = _record(event, age)
             if record is not None and not self._is_known(record):
                 self._write(record)
         self._spent += self._now() - before
@@ -104,16 +104,11 @@ class Recorder:
             self._file.close()
             self._file = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _is_known(self, record: records.Record) -> bool:
-        """Whether a record says nothing new: peers that are as they were a moment ago."""
+        """Whether a record repeats the previous state of the peers."""
         if not isinstance(record, records.Peers):
             return False
         last, self._peers = self._peers, record
@@ -132,42 +127,20 @@ class Recorder:
 
     def _take(self, offer: events.SnapshotOffer, age: float) -> None:
         snapshot = offer.take()
-        whole, edges = self._edges.next(snapshot)
-        ids = "<u2" if snapshot.loss.size <= 1 << 16 else "<u4"
-        size = self._write(
-            records.Edges(
-                at_s=age,
-                updates=snapshot.updates,
-                phase=snapshot.phase,
-                whole=whole,
-                directed=snapshot.directed,
-                total=int(snapshot.w.size),
-                k=edges.k.astype(ids).tobytes(),
-                l=edges.l.astype(ids).tobytes(),
-                w=edges.w.tobytes(),
-            )
-        )
-        self._size = size + self._write(
-            records.Users(
-                at_s=age,
-                updates=snapshot.updates,
-                tops=snapshot.predictors.shape[1],
-                confidence=rounded(snapshot.confidence).tobytes(),
-                loss=rounded(snapshot.loss).tobytes(),
-                accuracy=rounded(snapshot.accuracy).tobytes(),
-                predictors=snapshot.predictors.astype("<i4").tobytes(),
-                predictor_weights=rounded(snapshot.predictor_weights).tobytes(),
-                messages=snapshot.messages.astype("<f8").tobytes(),
-                bits=rounded(snapshot.bits).tobytes(),
-            )
-        )
+        n_users = snapshot.loss.size
+        whole, edges = self._edges.next(n_users, snapshot.k, snapshot.l, snapshot.w)
+        ids = "<u2" if n_users <= 1 << 16 else "<u4"
+        changes = {"k": edges.k.astype(ids).tobytes(), "l": edges.l.astype(ids).tobytes(), "w": edges.w.tobytes()}
+        graph = record_of(records.Edges, age, snapshot, whole=whole, total=int(snapshot.w.size), **changes)
+        users = record_of(records.UserStates, age, snapshot, tops=snapshot.predictors.shape[1])
+        self._size = self._write(graph) + self._write(users)
         self._last = age
 
     def _write(self, record: records.Record) -> int:
         content = frame(records.encode(record))
         if self._file is not None:
             try:
-                # A short write leaves half a record at the end, which readers leave out.
+                # A short write leaves a partial record at the end, which readers skip.
                 if self._file.write(content) < len(content):
                     raise OSError(f"only a part of a record could be written to {self.path}")
             except OSError as error:
@@ -176,48 +149,24 @@ class Recorder:
         return len(content)
 
 
-def _record_of(event: Any, age: float) -> records.Record | None:
-    """The record of an event; none for events that recordings do not hold."""
+def _record(event: Any, age: float) -> records.Record | None:
+    """The record of an event; None for events that are not recorded."""
     match event:
         case events.RunInfo():
-            return records.Info(
-                age,
-                event.title,
-                list(event.users),
-                event.groups.astype("<i4").tobytes(),
-                list(event.group_names),
-                rounded(event.alone).tobytes(),
-                dict(event.baselines),
-                list(event.predictors),
-            )
+            return record_of(records.Info, age, event)
         case events.PhaseStarted():
-            return records.Phase(age, event.kind, event.events)
+            return record_of(records.PhaseStart, age, event)
         case events.TracePoint():
-            return records.Point(
-                age,
-                event.updates,
-                event.graph_wakeups,
-                event.objective,
-                event.gap,
-                _spread(event.train_accuracy),
-                _spread(event.test_accuracy),
-                event.edges,
-                event.bits,
-            )
+            spreads = {"train": _spread(event.train_accuracy), "test": _spread(event.test_accuracy)}
+            return record_of(records.Point, age, event, **spreads)
         case events.PeerStatus():
-            return records.Peers(
-                age,
-                event.up.astype("u1").tobytes(),
-                event.restarts.astype("<u4").tobytes(),
-                rounded(event.rtt_ms).tobytes(),
-                event.refused.astype("<u4").tobytes(),
-            )
+            return record_of(records.Peers, age, event)
         case events.CheckpointSaved():
             return records.Note(age, f"Checkpoint saved: {Path(event.path).name}")
         case events.CheckpointFailed():
             return records.Note(age, f"Checkpoint not written: {event.reason}")
         case events.Stopped():
-            return records.Stop(age, event.status)
+            return record_of(records.Stop, age, event)
     return None
 
 

@@ -1,19 +1,19 @@
-"""What a recording says: one msgpack array per record, its first entry the number of its kind.
+"""The records of a recording: one msgpack array per record, its first entry the number of its kind.
 
-Numeric arrays are raw little-endian bytes. Order is the schema: new fields go last, with defaults, and readers skip the
-fields and the kinds that they do not know, so older readers open newer recordings of the same version.
+Fields have the names of the event's fields; numeric arrays are raw little-endian bytes. Order is the schema: new fields
+go last, with defaults, and readers skip unknown fields and kinds, so older readers open newer recordings of the same
+version.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-from dada.events import Snapshot
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True):
@@ -23,7 +23,7 @@ class _Record(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Info(_Record, frozen=True, tag=0):
-    """Who takes part, see `dada.events.RunInfo`; `groups` is int32, `alone` float32."""
+    """The users and methods, see `dada.events.RunInfo`; `groups` is int32, `alone` float32."""
 
     title: str
     users: list[str]
@@ -34,15 +34,15 @@ class Info(_Record, frozen=True, tag=0):
     predictors: list[str]
 
 
-class Phase(_Record, frozen=True, tag=1):
-    """A phase of so many wake-ups begins."""
+class PhaseStart(_Record, frozen=True, tag=1):
+    """A phase begins, see `dada.events.PhaseStarted`."""
 
     kind: str
     events: int
 
 
 class Done(_Record, frozen=True, tag=2):
-    """So many of all wake-ups are over."""
+    """Progress, see `dada.events.Progress`."""
 
     done: int
     total: int
@@ -57,7 +57,7 @@ class Spread(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Point(_Record, frozen=True, tag=3):
-    """A trace point, with its accuracies summed up; none where unknown."""
+    """A trace point; its accuracies are summarised, or None if unknown."""
 
     updates: int
     graph_wakeups: int
@@ -70,10 +70,10 @@ class Point(_Record, frozen=True, tag=3):
 
 
 class Edges(_Record, frozen=True, tag=4):
-    """The graph: all edges, where `whole`, else those that changed since the record before, gone ones with weight 0.
+    """The graph: all edges if `whole`, else the changes since the previous record, with weight 0 for removed edges.
 
-    Ordered by `k`, then `l`, which are uint16 where the run has at most 65,536 users, else uint32; `w` is float32.
-    `total` counts the edges of the run, which may be more than a recording holds.
+    Ordered by `k`, then `l`, which are uint16 for at most 65,536 users, else uint32; `w` is float32. `total` counts the
+    edges of the run, which may be more than the recording keeps.
     """
 
     updates: int
@@ -86,11 +86,11 @@ class Edges(_Record, frozen=True, tag=4):
     w: bytes
 
 
-class Users(_Record, frozen=True, tag=5):
-    """All users, right after the graph of the same moment.
+class UserStates(_Record, frozen=True, tag=5):
+    """All users, directly after the graph of the same snapshot.
 
-    float32: confidence, loss, accuracy (empty where unknown), predictor_weights, bits; int32: predictors;
-    float64: messages. Both arrays of predictors have `tops` entries per user.
+    float32: confidence, loss, accuracy (empty if unknown), predictor_weights, bits; int32: predictors; float64:
+    messages. Both arrays of predictors have `tops` entries per user.
     """
 
     updates: int
@@ -114,7 +114,7 @@ class Peers(_Record, frozen=True, tag=6):
 
 
 class Note(_Record, frozen=True, tag=7):
-    """Something worth a line, such as a checkpoint."""
+    """A line of text, such as a saved checkpoint."""
 
     text: str
 
@@ -125,7 +125,7 @@ class Stop(_Record, frozen=True, tag=8):
     status: str
 
 
-Record = Info | Phase | Done | Point | Edges | Users | Peers | Note | Stop
+Record = Info | PhaseStart | Done | Point | Edges | UserStates | Peers | Note | Stop
 
 encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Record).decode
@@ -134,7 +134,7 @@ _KINDS = 9
 
 
 def decode(content: bytes) -> Record | None:
-    """The record with the given content; none where its kind is unknown, that is, newer.
+    """The record with the given content; None if its kind is unknown, that is, newer.
 
     >>> decode(encode(Stop(1.5, "Done.")))
     Stop(at_s=1.5, status='Done.')
@@ -151,12 +151,12 @@ def decode(content: bytes) -> Record | None:
 
 
 def rounded(values: Any) -> NDArray[np.float32]:
-    """Numbers as float32 with 14 significant bits: enough for the eye, and the zeros behind compress well.
+    """Numbers as float32 with 14 significant bits: enough for a picture, and trailing zeros compress well.
 
     >>> rounded([0.125, 3.0, 1000.01]).tolist()
     [0.125, 3.0, 1000.0]
     """
-    # A copy: its bits are changed in place.
+    # A copy, because its bits are changed in place.
     single = np.array(values, dtype="<f4")
     bits = single.view(np.uint32)
     bits += 0x200
@@ -164,73 +164,88 @@ def rounded(values: Any) -> NDArray[np.float32]:
     return single
 
 
-#: Of a larger graph the heaviest edges are kept: more would be one grey mass, and make recordings huge.
+_TYPES = {"groups": "<i4", "predictors": "<i4", "up": "u1", "restarts": "<u4", "refused": "<u4", "messages": "<f8"}
+_R = TypeVar("_R", bound=_Record)
+
+
+def record_of(kind: type[_R], at_s: float, event: Any, **given: Any) -> _R:
+    """The record of an event: fields of the same name, arrays as bytes; `given` fields replace those of the event.
+
+    >>> from dada.events import Stopped
+    >>> record_of(Stop, 1.5, Stopped("Done."))
+    Stop(at_s=1.5, status='Done.')
+    """
+    names = kind.__struct_fields__[1:]
+    fields = {name: given[name] if name in given else _packed(name, getattr(event, name)) for name in names}
+    return kind(at_s=at_s, **fields)
+
+
+def _packed(name: str, value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return (value.astype(_TYPES[name]) if name in _TYPES else rounded(value)).tobytes()
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+#: The heaviest edges of a larger graph are kept: more would be unreadable and make recordings huge.
 MOST_EDGES = 100_000
-#: A whole graph is as small as a list of changes once this part of its edges has changed.
+#: Once this part of the edges has changed, the whole graph is as small as the changes.
 MOSTLY_CHANGED = 0.7
-#: After changes of so many times its edges a graph is written whole again, so that any moment is found quickly.
+#: After this number of changes per edge the whole graph is written again, which keeps seeking fast.
 CHANGES_PER_WHOLE = 3
 
 
 class EdgeList(NamedTuple):
-    """Edges, ordered by k, then l; as changes, an edge that is gone has weight 0."""
+    """Edges, ordered by k, then l; among changes, a removed edge has weight 0."""
 
     k: NDArray[np.int64]
     l: NDArray[np.int64]
     w: NDArray[np.float32]
 
 
-def _sorted_edges(snapshot: Snapshot) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Edges as numbers k * K + l in ascending order, with their weights."""
-    w = rounded(snapshot.w)
-    keys = np.asarray(snapshot.k, np.int64) * snapshot.loss.size + snapshot.l
-    if w.size > MOST_EDGES:
-        heaviest = np.argpartition(w, w.size - MOST_EDGES)[w.size - MOST_EDGES :]
-        keys, w = keys[heaviest], w[heaviest]
-    order = np.argsort(keys, kind="stable")
-    return keys[order], w[order]
-
-
 @dataclass
 class EdgeChanges:
-    """Turns one graph after the other into whole graphs and changes."""
+    """Encodes a sequence of graphs as whole graphs and changes."""
 
     keys: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     w: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
     changes: float = np.inf
     n_users: int = 0
 
-    def next(self, snapshot: Snapshot) -> tuple[bool, EdgeList]:
+    def next(self, n_users: int, k: Any, l: Any, w: Any) -> tuple[bool, EdgeList]:
         """Whether the graph is given whole, and its edges or changes.
 
         Examples
         --------
-        >>> from tests.helpers.snapshots import snapshot
         >>> changes = EdgeChanges()
-        >>> changes.next(snapshot(edges=[(0, 1, 1.0), (0, 2, 1.0), (1, 2, 1.0)]))[0]
+        >>> changes.next(3, [0, 0, 1], [1, 2, 2], [1.0, 1.0, 1.0])[0]
         True
-        >>> whole, edges = changes.next(snapshot(edges=[(0, 1, 1.0), (0, 2, 0.5), (1, 2, 1.0)]))
+        >>> whole, edges = changes.next(3, [0, 0, 1], [1, 2, 2], [1.0, 0.5, 1.0])
         >>> whole, edges.k.tolist(), edges.l.tolist(), edges.w.tolist()
         (False, [0], [2], [0.5])
         """
         old_keys, old_w = self.keys, self.w
-        keys, w = self.keys, self.w = _sorted_edges(snapshot)
+        keys, w = np.asarray(k, np.int64) * n_users + np.asarray(l), rounded(w)
+        if w.size > MOST_EDGES:
+            heaviest = np.argpartition(w, w.size - MOST_EDGES)[w.size - MOST_EDGES :]
+            keys, w = keys[heaviest], w[heaviest]
+        order = np.argsort(keys, kind="stable")
+        keys, w = self.keys, self.w = keys[order], w[order]
         changed_keys, changed_w = _difference(old_keys, old_w, keys, w)
-        if snapshot.loss.size != self.n_users:
-            # Another number of users, as where peers join, numbers all edges anew.
-            self.n_users, self.changes = snapshot.loss.size, np.inf
+        if n_users != self.n_users:
+            # The keys of all edges depend on the number of users.
+            self.n_users, self.changes = n_users, np.inf
         self.changes += changed_keys.size
         whole = changed_keys.size > MOSTLY_CHANGED * keys.size or self.changes > CHANGES_PER_WHOLE * keys.size
         if whole:
             self.changes = 0
             changed_keys, changed_w = keys, w
-        return whole, EdgeList(*np.divmod(changed_keys, max(snapshot.loss.size, 1)), changed_w)
+        return whole, EdgeList(*np.divmod(changed_keys, max(n_users, 1)), changed_w)
 
 
 def _difference(
     old_keys: NDArray[np.int64], old_w: NDArray[np.float32], keys: NDArray[np.int64], w: NDArray[np.float32]
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """New and changed edges with their weights, and gone ones with weight 0, in ascending order."""
+    """New and changed edges with their weights, and removed ones with weight 0, in ascending order."""
     place = np.searchsorted(old_keys, keys)
     place[place == old_keys.size] = 0
     same = np.zeros(keys.size, bool) if old_keys.size == 0 else (old_keys[place] == keys) & (old_w[place] == w)

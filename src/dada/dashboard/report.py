@@ -48,12 +48,12 @@ def report_html(path: str | os.PathLike[str]) -> str:
 
 
 def write_report(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
-    """Write the report of a recording; a report that stood there before is replaced only once the new one is whole.
+    """Write the report of a recording; an existing one is replaced only by a complete one.
 
     Parameters
     ----------
     path : path
-        The recording. Of a truncated one the report holds what is good.
+        The recording. A truncated one is reported up to its last good record.
     output : path
         The HTML file.
     """
@@ -63,7 +63,7 @@ def write_report(path: str | os.PathLike[str], output: str | os.PathLike[str]) -
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(page)
-        # The temporary file is private; a report has the rights of any new file.
+        # The temporary file is private; the report gets the permissions of any new file.
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)

@@ -1,8 +1,8 @@
 """Serve the page of a recording, finished or still growing.
 
-A viewer hears from `/events` how long the recording is, and fetches what it lacks from `/log` at its own pace. The
-server keeps nothing per viewer and the run only writes a file, so slow, many and dropped viewers cost the run nothing,
-and a viewer that comes back goes on where it was.
+`/events` sends the length of the recording, and a viewer fetches the missing bytes from `/log` at its own pace. The
+server keeps no state per viewer and the run only writes a file, so that slow, many or dropped viewers cost the run
+nothing, and a viewer that reconnects continues where it stopped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response, S
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-#: How often a viewer hears of news: so many viewers at most ten times a second, more of them less often.
+#: Shortest time between two events for a viewer; with more than `FEW_VIEWERS` it grows with their number.
 POLL_S = 0.1
 FEW_VIEWERS = 2
 ALIVE_EVERY_S = 15.0
@@ -60,7 +60,7 @@ def is_loopback(host: str) -> bool:
 
 
 def make_app(path: Path, token: str | None = None) -> ASGIApp:
-    """The page of the recording at `path`; with a token, only for those who have it."""
+    """The application that serves the recording at `path`; with a token, only to viewers that have it."""
 
     async def page(request: Request) -> Response:
         return Response(read_asset("index.html"), media_type="text/html")
@@ -103,44 +103,44 @@ async def _pieces(path: Path, start: int, length: int) -> AsyncIterator[bytes]:
 
 @dataclass
 class Viewers:
-    """Those who follow a page. They share the time that serving may take, so that a crowd costs little more than a few.
+    """Number of viewers of a page, which share a bounded rate of events.
 
-    >>> Crowd(2).interval_s, Crowd(50).interval_s
+    >>> Viewers(2).interval_s, Viewers(50).interval_s
     (0.1, 2.5)
     """
 
-    viewers: int = 0
+    n: int = 0
 
     @property
     def interval_s(self) -> float:
-        """Time between two looks at the recording, for each viewer."""
-        return POLL_S * max(1.0, self.viewers / FEW_VIEWERS)
+        """Time between two events for each viewer."""
+        return POLL_S * max(1.0, self.n / FEW_VIEWERS)
 
     @contextmanager
     def joined(self) -> Iterator[None]:
-        """One viewer more, as long as this lasts."""
-        self.viewers += 1
+        """Count one more viewer within this context."""
+        self.n += 1
         try:
             yield
         finally:
-            self.viewers -= 1
+            self.n -= 1
 
 
 async def _sizes(path: Path, viewers: Viewers) -> AsyncIterator[str]:
-    """Tell the length of the recording whenever it has changed."""
+    """Events with the length of the recording whenever it has changed."""
     with viewers.joined():
-        async for line in _news(path, viewers):
+        async for line in _size_events(path, viewers):
             yield line
 
 
-async def _news(path: Path, viewers: Viewers) -> AsyncIterator[str]:
-    told, quiet_s = None, 0.0
+async def _size_events(path: Path, viewers: Viewers) -> AsyncIterator[str]:
+    sent, quiet_s = None, 0.0
     yield "retry: 1000\n\n"
     while True:
         stat = path.stat()
         state = (stat.st_ino, stat.st_size)
-        if state != told:
-            told, quiet_s = state, 0.0
+        if state != sent:
+            sent, quiet_s = state, 0.0
             yield f"data: {json.dumps({'run': str(state[0]), 'size': state[1]})}\n\n"
         elif quiet_s >= ALIVE_EVERY_S:
             quiet_s = 0.0
@@ -151,10 +151,9 @@ async def _news(path: Path, viewers: Viewers) -> AsyncIterator[str]:
 
 
 class Guard:
-    """Lets in who may see the page, and adds the headers that keep a browser from talking to anybody else.
+    """Checks access, and adds headers that keep the browser from connecting to other hosts.
 
-    Without a token the page is for this machine: a request must name a loopback host, or a web page elsewhere could
-    read it through a name that it points here.
+    Without a token the page is for this machine only: a request must name a loopback host, against DNS rebinding.
     """
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:
@@ -198,34 +197,34 @@ def _host_of(headers: Headers) -> str:
 
 @dataclass(frozen=True)
 class Address:
-    """Where a page is served: port 0 is any free one, and beyond loopback viewers need a token."""
+    """Address of a page: port 0 is any free one, and beyond loopback viewers need a token."""
 
     host: str = "127.0.0.1"
     port: int = 0
     token: str | None = None
 
     def with_token(self) -> Address:
-        """The address with a token, where it needs one."""
+        """The address with a token, if it needs one."""
         if self.token is not None or is_loopback(self.host):
             return self
         return Address(self.host, self.port, secrets.token_urlsafe(16))
 
     def url(self, port: int) -> str:
-        """The link to the page; a host that stands for all addresses is called by this machine's name."""
+        """The link to the page; a host that means all addresses is replaced by this machine's name."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         host = socket.gethostname() if self.host in ("0.0.0.0", "::") else host
         return f"http://{host}:{port}/" + (f"?token={self.token}" if self.token else "")
 
 
 def serve(path: str | os.PathLike[str], address: Address, on_ready: Callable[[str], Any]) -> None:
-    """Serve the page of a recording until interrupted; `on_ready` gets its link."""
+    """Serve the page of a recording until interrupted; `on_ready` is called with its link."""
     address = address.with_token()
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((address.host, address.port))
-        # From here on viewers can connect: they wait until the server is ready for them.
+        # From here on viewers can connect; they wait until the server is ready.
         listener.listen(128)
     except OSError as error:
         listener.close()
