@@ -1,4 +1,4 @@
-"""The four ways to boost share data as their names say, and report the same quantities."""
+"""Boosting methods: what each trains on, and what it reports."""
 
 import numpy as np
 import pytest
@@ -35,43 +35,43 @@ def accuracy_of(models, task, population):
 
 
 def test_local_boost_is_a_run_without_graph(task, users):
-    outcome = local_boost(task, users.test, SETTINGS, chance())
+    result = local_boost(task, users.test, SETTINGS, chance())
     alone = run(task.problem(beta=5.0, mu1=0.0), Plan(n_updates=2000, learn_graph=False), chance())
-    np.testing.assert_array_equal(outcome.models, alone.models)
-    assert outcome.graph is None
-    assert outcome.bits == 0.0
+    np.testing.assert_array_equal(result.models, alone.models)
+    assert result.graph is None
+    assert result.bits == 0.0
 
 
 def test_global_boost_is_one_model_that_every_user_is_scored_with(task, users):
-    outcome = global_boost(task, users.test, SETTINGS, chance())
-    expected = accuracy_of(np.repeat(outcome.models, 20, axis=0), task, users.test)
-    assert outcome.models.shape == (1, 40)
-    np.testing.assert_allclose(outcome.test_accuracy, expected.per_user)
-    assert outcome.test_accuracy_pooled == pytest.approx(expected.pooled)
-    assert outcome.bits is None
+    result = global_boost(task, users.test, SETTINGS, chance())
+    expected = accuracy_of(np.repeat(result.models, 20, axis=0), task, users.test)
+    assert result.models.shape == (1, 40)
+    np.testing.assert_allclose(result.test_accuracy, expected.per_user)
+    assert result.test_accuracy_pooled == pytest.approx(expected.pooled)
+    assert result.bits is None
 
 
 def test_oracle_keeps_the_graph_it_was_given(task, users):
     graph = CollaborationGraph.from_scipy(users.oracle_weights())
-    outcome = dada_oracle(task, users.test, SETTINGS, chance(), graph=graph)
-    assert outcome.graph is graph
-    assert outcome.bits > 0
+    result = dada_oracle(task, users.test, SETTINGS, chance(), graph=graph)
+    assert result.graph is graph
+    assert result.bits > 0
 
 
-def test_learned_reports_its_models_graph_and_bits_as_the_engine_gave_them(task, users):
-    outcome = dada_learned(task, users.test, SETTINGS, chance())
+def test_learned_reports_models_graph_and_bits_of_the_engine(task, users):
+    result = dada_learned(task, users.test, SETTINGS, chance())
     problem = task.problem(beta=5.0, mu1=1.0, regularizer=LogDegree(lam=0.1))
-    result = run(problem, PLAN, chance())
-    np.testing.assert_array_equal(outcome.models, result.models)
-    assert outcome.bits == result.ledger.bits
-    assert outcome.neighbours == result.graph.mean_neighbours
-    assert outcome.status is Status.FINISHED
+    direct = run(problem, PLAN, chance())
+    np.testing.assert_array_equal(result.models, direct.models)
+    assert result.bits == direct.ledger.bits
+    assert result.neighbours == direct.graph.mean_neighbours
+    assert result.status is Status.FINISHED
 
 
 def test_trace_ends_with_the_reported_accuracy(task, users):
-    outcome = dada_learned(task, users.test, SETTINGS, chance())
-    np.testing.assert_allclose(outcome.trace[-1].test_accuracy, outcome.test_accuracy, rtol=1e-6)
-    np.testing.assert_allclose(outcome.trace[-1].train_accuracy, outcome.train_accuracy, rtol=1e-6)
+    result = dada_learned(task, users.test, SETTINGS, chance())
+    np.testing.assert_allclose(result.trace[-1].test_accuracy, result.test_accuracy, rtol=1e-6)
+    np.testing.assert_allclose(result.trace[-1].train_accuracy, result.train_accuracy, rtol=1e-6)
 
 
 @pytest.mark.parametrize("method", [global_boost, local_boost, dada_learned])
@@ -89,7 +89,7 @@ def test_other_users_in_the_test_data_are_refused(task, users):
         local_boost(task, fewer, SETTINGS, chance())
 
 
-def test_pooled_accuracy_weighs_rows_and_the_mean_weighs_users():
+def test_pooled_accuracy_weights_rows_equally_and_the_mean_users():
     people = Population.from_arrays(np.zeros((4, 1)), [1, 1, 0, 1], ["ann", "bob", "bob", "bob"])
     scores = Scores.of(people, np.array([1.0, -1.0, -1.0, 0.0]))
     np.testing.assert_allclose(scores.per_user, [1.0, 1 / 3])

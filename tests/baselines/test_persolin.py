@@ -8,10 +8,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 
 from dada.baselines.persolin import (
+    LinearData,
     LinearStep,
     PersolinSettings,
-    _linear_data,
-    linear_losses,
     newton_step,
     persolin_learned,
     persolin_oracle,
@@ -32,14 +31,22 @@ def people(seed, n_users, rows, D, turn=0.0):
     return Population.from_arrays(X, np.sign(side + 0.3 * chance.normal(size=owner.size)).astype(int), owner)
 
 
+def losses(data, models, ridge):
+    """L_k of every user, by its definition."""
+    rows = zip(data.row_start[:-1], data.row_start[1:], models.astype(float), strict=True)
+    return np.array(
+        [np.logaddexp(0, -data.y[i:j] * (data.X[i:j] @ m)).mean() + 0.5 * ridge * (m @ m) for i, j, m in rows]
+    )
+
+
 def block_objective(data, k, theta, mu, mean, ridge):
     models = np.tile(theta, (data.row_start.size - 1, 1))
-    return data.confidence[k] * linear_losses(data, ridge, models)[k] + 0.5 * mu * ((theta - mean) ** 2).sum()
+    return data.confidence[k] * losses(data, models, ridge)[k] + 0.5 * mu * ((theta - mean) ** 2).sum()
 
 
 @given(seed=st.integers(0, 1000), D=st.sampled_from([2, 12]), mu=st.sampled_from([0.0, 0.01, 1.0, 100.0]))
 def test_a_step_never_increases_its_block(seed, D, mu):
-    data = _linear_data(people(seed, 3, 6, D))
+    data = LinearData.of(people(seed, 3, 6, D))
     chance = np.random.default_rng(seed)
     mean, model = chance.normal(size=(2, D + 1)) * 3
     before = block_objective(data, 1, model, mu, mean, 1e-3)
@@ -49,7 +56,7 @@ def test_a_step_never_increases_its_block(seed, D, mu):
 
 @pytest.mark.parametrize("D", [2, 12])
 def test_steps_reach_the_optimum_of_the_block(D):
-    data = _linear_data(people(5, 2, 8, D))
+    data = LinearData.of(people(5, 2, 8, D))
     mean, model = np.linspace(-1, 1, D + 1), np.zeros(D + 1)
     for _ in range(30):
         newton_step(LinearStep(0.3, 0.1), data, 0, 0.3, mean, model)
@@ -57,14 +64,14 @@ def test_steps_reach_the_optimum_of_the_block(D):
     assert_allclose(model, generic.x, atol=1e-4)
 
 
-def test_strong_coupling_over_everybody_gives_one_model():
+def test_strong_coupling_of_all_users_gives_one_model():
     users = people(1, 6, 12, 3, turn=0.3)
     task = Task.of(users, Stumps(n=4))
     settings = PersolinSettings(Plan(n_updates=3000), mu=100.0)
-    everyone = CollaborationGraph.complete(6)
-    outcome = persolin_oracle(task, users, settings, np.random.default_rng(0), graph=everyone)
+    complete = CollaborationGraph.complete(6)
+    result = persolin_oracle(task, users, settings, np.random.default_rng(0), graph=complete)
     alone = persolin_oracle(task, users, settings, np.random.default_rng(0), graph=CollaborationGraph.empty(6))
-    assert np.ptp(outcome.models, axis=0).max() < 0.1
+    assert np.ptp(result.models, axis=0).max() < 0.1
     assert np.ptp(alone.models, axis=0).max() > 1.0
 
 
@@ -73,8 +80,8 @@ def test_every_update_sends_one_dense_model_to_each_neighbour():
     path = CollaborationGraph.from_edges(5, [0, 1], [1, 2], [1.0, 1.0])
     settings = PersolinSettings(Plan(n_updates=400))
     task = Task.of(users, Stumps(n=4))
-    outcome = persolin_oracle(task, users, settings, np.random.default_rng(0), graph=path)
-    updates_times_neighbours = outcome.bits / (4 * 32)
+    result = persolin_oracle(task, users, settings, np.random.default_rng(0), graph=path)
+    updates_times_neighbours = result.bits / (4 * 32)
     assert updates_times_neighbours == int(updates_times_neighbours)
     assert 0.6 < updates_times_neighbours / (400 * 4 / 5) < 1.4
 
@@ -86,18 +93,32 @@ def test_the_learned_graph_joins_users_of_one_kind():
     users = Population(users.X, flipped, users.row_start, users.user_ids, users.classes, users.feature_names)
     settings = PersolinSettings(Plan(n_updates=400, kappa=4), mu=0.3, regularizer=LogDegree(lam=0.5, delta=0.1))
     task = Task.of(users, Stumps(n=4))
-    outcome = persolin_learned(task, users, settings, np.random.default_rng(0))
-    k, l, w = outcome.graph.edges()
+    result = persolin_learned(task, users, settings, np.random.default_rng(0))
+    k, l, w = result.graph.edges()
     assert w[(k < 5) == (l < 5)].sum() > 0.95 * w.sum()
+
+
+def test_the_traced_objective_is_that_of_the_problem():
+    users = people(7, 8, 10, 3, turn=0.2)
+    regularizer = LogDegree(lam=0.5, delta=0.1)
+    settings = PersolinSettings(Plan(n_updates=160, kappa=4), mu=0.3, regularizer=regularizer)
+    result = persolin_learned(Task.of(users, Stumps(n=4)), users, settings, np.random.default_rng(0))
+    data, graph, theta = LinearData.of(users), result.graph, result.models
+    k, l, w = graph.edges()
+    fit = graph.degree @ (data.confidence * losses(data, theta, settings.ridge))
+    distances = w @ ((theta[k] - theta[l]) ** 2).sum(axis=1)
+    penalty = 0.5 * np.sum(w**2) * 2 * regularizer.lam - np.log(graph.degree + regularizer.delta).sum()
+    assert graph.n_edges > 0
+    assert_allclose(result.trace[-1].objective, fit + 0.15 * distances + 0.3 * penalty, rtol=1e-12)
 
 
 def test_bits_of_the_first_graph_are_those_of_its_messages():
     users = people(4, 8, 5, 3)
     plan = Plan(n_updates=0, local_updates=50, first_graph_wakeups=20, kappa=3)
     task = Task.of(users, Stumps(n=4))
-    outcome = persolin_learned(task, users, PersolinSettings(plan), np.random.default_rng(0))
-    # Twenty wake-ups, three peers each: degree, loss, the weight in return, and a model of four floats.
-    assert outcome.bits == 20 * 3 * (3 + 4) * 32
+    result = persolin_learned(task, users, PersolinSettings(plan), np.random.default_rng(0))
+    # Twenty wake-ups, three peers each: degree, loss, new weight, and a model of four floats.
+    assert result.bits == 20 * 3 * (3 + 4) * 32
 
 
 def test_the_same_seed_gives_the_same_models_and_trace():

@@ -26,8 +26,8 @@ from dada.engine.shards import Sharded, ThisProcess
 from dada.events import TracePoint
 from dada.experiments import catalogue
 from dada.experiments.catalogue import Reproduction
-from dada.experiments.jobs import Job
 from dada.experiments.lab import Lab
+from dada.experiments.methods import train_job
 from dada.experiments.page import Page
 
 ray = pytest.importorskip("ray", reason='Ray is not installed: pip install "dada-learn[ray]"')
@@ -190,7 +190,7 @@ def test_a_search_finds_the_same_on_ray(people):
 
 
 def test_jobs_of_a_reproduction_give_the_same_on_ray(tmp_path):
-    jobs = [Job.of("moons", "constant", {}, seed=0, run=number) for number in range(3)]
+    jobs = [train_job("moons", "constant", {}, seed=0, run=number) for number in range(3)]
     with Lab(tmp_path / "here", n_jobs=1) as lab:
         here = lab.run(jobs, "here")
     with Lab(tmp_path / "there", n_jobs=2, engine="ray") as lab:
@@ -199,7 +199,7 @@ def test_jobs_of_a_reproduction_give_the_same_on_ray(tmp_path):
 
 def test_a_reproduction_takes_the_engine_from_the_command_line(tmp_path, monkeypatch):
     def make(lab, datasets):
-        found = lab.run([Job.of("moons", "constant", {}, seed=0, run=0)], "one")
+        found = lab.run([train_job("moons", "constant", {}, seed=0, run=0)], "one")
         return Page(
             "kappa", "A page", "Lead.", [], {"engine": lab.engine, "jobs": lab.n_jobs, "test": found[0]["test"]}
         )

@@ -1,65 +1,99 @@
-"""Results depend neither on the number of processes nor on when a run was killed."""
+"""Results depend neither on the number of processes nor on interruptions."""
 
-import subprocess
-import sys
+import multiprocessing
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
-from dada.experiments.jobs import Job
-from dada.experiments.lab import Lab
-
-SCRIPT = """
-import json, sys
-from dataclasses import asdict
-from pathlib import Path
-from dada.experiments.lab import Lab
-from dada.experiments.protocol import choose, finals, summarise
-
-def main(folder, n_jobs):
-    pair = ("moons", "local-boost")
-    with Lab(Path(folder), seed=3, quick=True, n_jobs=int(n_jobs)) as lab:
-        add = lab.journal.add
-        lab.journal.add = lambda key, result: (add(key, result), print("row", flush=True))
-        choice = choose(lab, [pair], "")[pair]
-        runs = finals(lab, {pair: choice.settings}, "", detail="trace")[pair]
-    print(json.dumps({"choice": asdict(choice), "summary": asdict(summarise(runs)), "runs": runs}, sort_keys=True))
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
-"""
+from dada.experiments.lab import Job, Lab
+from dada.experiments.methods import train_job
+from dada.experiments.protocol import final_jobs
 
 
-def start(folder: Path, n_jobs: int) -> subprocess.Popen:
-    script = folder.parent / "script.py"
-    script.write_text(SCRIPT)
-    return subprocess.Popen([sys.executable, script, str(folder), str(n_jobs)], stdout=subprocess.PIPE, text=True)
+def square(number, log):
+    """A job that leaves a line in a log."""
+    with Path(log).open("a") as lines:
+        lines.write(f"{number}\n")
+    return {"square": number**2}
 
 
-def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path):
-    whole, _ = start(tmp_path / "whole", 1).communicate()
-    assert whole.count("row\n") == 12
-
-    process = start(tmp_path / "killed", 2)
-    for _ in range(4):
-        assert process.stdout.readline() == "row\n"
-    process.kill()
-    process.communicate()
-
-    rest, _ = start(tmp_path / "killed", 1).communicate()
-    assert rest.count("row\n") < 12 - 3
-    assert rest.splitlines()[-1] == whole.splitlines()[-1]
+def hang(fifo):
+    """A job that reports its start through a pipe and then waits for its end, unless the pipe is gone."""
+    if Path(fifo).exists():
+        with open(fifo, "w") as pipe:
+            pipe.write("started")
+        signal.pause()
+    return {"square": None}
 
 
-def test_work_done_is_not_done_again(tmp_path, monkeypatch):
-    done = []
-    monkeypatch.setattr("dada.experiments.lab.execute", lambda job: done.append(job) or {"x": 1})
-    jobs = [Job.of("moons", "constant", {}, seed=0, run=run) for run in (0, 1, 0)]
-    with Lab(tmp_path, n_jobs=1) as lab:
-        assert lab.run(jobs, "") == [{"x": 1}] * 3
-    with Lab(tmp_path, n_jobs=1) as lab:
+def die_once(marker):
+    """A job that ends its process at the first call."""
+    if not Path(marker).exists():
+        Path(marker).touch()
+        os._exit(1)
+    return {"square": 0}
+
+
+def work(folder, jobs):
+    with Lab(folder, n_jobs=1) as lab:
         lab.run(jobs, "")
-    assert len(done) == 2
+
+
+def test_a_killed_experiment_resumes_after_its_last_result(tmp_path):
+    log, fifo = tmp_path / "log", tmp_path / "fifo"
+    os.mkfifo(fifo)
+    jobs = [Job(square, {"number": i, "log": str(log)}) for i in range(5)]
+    jobs.insert(3, Job(hang, {"fifo": str(fifo)}))
+    process = multiprocessing.get_context("spawn").Process(target=work, args=(tmp_path, jobs))
+    process.start()
+    assert fifo.read_text() == "started"
+    process.kill()
+    process.join()
+    fifo.unlink()
+    assert log.read_text().split() == ["0", "1", "2"]
+    with Lab(tmp_path, n_jobs=1) as lab:
+        results = lab.run(jobs, "")
+    assert [result["square"] for result in results] == [0, 1, 4, None, 9, 16]
+    assert log.read_text().split() == ["0", "1", "2", "3", "4"]
+
+
+def test_a_dead_worker_is_reported_with_the_way_to_resume(tmp_path):
+    job = Job(die_once, {"marker": str(tmp_path / "marker")})
+    with Lab(tmp_path, n_jobs=2) as lab, pytest.raises(OSError, match="run the same command again to resume"):
+        lab.run([job], "")
+    with Lab(tmp_path, n_jobs=2) as lab:
+        assert lab.run([job], "") == [{"square": 0}]
+
+
+def test_processes_give_the_same_results_as_one(tmp_path):
+    settings = {"beta": 10.0, "updates": 5, "stumps": 40}
+    with Lab(tmp_path / "one", seed=3, n_jobs=1) as lab:
+        jobs = final_jobs(lab, ("moons", "local-boost"), settings, detail="trace")
+        alone = lab.run(jobs, "")
+    with Lab(tmp_path / "two", seed=3, n_jobs=2) as lab:
+        assert lab.run(jobs, "") == alone
+
+
+def test_equal_jobs_run_once(tmp_path):
+    log = tmp_path / "log"
+    jobs = [Job(square, {"number": number, "log": str(log)}) for number in (0, 1, 0)]
+    for _ in range(2):
+        with Lab(tmp_path, n_jobs=1) as lab:
+            assert [result["square"] for result in lab.run(jobs, "")] == [0, 1, 0]
+    assert log.read_text().split() == ["0", "1"]
+
+
+def test_jobs_differ_by_function_arguments_and_data():
+    jobs = [
+        train_job("moons", "constant", {}, seed=0, run=0),
+        train_job("moons", "constant", {}, seed=0, run=1),
+        Job(square, {"number": 1}),
+        Job(hang, {"number": 1}),
+        Job(hang, {"number": 1}, data="digest"),
+    ]
+    assert len({job.key for job in jobs}) == len(jobs)
 
 
 @pytest.mark.parametrize(("arguments", "message"), [({"n_jobs": 0}, "jobs must be"), ({"seed": -1}, "seed must be")])

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 from dada.experiments import published
-from dada.experiments.budget import Curve, _curve
+from dada.experiments.budget import Curve, joined_curve
 from dada.experiments.catalogue import CATALOGUE, datasets_for
 from dada.experiments.data import present
-from dada.experiments.graph_study import graph_study
-from dada.experiments.kappa import distance, reached
-from dada.experiments.page import Figure, Heading, Items, Page, Table, Text
-from dada.experiments.protocol import Choice, summarise
-from dada.experiments.table1 import Result, agrees
+from dada.experiments.kappa import distance, graph_study, reached
+from dada.experiments.page import Figure, Heading, Items, Links, Page, Table, Text
+from dada.experiments.protocol import summarise
+from dada.experiments.table1 import agrees
 from dada.plot.theme import new_figure
 
 
@@ -31,6 +30,7 @@ def page():
         Table("Numbers", ["method", "value"], [["a|b", "1"]]),
         Heading("More"),
         Items(["first", "second"]),
+        Links([("other", "Other", "Table 9")]),
         Figure("line", "A line.", drawing),
     ]
     return Page("demo", "A demo", "What it shows.", blocks, {"x": [0.1, None]})
@@ -46,25 +46,27 @@ def test_the_same_page_gives_the_same_bytes_in_every_file(page, tmp_path):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
-def test_a_page_says_the_same_in_all_formats(page):
+def test_a_page_has_the_same_content_in_all_formats(page):
     facts = {"seed": 7}
     markdown, html = page.markdown(facts), page.html(facts)
     assert "| a\\|b | 1 |" in markdown
     assert "![A line.](demo-line.png)" in markdown
+    assert "- [Other](other.md) (Table 9)" in markdown
     assert "<td>a|b</td>" in html
+    assert '<a href="other.html">Other</a> (Table 9)' in html
     assert "A &amp; B." in html
     assert html.count("base64") == 2
     assert json.loads(page.json(facts)) == {"name": "demo", "made_with": facts, "x": [0.1, None]}
     assert all("seed 7" in text for text in (markdown, html))
 
 
-def test_a_number_that_is_none_is_refused(page):
+def test_nan_is_refused(page):
     page.data["y"] = float("nan")
     with pytest.raises(ValueError, match="not JSON compliant"):
         page.json({})
 
 
-def test_published_tables_are_whole():
+def test_published_tables_are_complete():
     columns = {"harws", "vehicle", "computer", "school"}
     assert all(set(row) == columns for row in published.TABLE1.values())
     assert all(set(row) == columns for methods in published.TABLE2.values() for row in methods.values())
@@ -72,7 +74,7 @@ def test_published_tables_are_whole():
     assert set(published.TABLE2) == set(published.BUDGET_FACTORS)
 
 
-def test_a_budget_buys_the_last_point_it_pays_for():
+def test_a_budget_reaches_the_last_point_it_pays_for():
     curve = Curve(np.array([0, 5, 10]), np.array([50.0, 60.0, 70.0]), np.array([0.0, 100.0, 120.0]),
                   np.array([0.0, 10.0, 20.0]))  # fmt: skip
     assert curve.at(99, "bits") is None
@@ -83,20 +85,20 @@ def test_a_budget_buys_the_last_point_it_pays_for():
 def test_a_short_and_a_whole_run_become_one_curve():
     early = {"updates": [0, 1, 2], "test": [0.5, 0.6, 0.7], "bits": [0, 9, 10], "graph_bits": [0, 8, 8]}
     whole = {"updates": [0, 2, 4], "test": [0.5, 0.7, 0.8], "bits": [0, 10, 20], "graph_bits": [0, 8, 12]}
-    curve = _curve({"trace": early}, {"trace": whole})
+    curve = joined_curve({"trace": early}, {"trace": whole})
     assert curve.updates.tolist() == [0, 1, 2, 4]
     assert curve.model_bits.tolist() == [0, 1, 2, 8]
     np.testing.assert_allclose(curve.test, [50, 60, 70, 80])
 
 
-def test_where_a_target_is_reached_is_interpolated():
+def test_the_point_where_a_target_is_reached_is_interpolated():
     run = {"objective": [10.0, 6.0, 2.0], "bits": [0.0, 100.0, 200.0]}
     np.testing.assert_allclose(distance(run, 0.0), [1, 0.6, 0.2])
     assert reached(run, 0.0, 0.4, "bits") == pytest.approx(150)
     assert reached(run, 0.0, 0.1, "bits") is None
 
 
-def test_a_study_of_the_graph_descends_and_counts():
+def test_graph_steps_descend_and_kept_models_save_bits():
     from dada.data import Stumps, moons
     from dada.task import Task
 
@@ -113,12 +115,12 @@ def test_a_study_of_the_graph_descends_and_counts():
 def test_agreement_allows_for_chance_and_for_both_means():
     def result(mean, pooled, std):
         run = {"test": [mean / 100], "test_pooled": pooled / 100, "neighbours": None, "bits": None}
-        return Result(Choice({}, {}, None, 0), summarise([run]), published.Published(70.0, std))
+        return summarise([run]), published.Published(70.0, std)
 
-    assert agrees(result(70.4, 60.0, None))
-    assert agrees(result(60.0, 69.6, None))
-    assert not agrees(result(71.0, 71.0, None))
-    assert agrees(result(71.0, 71.0, 0.6))
+    assert agrees(*result(70.4, 60.0, None))
+    assert agrees(*result(60.0, 69.6, None))
+    assert not agrees(*result(71.0, 71.0, None))
+    assert agrees(*result(71.0, 71.0, 0.6))
 
 
 def test_missing_data_are_named_with_the_way_to_get_them(tmp_path, monkeypatch):
@@ -132,7 +134,7 @@ def test_missing_data_are_named_with_the_way_to_get_them(tmp_path, monkeypatch):
     assert datasets_for("kappa", None) == ([], [])
 
 
-def test_the_part_of_vehicle_stands_in_only_where_the_whole_is_missing(tmp_path, monkeypatch):
+def test_the_part_of_vehicle_is_used_only_if_the_whole_is_missing(tmp_path, monkeypatch):
     monkeypatch.setenv("DADA_DATA", str(tmp_path))
     (tmp_path / "vehicle_partial.parquet").touch()
     found, notes = datasets_for("table1", None)
@@ -142,6 +144,6 @@ def test_the_part_of_vehicle_stands_in_only_where_the_whole_is_missing(tmp_path,
     assert datasets_for("table1", None)[0] == ["vehicle"]
 
 
-def test_every_page_says_where_it_stands_in_the_paper():
+def test_every_page_names_its_place_in_the_paper():
     assert list(CATALOGUE) == ["table1", "table2", "moons", "graph", "kappa", "size", "budget", "moons100", "beyond"]
     assert all(entry.source and entry.title for entry in CATALOGUE.values())

@@ -1,11 +1,11 @@
-"""Methods to compare: each is one function of a task, its test data and its settings, and gives an `Outcome`."""
+"""Methods to compare: each takes a task, test data and settings, and returns a `MethodResult`."""
 
 from dada.baselines.boosting import BoostSettings, dada_learned, dada_oracle, global_boost, local_boost
-from dada.baselines.outcome import Outcome, Scores
+from dada.baselines.outcome import MethodResult, Scores
 
 __all__ = [
     "BoostSettings",
-    "Outcome",
+    "MethodResult",
     "Scores",
     "dada_learned",
     "dada_oracle",

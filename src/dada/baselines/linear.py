@@ -1,4 +1,4 @@
-"""Linear models: one for all, and each user alone (logistic regression with an l2 penalty)."""
+"""Linear models with an l2 penalty: one for all users, one per user, and hierarchical; and the majority label."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dada.baselines.outcome import Outcome, Scores
+from dada.baselines.outcome import MethodResult, Scores
 from dada.core.compiled import Array, kernel
 from dada.core.graph import CollaborationGraph
 from dada.core.losses import logistic_value
@@ -15,11 +15,12 @@ from dada.events import Observer, TracePoint, silent
 from dada.task import Task
 
 MOST_ITERATIONS = 1000
+MOST_LBFGS_ITERATIONS = 500
 
 
 @dataclass(frozen=True)
 class LinearSettings:
-    """Strength of the penalty, as in scikit-learn: the larger `C`, the weaker the penalty."""
+    """Inverse strength `C` of the penalty, as in scikit-learn."""
 
     C: float = 1.0
 
@@ -30,65 +31,65 @@ class LinearSettings:
 
 def global_lin(
     task: Task, test: Population, settings: LinearSettings, rng: np.random.Generator, observer: Observer = silent
-) -> Outcome:
-    """One linear model for everybody, from all data in one place (Global-lin).
+) -> MethodResult:
+    """One linear model for all users, trained on all rows in one place (Global-lin).
 
     Parameters
     ----------
     task : Task
         Training data; the base predictors are not used.
     test : Population
-        The same users' test data.
+        Test data of the same users.
     settings : LinearSettings
         Strength of the penalty.
     rng, observer
-        Not used: there is neither chance nor a run to watch.
+        Not used: the fit is deterministic and has no iterations to observe.
 
     Returns
     -------
-    Outcome
-        Models are rows of one weight per feature and, last, the intercept.
+    MethodResult
+        A model is a row of one weight per feature, then the intercept.
 
     Examples
     --------
     >>> from dada.data import Stumps, moons
     >>> users = moons(0, n_users=10, n_test=5)
     >>> task = Task.of(users.train, Stumps(n=40))
-    >>> outcome = global_lin(task, users.test, LinearSettings(C=1.0), np.random.default_rng(0))
-    >>> outcome.models.shape, outcome.bits is None
+    >>> result = global_lin(task, users.test, LinearSettings(C=1.0), np.random.default_rng(0))
+    >>> result.models.shape, result.bits is None
     ((1, 21), True)
     """
     model = logistic_model(task.train.X, task.train.y, settings.C)
-    return linear_outcome("global-lin", task, test, model[None, :], bits=None)
+    return linear_result("global-lin", task, test, model[None, :], bits=None)
 
 
 def local_lin(
     task: Task, test: Population, settings: LinearSettings, rng: np.random.Generator, observer: Observer = silent
-) -> Outcome:
-    """A linear model for each user, from its own data only (Local-lin). Parameters as in :func:`global_lin`.
+) -> MethodResult:
+    """A linear model for each user, trained on its own rows only (Local-lin). Parameters as in :func:`global_lin`.
 
-    A user who has seen one class only predicts that class.
+    A user whose rows have a single class always predicts that class.
 
     Examples
     --------
     >>> from dada.data import Stumps, moons
     >>> users = moons(0, n_users=10, n_test=5)
     >>> task = Task.of(users.train, Stumps(n=40))
-    >>> outcome = local_lin(task, users.test, LinearSettings(C=1.0), np.random.default_rng(0))
-    >>> outcome.models.shape, outcome.bits
+    >>> result = local_lin(task, users.test, LinearSettings(C=1.0), np.random.default_rng(0))
+    >>> result.models.shape, result.bits
     ((10, 21), 0.0)
     """
-    return linear_outcome("local-lin", task, test, local_models(task.train, settings.C), bits=0.0)
+    return linear_result("local-lin", task, test, local_models(task.train, settings.C), bits=0.0)
 
 
 def local_models(train: Population, C: float) -> Array:
-    """Each user's own logistic regression, one row per user, the intercept last."""
+    """Logistic regression of each user's rows: one model per row, the intercept last."""
     rows = [train.user_rows(k) for k in range(train.n_users)]
     return np.stack([logistic_model(train.X[row], train.y[row], C) for row in rows])
 
 
 def logistic_model(X: Array, y: Array, C: float) -> Array:
-    """Weights and, last, the intercept of a logistic regression; of a single class, that class for ever."""
+    """Weights of a logistic regression, the intercept last; constant for rows of a single class."""
     from sklearn.linear_model import LogisticRegression
 
     if (y == y[0]).all():
@@ -98,7 +99,7 @@ def logistic_model(X: Array, y: Array, C: float) -> Array:
 
 
 def linear_values(population: Population, models: Array) -> Array:
-    """Decision values of every row with the model of its user; a single model serves all users.
+    """Decision value of every row under its user's model, or under a single shared model.
 
     Examples
     --------
@@ -112,7 +113,7 @@ def linear_values(population: Population, models: Array) -> Array:
     return np.einsum("ij,ij->i", population.X, models[owner, :-1]) + models[owner, -1]
 
 
-def linear_outcome(
+def linear_result(
     name: str,
     task: Task,
     test: Population,
@@ -121,22 +122,19 @@ def linear_outcome(
     bits: float | None,
     trace: tuple[TracePoint, ...] = (),
     graph: CollaborationGraph | None = None,
-) -> Outcome:
-    """The outcome of linear models, however they were found."""
+) -> MethodResult:
+    """The result of linear models."""
     train_scores = Scores.of(task.train, linear_values(task.train, models))
     test_scores = Scores.of(test, linear_values(test, models))
-    return Outcome.scored(name, train_scores, test_scores, models, trace=trace, graph=graph, bits=bits)
-
-
-MOST_LBFGS_ITERATIONS = 500
+    return MethodResult.scored(name, train_scores, test_scores, models, trace=trace, graph=graph, bits=bits)
 
 
 def constant_majority(
     task: Task, test: Population, settings: None, rng: np.random.Generator, observer: Observer = silent
-) -> Outcome:
-    """Each user's more frequent label, whatever the features; on a tie, everybody's.
+) -> MethodResult:
+    """Predict each user's more frequent label; on a tie, that of all rows.
 
-    Parameters as in :func:`dada.baselines.linear.global_lin`; there are no settings.
+    Parameters as in :func:`global_lin`; there are no settings.
 
     Examples
     --------
@@ -151,12 +149,12 @@ def constant_majority(
     label = np.where(balance == 0, np.sign(train.y.sum()), np.sign(balance))
     models = np.zeros((train.n_users, train.n_features + 1))
     models[:, -1] = label
-    return linear_outcome("constant", task, test, models, bits=0.0)
+    return linear_result("constant", task, test, models, bits=0.0)
 
 
 @dataclass(frozen=True)
 class HierarchicalSettings:
-    """Freedom of the common weights (`C`) and of what each user adds to them (`C_own`): inverse penalties."""
+    """Inverse penalties of the common weights (`C`) and of each user's deviation from them (`C_own`)."""
 
     C: float = 1.0
     C_own: float = 0.1
@@ -168,12 +166,12 @@ class HierarchicalSettings:
 
 def hierarchical(
     task: Task, test: Population, settings: HierarchicalSettings, rng: np.random.Generator, observer: Observer = silent
-) -> Outcome:
-    """Mixed-effects logistic regression: common weights plus a deviation of each user, both under an l2 penalty.
+) -> MethodResult:
+    """Mixed-effects logistic regression: common weights plus a deviation per user, both penalised.
 
-    Minimises sum_i log(1 + exp(-y_i (u + v_k)'(x_i, 1))) + |u|^2 / (2 C) + sum_k |v_k|^2 / (2 C_own) over the rows of
-    all users together; the common intercept is free. These are the most probable weights of a hierarchical Gaussian
-    model. Other parameters as in :func:`dada.baselines.linear.global_lin`.
+    Minimises sum_i log(1 + exp(-y_i (u + v_k)'(x_i, 1))) + |u|^2 / (2 C) + sum_k |v_k|^2 / (2 C_own) over all rows; the
+    common intercept is not penalised. This is the posterior mode of a hierarchical Gaussian model. Parameters as in
+    :func:`global_lin`.
 
     Examples
     --------
@@ -183,7 +181,7 @@ def hierarchical(
     >>> hierarchical(task, users.test, HierarchicalSettings(), np.random.default_rng(0)).models.shape
     (10, 21)
     """
-    return linear_outcome("hierarchical", task, test, hierarchical_models(task.train, settings), bits=None)
+    return linear_result("hierarchical", task, test, hierarchical_models(task.train, settings), bits=None)
 
 
 def hierarchical_models(train: Population, settings: HierarchicalSettings) -> Array:
@@ -210,7 +208,7 @@ def hierarchical_models(train: Population, settings: HierarchicalSettings) -> Ar
 
 @kernel
 def joint_loss(X: Array, y: Array, row_start: Array, weights: Array) -> tuple[float, Array]:
-    """Sum of the logistic losses and its gradient; row 0 of `weights` is common, row k + 1 user k's own."""
+    """Sum of the logistic losses, and its gradient; row 0 of `weights` is common, row k + 1 is user k's deviation."""
     gradient = np.zeros_like(weights)
     D = X.shape[1]
     total = 0.0

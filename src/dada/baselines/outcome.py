@@ -1,4 +1,4 @@
-"""What a method achieved on a task, in the same terms for every method."""
+"""Results of a method on a task, in the same terms for every method."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from dada.events import TracePoint
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class MethodResult:
     """The result of one method on one task.
 
-    Accuracies are fractions. Per-user means weigh every user alike; pooled accuracies weigh every row alike. Published
-    tables mix the two, so both are always here.
+    Accuracies are fractions. Per-user accuracies weight users equally, pooled ones weight rows equally. Published
+    tables mix the two, so both are recorded.
 
     Attributes
     ----------
     name : str
         The method, as in tables and files: "dada-learned".
     train_accuracy, test_accuracy : arrays of shape (n_users,)
-        Share of each user's rows that are right.
+        Fraction of each user's rows classified correctly.
     train_accuracy_pooled, test_accuracy_pooled : float
-        Share of all rows that are right.
+        Fraction of all rows classified correctly.
     models : array
-        One row per user, or a single row where all users share a model.
+        One row per user, or a single row if all users share a model.
     trace : tuple of TracePoint
-        How the run went; empty for methods that have no run. Of a method with one shared model the accuracies of the
-        trace have one entry, the pooled one.
+        Progress of the run; empty for methods without iterations. With one shared model the accuracies of a point have
+        a single entry, the pooled one.
     graph : CollaborationGraph, optional
-        The graph used or learned, for methods that have one.
+        The graph used or learned.
     bits : float, optional
-        What users sent each other. None where data leave the users, so that a count of messages would say nothing.
+        Bits sent between users; None if the method collects the rows in one place.
     status : Status
         Why the run ended.
     """
@@ -54,19 +54,19 @@ class Outcome:
     status: Status = Status.FINISHED
 
     @classmethod
-    def scored(cls, name: str, train: Scores, test: Scores, models: Array, **rest: Any) -> Outcome:
-        """The outcome of a method whose rows have been counted; the rest is as of the class."""
+    def scored(cls, name: str, train: Scores, test: Scores, models: Array, **rest: Any) -> MethodResult:
+        """The result of models with the given scores; `rest` are further attributes."""
         return cls(name, train.per_user, test.per_user, train.pooled, test.pooled, models, **rest)
 
     @property
     def neighbours(self) -> float | None:
-        """Neighbours per user on average, where there is a graph."""
+        """Mean number of neighbours; None without a graph."""
         return None if self.graph is None else self.graph.mean_neighbours
 
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """How many of a population's rows a method gets right, given its decision values.
+    """Accuracy on a population, from decision values.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class Scores:
 
     @classmethod
     def of(cls, population: Population, values: Array) -> Scores:
-        """Compare the signs of decision values with the labels; zero predicts -1. NaN for a user without a row."""
+        """Compare the signs of decision values with the labels; zero predicts -1. NaN for users without rows."""
         right = ((values > 0) == (population.y > 0)).astype(np.float64)
         sums = np.diff(np.concatenate(([0.0], np.cumsum(right)))[population.row_start])
         sizes = population.sizes

@@ -3,35 +3,35 @@
     min over theta of  sum_k d_k c_k L_k(theta_k) + (mu/2) sum_{k<l} w_kl ||theta_k - theta_l||^2,
     L_k(theta) = mean_i log(1 + exp(-y_i theta'(x_i, 1))) + (ridge/2) ||theta||^2.
 
-Users wake by the same schedule as in boosting. Who wakes moves its model by a Newton step on its own block and
-sends the whole model, one float per weight, to each neighbour: the ledger counts these floats exactly as it counts the
-messages of boosting. The graph is learned by the engine's own kernel, in the phases of the same `Plan`.
+Users wake on the schedule of boosting. An update is a Newton step on the user's own block; the user then sends its
+whole model, one float per weight, to each neighbour, and the ledger counts these floats. The graph is learned by the
+engine's `DistanceLearner`, in the phases of the same `Plan`.
 
-Newton steps, because some data (561 correlated features) would take thousands of gradient steps. Their length has a
-closed form that never increases the block, as in the boosting step: along a direction the third derivative of the
-logistic loss is at most its second times the largest change of a margin.
+Newton steps are used because correlated features (561 in HARWS) would need thousands of gradient steps. Their length
+has a closed form that never increases the block: along a direction, the third derivative of the logistic loss is at
+most its second derivative times the largest change of a margin.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from dada.baselines.graph_learner import GraphLearner
-from dada.baselines.linear import linear_outcome, linear_values
-from dada.baselines.outcome import Outcome, Scores
+from dada.baselines.linear import linear_result, linear_values
+from dada.baselines.outcome import MethodResult, Scores
 from dada.core.compiled import Array, kernel
 from dada.core.graph import CollaborationGraph
-from dada.core.losses import logistic_value
 from dada.core.neighbours import NeighbourLists, lists_from_csr
-from dada.core.plan import LOCAL_STREAM, MODEL_STREAM, Schedule
-from dada.core.problem import disagreement, regularizer_sum
+from dada.core.plan import GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Schedule
+from dada.core.problem import Problem
 from dada.core.regularizers import LogDegree, Regularizer
 from dada.data import Population
 from dada.engine import Ledger, Plan
+from dada.engine.graph_loops import DistanceLearner
+from dada.engine.state import State
 from dada.events import Observer, PhaseStarted, Progress, TracePoint, silent
 from dada.task import Task
 
@@ -40,18 +40,18 @@ _NOT_FOR_LINEAR = ("max_neighbours", "keep_nearest", "max_bits", "max_time_s", "
 
 @dataclass(frozen=True)
 class PersolinSettings:
-    """The numbers of collaborative linear models.
+    """Settings of collaborative linear models.
 
     Parameters
     ----------
     plan : Plan
-        Updates, phases and the graph step. Its model step and its stops do not concern linear models.
+        Updates, phases and the graph step. Its model step and its stops do not apply.
     mu : float
-        How much models are drawn to their neighbours'.
+        Strength of the coupling between neighbours.
     regularizer : Regularizer
-        g(w); only where the graph is learned.
+        g(w), for learned graphs.
     ridge : float
-        Penalty on the weights, without which separable data have no best model.
+        Penalty on the weights; without it separable data have no optimum.
     """
 
     plan: Plan
@@ -75,48 +75,47 @@ def persolin_oracle(
     observer: Observer = silent,
     *,
     graph: CollaborationGraph,
-) -> Outcome:
-    """Collaborative linear models over a graph that is given and stays (Perso-lin-Oracle).
+) -> MethodResult:
+    """Collaborative linear models over a given graph, which stays fixed (Perso-lin-Oracle).
 
     Parameters
     ----------
     task : Task
         Training data; the base predictors are not used.
     test : Population
-        The same users' test data.
+        Test data of the same users.
     settings : PersolinSettings
         Coupling, penalty, plan.
     rng : numpy.random.Generator
-        Chance of the run.
+        Source of randomness.
     observer : callable
-        Gets the events of the run.
+        Receives the events of the run.
     graph : CollaborationGraph
         Who learns from whom.
 
     Returns
     -------
-    Outcome
-        Models are rows of one weight per feature and, last, the intercept. Points of the trace have no `gap` (NaN).
+    MethodResult
+        A model is a row of one weight per feature, then the intercept. Trace points have no `gap` (NaN).
 
     Examples
     --------
     >>> from dada.data import Stumps, moons
     >>> users = moons(0, n_users=10, n_test=5)
     >>> task = Task.of(users.train, Stumps(n=40))
-    >>> everyone = CollaborationGraph.complete(10)
-    >>> settings = PersolinSettings(Plan(n_updates=100))
-    >>> persolin_oracle(task, users.test, settings, np.random.default_rng(0), graph=everyone).bits
+    >>> settings, graph = PersolinSettings(Plan(n_updates=100)), CollaborationGraph.complete(10)
+    >>> persolin_oracle(task, users.test, settings, np.random.default_rng(0), graph=graph).bits
     604800.0
     """
     run = _LinearRun(task, test, settings, rng, observer, graph)
     run.models(settings.plan.n_updates)
-    return run.outcome("perso-lin-oracle", task)
+    return run.result("perso-lin-oracle")
 
 
 def persolin_learned(
     task: Task, test: Population, settings: PersolinSettings, rng: np.random.Generator, observer: Observer = silent
-) -> Outcome:
-    """Collaborative linear models over a graph learned along with them (Perso-lin-Learned).
+) -> MethodResult:
+    """Collaborative linear models; models and graph are learned together (Perso-lin-Learned).
 
     Parameters as in :func:`persolin_oracle`.
 
@@ -125,8 +124,8 @@ def persolin_learned(
     >>> from dada.data import Stumps, moons
     >>> users = moons(0, n_users=10, n_test=5)
     >>> task = Task.of(users.train, Stumps(n=40))
-    >>> outcome = persolin_learned(task, users.test, PersolinSettings(Plan(n_updates=100)), np.random.default_rng(0))
-    >>> outcome.models.shape, outcome.graph.n_users
+    >>> result = persolin_learned(task, users.test, PersolinSettings(Plan(n_updates=100)), np.random.default_rng(0))
+    >>> result.models.shape, result.graph.n_users
     ((10, 21), 10)
     """
     run = _LinearRun(task, test, settings, rng, observer, CollaborationGraph.empty(task.train.n_users))
@@ -135,16 +134,30 @@ def persolin_learned(
         if phase.kind == "local":
             run.alone(phase.events)
         elif phase.kind == "graph":
-            run.learner.wake(phase.events, run.data.confidence * run.losses())
+            run.graph(phase.events)
         else:
             if number == 2 and settings.plan.restart == "zero":
                 run.theta[...] = 0
             run.models(phase.events)
-    return run.outcome("perso-lin-learned", task)
+    return run.result("perso-lin-learned")
+
+
+def wake_graph(learner: DistanceLearner, state: State, schedule: Schedule, count: int) -> None:
+    """Make the next `count` graph wake-ups of a schedule; models stay frozen.
+
+    The caller sets `learner.losses`, the confidence-weighted loss of every user.
+    """
+    start, done = state.graph_wakeups, 0
+    awake = schedule.users(GRAPH_STREAM, start, start + count)
+    batches = schedule.batches(start, start + count)
+    words = schedule.words(start, start + count, learner.mix.n_words)
+    while done < count:
+        done += learner.wake(state, awake[done:], batches[done:], words[done:])
+    state.graph_wakeups += count
 
 
 class LinearData(NamedTuple):
-    """All users' rows with a last column of ones; `gram` holds X_k X_k' of users with fewer rows than weights."""
+    """All rows with a last column of ones; `gram` holds X_k X_k' of users with fewer rows than weights."""
 
     X: Array
     y: Array
@@ -153,16 +166,26 @@ class LinearData(NamedTuple):
     gram: Array
     gram_start: Array
 
+    @classmethod
+    def of(cls, train: Population) -> LinearData:
+        """The data of a population."""
+        X = np.column_stack([train.X, np.ones(train.n_rows)])
+        blocks = [X[train.user_rows(k)] for k in range(train.n_users)]
+        grams = [(block @ block.T).ravel() if block.shape[0] < block.shape[1] else np.empty(0) for block in blocks]
+        gram_start = np.cumsum([0, *(gram.size for gram in grams)])
+        y = train.y.astype(np.float64)
+        return cls(X, y, train.row_start, train.confidence, np.concatenate(grams), gram_start)
+
 
 class LinearStep(NamedTuple):
-    """What all users share when they update linear models."""
+    """Settings of a model update, shared by all users."""
 
     mu: float
     ridge: float
 
 
 class _LinearRun:
-    """Linear models of a population in the course of a plan."""
+    """Linear models of a population during a plan. Their base predictors are the features and a constant."""
 
     def __init__(
         self,
@@ -173,93 +196,96 @@ class _LinearRun:
         observer: Observer,
         graph: CollaborationGraph,
     ) -> None:
-        train = task.train
-        self.settings, self.observer = settings, observer
-        self.train, self.test = train, test
-        self.data = _linear_data(train)
+        n_users = task.train.n_users
+        self.task, self.test, self.settings, self.observer = task, test, settings, observer
+        self.data = LinearData.of(task.train)
         self.step = LinearStep(settings.mu, settings.ridge)
-        self.theta = np.zeros((train.n_users, train.n_features + 1), np.float32)
-        # A dense model needs no indices, and log2(1) = 0 bits is what the ledger then charges for them.
-        self.ledger = Ledger(n_predictors=1)
-        kappa = min(settings.plan.kappa, max(1, train.n_users - 1))
-        self.schedule = Schedule.draw(rng, train.n_users, kappa)
-        self.learner = GraphLearner(
-            self.theta,
-            self.schedule,
-            mu=settings.mu,
-            regularizer=settings.regularizer,
-            ledger=self.ledger,
-            step=settings.plan.graph_step,
-            graph=graph,
+        margins, regularizer = self.data.X * self.data.y[:, None], settings.regularizer
+        # The bound beta applies to boosting only.
+        self.problem = Problem(
+            margins, self.data.row_start, beta=1.0, mu1=settings.mu, regularizer=regularizer, loss="logistic"
         )
-        self.updates = 0
-        self._points: list[TracePoint] = [self._point()]
+        plan = replace(settings.plan, kappa=min(settings.plan.kappa, max(1, n_users - 1)), sampler="uniform")
+        self.schedule = Schedule.draw(rng, n_users, plan.kappa)
+        self.learner = DistanceLearner(self.problem, plan, np.dtype(np.float32))
+        self.state = State.start(self.problem, plan, graph, np.float32)
+        # A dense model needs no indices; with n = 1 an index costs log2(1) = 0 bits.
+        self.state.ledger = Ledger(n_predictors=1)
+        self.theta = self.state.users.alpha
+        self.points = [self.point()]
 
     def alone(self, count: int) -> None:
-        """Updates without any neighbour, for the first graph."""
-        nobody = CollaborationGraph.empty(self.train.n_users)
-        lists = lists_from_csr(nobody.indptr, nobody.indices, nobody.weights)
-        awake = self.schedule.users(LOCAL_STREAM, 0, count)
-        run_linear(self.step, self.data, self.theta, lists, awake, self.ledger.models)
+        """Update models without neighbours, for the first graph."""
+        nobody = CollaborationGraph.empty(self.problem.n_users)
+        self._update(LOCAL_STREAM, 0, count, lists_from_csr(nobody.indptr, nobody.indices, nobody.weights))
+
+    def graph(self, count: int) -> None:
+        """Update the graph."""
+        state = self.state
+        state.use_models(self.problem, self.theta.copy())
+        self.learner.losses = self.problem.graph_losses(self.theta) + self.penalties()
+        wake_graph(self.learner, state, self.schedule, count)
+        # For each peer: degree, loss, the new weight, and the whole model, including its zeros.
+        state.ledger.graph[1:] = state.graph_wakeups * self.schedule.kappa * (3 + self.theta.shape[1]), 0
 
     def models(self, count: int) -> None:
-        """Updates over the graph as it stands."""
-        plan, end = self.settings.plan, self.updates + count
+        """Update models over the current graph."""
+        state, plan, end = self.state, self.settings.plan, self.state.updates + count
         every = plan.trace_interval()
-        while self.updates < end:
-            upto = min(end, self.updates + every - self.updates % every)
-            awake = self.schedule.users(MODEL_STREAM, self.updates, upto)
-            run_linear(self.step, self.data, self.theta, self.learner.lists, awake, self.ledger.models)
-            self.updates = upto
-            self.observer(Progress(self.updates, plan.n_updates))
-            if self.updates % every == 0:
-                self._points.append(self._point())
-                self.observer(self._points[-1])
+        while state.updates < end:
+            upto = min(end, state.updates + every - state.updates % every)
+            self._update(MODEL_STREAM, state.updates, upto, state.lists)
+            state.updates = upto
+            self.observer(Progress(state.updates, plan.n_updates))
+            if state.updates % every == 0:
+                self.points.append(self.point())
+                self.observer(self.points[-1])
 
-    def losses(self) -> Array:
-        """L_k of every user."""
-        return linear_losses(self.data, self.settings.ridge, self.theta)
+    def _update(self, stream: int, start: int, end: int, lists: NeighbourLists) -> None:
+        awake = self.schedule.users(stream, start, end)
+        run_linear(self.step, self.data, self.theta, lists, awake, self.state.ledger.models)
 
-    def outcome(self, name: str, task: Task) -> Outcome:
-        """What was learned; the trace ends with the run, also where that fell between two regular points."""
-        end = () if self._points[-1].updates == self.updates else (self._point(),)
-        models, bits, graph = self.theta.astype(np.float64), self.ledger.bits, self.learner.graph
-        return linear_outcome(name, task, self.test, models, bits=bits, trace=(*self._points, *end), graph=graph)
+    def penalties(self) -> Array:
+        """Ridge penalty of every model, weighted by confidence."""
+        squares = (self.theta.astype(np.float64) ** 2).sum(axis=1)
+        return 0.5 * self.settings.ridge * self.problem.confidence * squares
 
-    def _point(self) -> TracePoint:
-        graph, mu = self.learner.graph, self.settings.mu
-        k, l, w = graph.edges()
-        distance = disagreement(self.theta, np.ones(self.theta.shape[1]), k, l, w)
-        regularizer = regularizer_sum(self.settings.regularizer.compiled, graph.indptr, graph.weights)
-        fit = float(graph.degree @ (self.data.confidence * self.losses()))
+    def point(self) -> TracePoint:
+        """A trace point of the current state."""
+        state, graph = self.state, self.state.graph
         return TracePoint(
-            updates=self.updates,
-            graph_wakeups=self.learner.wakeups,
-            objective=fit + 0.5 * mu * float(distance) + mu * float(regularizer),
+            updates=state.updates,
+            graph_wakeups=state.graph_wakeups,
+            objective=self.problem.objective(self.theta, graph) + float(graph.degree @ self.penalties()),
             gap=math.nan,
-            train_accuracy=self._accuracy(self.train),
+            train_accuracy=self._accuracy(self.task.train),
             test_accuracy=self._accuracy(self.test),
             edges=graph.n_edges,
-            bits=self.ledger.bits,
-            graph_bits=self.ledger.graph_bits,
+            bits=state.ledger.bits,
+            graph_bits=state.ledger.graph_bits,
         )
 
     def _accuracy(self, population: Population) -> Array:
         return Scores.of(population, linear_values(population, self.theta)).per_user.astype(np.float32)
 
-
-def _linear_data(train: Population) -> LinearData:
-    X = np.column_stack([train.X, np.ones(train.n_rows)])
-    blocks = [X[train.user_rows(k)] for k in range(train.n_users)]
-    grams = [(block @ block.T).ravel() if block.shape[0] < block.shape[1] else np.empty(0) for block in blocks]
-    gram_start = np.cumsum([0, *(gram.size for gram in grams)])
-    y = train.y.astype(np.float64)
-    return LinearData(X, y, train.row_start, train.confidence, np.concatenate(grams), gram_start)
+    def result(self, name: str) -> MethodResult:
+        """The result; the trace always ends at the last update."""
+        state = self.state
+        end = () if self.points[-1].updates == state.updates else (self.point(),)
+        return linear_result(
+            name,
+            self.task,
+            self.test,
+            self.theta.astype(np.float64),
+            bits=state.ledger.bits,
+            trace=(*self.points, *end),
+            graph=state.graph,
+        )
 
 
 @kernel
 def neighbour_mean(theta: Array, lists: NeighbourLists, k: int, mean: Array) -> float:
-    """Fill the weighted mean of k's neighbours' models; returns k's degree."""
+    """Write the weighted mean of the models of k's neighbours to `mean`; return k's degree."""
     degree = 0.0
     mean[:] = 0.0
     for p in range(lists.start[k], lists.start[k] + lists.length[k]):
@@ -275,7 +301,7 @@ def neighbour_mean(theta: Array, lists: NeighbourLists, k: int, mean: Array) -> 
 
 @kernel
 def newton_direction(X: Array, curvature: Array, gram: Array, strong: float, gradient: Array) -> Array:
-    """-(X' diag(curvature) X + strong I)^-1 gradient, by whichever of the two matrices is smaller."""
+    """-(X' diag(curvature) X + strong I)^-1 gradient, solved with the smaller of X'X and XX'."""
     m, D = X.shape
     if m >= D:
         hessian = np.zeros((D, D))
@@ -350,7 +376,7 @@ def newton_step(step: LinearStep, data: LinearData, k: int, mu: float, mean: Arr
 def run_linear(
     step: LinearStep, data: LinearData, theta: Array, lists: NeighbourLists, awake: Array, counts: Array
 ) -> None:
-    """Model updates of the given users in turn, counted as one dense model to each neighbour."""
+    """Update the models of the given users in order; each update sends one dense model to each neighbour."""
     D = theta.shape[1]
     mean, model = np.empty(D), np.empty(D)
     for k in awake:
@@ -360,22 +386,3 @@ def run_linear(
         theta[k] = model
         counts[0] += lists.length[k]
         counts[1] += lists.length[k] * D
-
-
-@kernel
-def linear_losses(data: LinearData, ridge: float, theta: Array) -> Array:
-    """Mean logistic loss and penalty of every user."""
-    losses = np.empty(theta.shape[0])
-    for k in range(losses.size):
-        first, last = data.row_start[k], data.row_start[k + 1]
-        total = 0.0
-        for i in range(first, last):
-            margin = 0.0
-            for j in range(theta.shape[1]):
-                margin += data.X[i, j] * theta[k, j]
-            total += logistic_value(data.y[i] * margin)
-        square = 0.0
-        for j in range(theta.shape[1]):
-            square += np.float64(theta[k, j]) * theta[k, j]
-        losses[k] = total / (last - first) + 0.5 * ridge * square
-    return losses

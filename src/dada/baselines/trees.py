@@ -1,4 +1,4 @@
-"""Gradient boosting of trees: each user alone, or all rows in one place, with and without the user as a feature."""
+"""Gradient boosting of trees: per user, or on all rows in one place, with and without the user as a feature."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dada.baselines.outcome import Outcome, Scores
+from dada.baselines.outcome import MethodResult, Scores
 from dada.core.compiled import Array
 from dada.data import Population
 from dada.events import Observer, silent
 from dada.task import Task
 
-# Categories that scikit-learn's trees can tell apart; users beyond are told by their number instead.
+# scikit-learn's limit on categories; with more users, the user is a numeric feature.
 MOST_CATEGORIES = 255
 
 
 @dataclass(frozen=True)
 class TreeSettings:
-    """How many trees, and how deep each is."""
+    """Number of trees and their depth."""
 
     trees: int = 100
     depth: int = 3
@@ -30,8 +30,8 @@ class TreeSettings:
 
 def trees_local(
     task: Task, test: Population, settings: TreeSettings, rng: np.random.Generator, observer: Observer = silent
-) -> Outcome:
-    """Gradient boosting on each user's rows alone. A user who has seen one class only predicts that class.
+) -> MethodResult:
+    """Gradient boosting on each user's rows; a user whose rows have a single class always predicts that class.
 
     Parameters as in :func:`dada.baselines.linear.global_lin`.
 
@@ -59,7 +59,7 @@ def trees_local(
             rows = people.user_rows(k)
             if rows.stop > rows.start:
                 into[rows] = y[0] if fitted is None else fitted.decision_function(people.X[rows])
-    return _outcome("trees-local", task, test, values, bits=0.0)
+    return _result("trees-local", task, test, values, bits=0.0)
 
 
 def trees_pooled(
@@ -70,8 +70,8 @@ def trees_pooled(
     observer: Observer = silent,
     *,
     with_user: bool = False,
-) -> Outcome:
-    """Gradient boosting on all rows in one place; `with_user` adds whose row it is as a categorical feature.
+) -> MethodResult:
+    """Gradient boosting on all rows in one place; `with_user` adds the user as a categorical feature.
 
     Other parameters as in :func:`dada.baselines.linear.global_lin`.
 
@@ -80,8 +80,8 @@ def trees_pooled(
     >>> from dada.data import Stumps, moons
     >>> users = moons(0, n_users=5, n_test=5)
     >>> task = Task.of(users.train, Stumps(n=40))
-    >>> outcome = trees_pooled(task, users.test, TreeSettings(trees=5), np.random.default_rng(0), with_user=True)
-    >>> outcome.name, outcome.bits is None
+    >>> result = trees_pooled(task, users.test, TreeSettings(trees=5), np.random.default_rng(0), with_user=True)
+    >>> result.name, result.bits is None
     ('trees-pooled-user', True)
     """
     from sklearn.ensemble import HistGradientBoostingClassifier
@@ -95,7 +95,7 @@ def trees_pooled(
         random_state=int(rng.integers(2**31)),
     ).fit(_features(task.train, with_user), task.train.y)
     values = [model.decision_function(_features(people, with_user)) for people in (task.train, test)]
-    return _outcome("trees-pooled-user" if with_user else "trees-pooled", task, test, values, bits=None)
+    return _result("trees-pooled-user" if with_user else "trees-pooled", task, test, values, bits=None)
 
 
 def _features(people: Population, with_user: bool) -> Array:
@@ -104,6 +104,6 @@ def _features(people: Population, with_user: bool) -> Array:
     return np.column_stack([people.X, np.repeat(np.arange(people.n_users), people.sizes)])
 
 
-def _outcome(name: str, task: Task, test: Population, values: list[Array], *, bits: float | None) -> Outcome:
+def _result(name: str, task: Task, test: Population, values: list[Array], *, bits: float | None) -> MethodResult:
     train_scores, test_scores = Scores.of(task.train, values[0]), Scores.of(test, values[1])
-    return Outcome.scored(name, train_scores, test_scores, np.empty((0, 0)), bits=bits)
+    return MethodResult.scored(name, train_scores, test_scores, np.empty((0, 0)), bits=bits)

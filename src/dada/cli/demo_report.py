@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dada import __version__
-from dada.baselines import BoostSettings, Outcome, dada_learned, dada_oracle, global_boost, local_boost
+from dada.baselines import BoostSettings, MethodResult, dada_learned, dada_oracle, global_boost, local_boost
 from dada.cli.console import bits, number, percent
 from dada.cli.watch import synthetic_info
 from dada.core.graph import CollaborationGraph
@@ -69,7 +69,7 @@ def run_method(
     settings: BoostSettings,
     rng: np.random.Generator,
     observer: Observer,
-) -> Outcome:
+) -> MethodResult:
     """Run one method by its name; only Dada-Oracle uses the oracle graph."""
     arguments: Any = (task, test, settings, rng, observer)
     if method == "global-boost":
@@ -89,7 +89,7 @@ class DemoResult:
     rule: DataRule
     users: SyntheticUsers
     task: Task
-    outcomes: dict[str, Outcome]
+    outcomes: dict[str, MethodResult]
 
     @property
     def dataset(self) -> str:
@@ -109,7 +109,7 @@ def run_demo(seed: int, n_users: int, rule: DataRule, watch: Callable[[str], Obs
     users = moons(rng, rule=rule, n_users=n_users)
     task = demo_task(users.train)
     oracle = CollaborationGraph.from_scipy(users.oracle_weights())
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, MethodResult] = {}
     for method, own_rng in zip(METHODS, rng.spawn(len(METHODS)), strict=True):
         settings, observer = demo_settings(method, n_users), watch(method)
         observer(_info(method, users, task, outcomes))
@@ -120,7 +120,7 @@ def run_demo(seed: int, n_users: int, rule: DataRule, watch: Callable[[str], Obs
     return DemoResult(seed, rule, users, task, outcomes)
 
 
-def _info(method: str, users: SyntheticUsers, task: Task, before: dict[str, Outcome]) -> RunInfo:
+def _info(method: str, users: SyntheticUsers, task: Task, before: dict[str, MethodResult]) -> RunInfo:
     """Facts for the page of a method's run: the users, and the accuracies of earlier methods."""
     known: dict[str, Any] = {
         "baselines": {name_of(name): float(one.test_accuracy.mean()) for name, one in before.items()}
@@ -181,7 +181,7 @@ def pictures_of(result: DemoResult) -> dict[str, Picture]:
     }
 
 
-def _panel(result: DemoResult, title: str, outcome: Outcome) -> GraphPanel:
+def _panel(result: DemoResult, title: str, outcome: MethodResult) -> GraphPanel:
     assert outcome.graph is not None
     train = result.users.train
     losses = result.task.problem(beta=1.0, mu1=0.0).graph_losses(outcome.models) / train.confidence
@@ -192,7 +192,7 @@ def _panel(result: DemoResult, title: str, outcome: Outcome) -> GraphPanel:
 HEADER = ("method", "test\naccuracy", "10th\npercentile", "worst\nuser", "pooled", "neighbours", "sent per\nuser")
 
 
-def row_of(outcome: Outcome) -> list[str]:
+def row_of(outcome: MethodResult) -> list[str]:
     """The cells of one method in the result table."""
     accuracy = outcome.test_accuracy
     per_user = None if outcome.bits is None else outcome.bits / accuracy.size

@@ -15,13 +15,13 @@ from dada.cli.console import AsJson, Seed, print_json, stderr, stdout
 
 FILE_WIDTH = 200
 
-Name = Annotated[str | None, typer.Argument(help="What to make: a name from --list, or all.", show_default=False)]
-Dataset = Annotated[str | None, typer.Option(help="Only this real dataset; by default all that are present.")]
-Quick = Annotated[bool, typer.Option("--quick", help="Coarse grids and short runs: to try it, not for results.")]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Jobs at once; by default 2, or on Ray one per processor.")]
-Engine = Annotated[Literal["local", "ray"], typer.Option(help="Work on this machine, or on a Ray cluster.")]
-Out = Annotated[Path, typer.Option(help="Folder for pages, figures and the journal.")]
-List = Annotated[bool, typer.Option("--list", help="List what can be made.")]
+Name = Annotated[str | None, typer.Argument(help="Page to make: a name from --list, or all.", show_default=False)]
+Dataset = Annotated[str | None, typer.Option(help="Use only this real dataset; by default all that are present.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Coarse grids and short runs: a trial, not for results.")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Parallel jobs; by default 2, on Ray one per processor.")]
+Engine = Annotated[Literal["local", "ray"], typer.Option(help="Run on this machine or on a Ray cluster.")]
+Out = Annotated[Path, typer.Option(help="Folder for pages, figures and the journal of results.")]
+List = Annotated[bool, typer.Option("--list", help="List the pages.")]
 
 
 def reproduce(
@@ -37,17 +37,17 @@ def reproduce(
 ) -> None:
     """Make a table or figure of the paper, with our numbers beside the published ones.
 
-    Finished work is kept in a journal: stop it at any time, and the same command goes on from there.
+    A journal stores finished work: an interrupted command resumes when it is run again.
     """
     from dada.data.datasets import entry_of
     from dada.experiments.catalogue import CATALOGUE
 
     if list_all or name is None:
         rows = [[entry.name, entry.source, entry.title] for entry in CATALOGUE.values()]
-        _print("What can be made", ["name", "in the paper", "what"], [*rows, ["all", "", "All of these, and an index"]])
+        _print("Pages", ["name", "in the paper", "content"], [*rows, ["all", "", "All of these, and an index"]])
         return
     if name != "all" and name not in CATALOGUE:
-        raise ValueError(f"what to reproduce must be one of {', '.join(CATALOGUE)} or all, got {name!r}")
+        raise ValueError(f"the page must be one of {', '.join(CATALOGUE)} or all, got {name!r}")
     if dataset is not None:
         entry_of(dataset)
     work = {"seed": seed, "quick": quick, "engine": engine, "n_jobs": jobs or _all_jobs(engine)}
@@ -88,7 +88,7 @@ def _make(names: list[str], dataset: str | None, out: Path, as_json: bool, work:
 
 
 def _print(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a wide table: folded to fit a terminal, whole into a file."""
+    """Print a wide table: wrapped on a terminal, unwrapped in a file."""
     table = RichTable(title=caption, title_justify="left", title_style="bold", header_style="dim", box=None)
     for position, column in enumerate(columns):
         table.add_column(column, justify="right" if position else "left", overflow="fold")

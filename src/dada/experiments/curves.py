@@ -1,4 +1,4 @@
-"""Accuracy and neighbours against iterations: the synthetic populations Moons and Moons100."""
+"""Accuracy and neighbours while learning, on the synthetic populations Moons and Moons100."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from dada.core.compiled import Array
-from dada.experiments import page as wording
 from dada.experiments.data import SPECS
 from dada.experiments.lab import Lab
 from dada.experiments.methods import METHODS, Settings
-from dada.experiments.page import Table
-from dada.experiments.protocol import Choice, Pair, choose, finals, summarise
+from dada.experiments.page import Table, percent, settings_text, summary_table
+from dada.experiments.protocol import ChosenSettings, Pair, choose, finals, summarise_all
 from dada.plot.theme import Picture, Theme, new_figure
 
 TRACED = ("dada-learned", "dada-oracle", "perso-lin-learned", "perso-lin-oracle")
@@ -25,15 +24,15 @@ EXTRA = ("dada-uniform", "dada-evidence")
 Runs = dict[Pair, list[dict[str, Any]]]
 
 
-def compute(lab: Lab, dataset: str) -> tuple[dict[Pair, Choice], Runs]:
-    """Choose settings on other draws of the population, then run every method on three."""
+def compute(lab: Lab, dataset: str) -> tuple[dict[Pair, ChosenSettings], Runs]:
+    """Choose settings on other draws of the population, then run every method on three draws."""
     pairs = [(dataset, method) for method in (*TRACED, *LEVELS, *EXTRA)]
     chosen = choose(lab, pairs, f"validation, {SPECS[dataset].title}")
     return chosen, run_all(lab, {pair: choice.settings for pair, choice in chosen.items()})
 
 
 def run_all(lab: Lab, settings: Mapping[Pair, Settings]) -> Runs:
-    """Final runs; those of collaborative methods are traced, and Dada's keep their graph."""
+    """Final runs; collaborative methods have traces, Dada also graphs."""
     runs: Runs = {}
     for detail in ("graph", "trace", ""):
         wanted = {pair: chosen for pair, chosen in settings.items() if _detail(pair[1]) == detail}
@@ -49,47 +48,36 @@ def _detail(method: str) -> str:
 
 
 def _trace_every(settings: Settings) -> Settings:
-    """Fifty points per run of 100 users."""
+    """Fifty trace points per run of 100 users."""
     return {"trace_every": max(1, 100 * settings["updates"] // 50)}
 
 
-def accuracy_table(dataset: str, chosen: Mapping[Pair, Choice], runs: Runs) -> Table:
-    """Accuracies of all methods at the end."""
+def accuracy_table(dataset: str, chosen: Mapping[Pair, ChosenSettings], runs: Runs) -> Table:
+    """Final accuracies of all methods."""
+    summaries = summarise_all(runs)
     rows = []
     for method in (*TRACED, *LEVELS, *EXTRA):
-        alone = METHODS[method].alone
-        summary = summarise(runs[dataset, method], runs[dataset, alone] if alone else None)
         train = [100 * float(np.mean(run["train"])) for run in runs[dataset, method]]
-        rows.append(
-            [
-                METHODS[method].title,
-                wording.accuracy(summary.mean, summary.std),
-                wording.accuracy(summary.pooled, summary.pooled_std),
-                wording.accuracy(float(np.mean(train))),
-                wording.number(summary.tenth),
-                wording.number(summary.worst),
-                wording.number(summary.worse_off),
-                wording.number(summary.neighbours),
-                wording.settings(chosen[dataset, method].tuned),
-            ]
-        )
-    columns = ["method", "mean over users", "all rows", "on training data", "10th percentile", "worst user",
-               "worse off than alone, % of users", "neighbours", "chosen"]  # fmt: skip
-    return Table(f"{SPECS[dataset].title}: test accuracy on three draws of the population", columns, rows)
+        chosen_text = settings_text(chosen[dataset, method].tuned)
+        more = {"on training data": percent(float(np.mean(train))), "chosen": chosen_text}
+        rows.append((METHODS[method].title, summaries[dataset, method], more))
+    columns = ["mean over users", "all rows", "on training data", "10th percentile", "worst user",
+               "below their accuracy alone, % of users", "neighbours", "chosen"]  # fmt: skip
+    return summary_table(f"{SPECS[dataset].title}: test accuracy on three draws of the population", columns, rows)
 
 
-def accuracy_data(dataset: str, chosen: Mapping[Pair, Choice], runs: Runs) -> dict[str, Any]:
-    """The same as data, with the courses of the runs."""
-    data = {}
-    for method in (*TRACED, *LEVELS, *EXTRA):
-        alone = METHODS[method].alone
-        data[method] = {
+def accuracy_data(dataset: str, chosen: Mapping[Pair, ChosenSettings], runs: Runs) -> dict[str, Any]:
+    """The same numbers as data, with the traces of the runs."""
+    summaries = summarise_all(runs)
+    return {
+        method: {
             "chosen": chosen[dataset, method].tuned,
             "cross_validation": chosen[dataset, method].score,
-            "test": asdict(summarise(runs[dataset, method], runs[dataset, alone] if alone else None)),
+            "test": asdict(summaries[dataset, method]),
             "traces": [run["trace"] for run in runs[dataset, method] if "trace" in run],
         }
-    return data
+        for method in (*TRACED, *LEVELS, *EXTRA)
+    }
 
 
 def mean_trace(runs: Sequence[Mapping[str, Any]], name: str) -> tuple[Array, Array]:
@@ -99,7 +87,7 @@ def mean_trace(runs: Sequence[Mapping[str, Any]], name: str) -> tuple[Array, Arr
 
 
 def accuracy_curves(dataset: str, runs: Runs) -> Picture:
-    """A picture of training and test accuracy; methods without a course are level lines."""
+    """A figure of training and test accuracy; methods without a trace are horizontal lines."""
 
     def picture(*, theme: Theme) -> Drawing:
         with theme.applied():
@@ -127,7 +115,7 @@ def _levels(ax: Axes, theme: Theme, dataset: str, runs: Runs, part: str) -> None
 
 
 def neighbour_curves(dataset: str, runs: Runs, n_users: int) -> Picture:
-    """A picture of the number of neighbours while the graph is learned."""
+    """A figure of the number of neighbours while the graph is learned."""
 
     def picture(*, theme: Theme) -> Drawing:
         with theme.applied():

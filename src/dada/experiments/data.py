@@ -1,4 +1,4 @@
-"""The populations of the experiments: which data, which base predictors, which folds."""
+"""The populations of the experiments: data, base predictors, splits and folds."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class DatasetSpec:
     Attributes
     ----------
     name, title : str
-        On the command line, and for people.
+        On the command line, and on pages.
     stumps : int
         Number of base predictors, as published.
     rule : str
-        Where their thresholds lie: "global-range" is the authors' program, "feature-range" its text. "mixed" are not
-        the paper's stumps but ours, see `predictors`.
+        Positions of the thresholds: "global-range" follows the authors' program, "feature-range" the paper's text, and
+        "mixed" selects other predictors, see `predictors`.
     updates : int
-        Model updates per user of a boosting run; enough for the models to settle.
+        Model updates per user of a boosting run, enough to converge.
     column : str, optional
-        The column of the published tables the results compare with; None for the part of Vehicle Sensor.
+        The column of the published tables to compare with; None for the part of Vehicle Sensor.
     synthetic : bool
-        Drawn anew for every run.
+        Whether every run draws new users.
     """
 
     name: str
@@ -67,14 +67,20 @@ REAL = ("harws", "vehicle", "vehicle_partial", "computer", "school")
 
 
 def present(wanted: Sequence[str]) -> list[str]:
-    """The real datasets that are in the cache folder; the part of Vehicle Sensor only where the whole is not."""
+    """The real datasets in the cache folder; the part of Vehicle Sensor only if the whole is missing."""
     found = [name for name in wanted if dataset_path(name).is_file()]
     return [name for name in found if not (name == "vehicle_partial" and "vehicle" in found)]
 
 
+@lru_cache
+def data_digest(dataset: str) -> str:
+    """Digest of the rows of a real dataset; empty for synthetic ones, which depend on the seed only."""
+    return "" if SPECS[dataset].synthetic else load(dataset).sha256()[:16]
+
+
 @dataclass(frozen=True, eq=False)
 class People:
-    """Training and test data of one population, and for synthetic users the graph that knows their tasks."""
+    """Training and test data of one population; for synthetic users also the true graph of their tasks."""
 
     train: Population
     test: Population
@@ -85,10 +91,7 @@ class People:
 
 @lru_cache(maxsize=4)
 def people(dataset: str, seed: int, draw: int) -> People:
-    """Of real users, draw 0 is the published split, and any other a random split of as many rows.
-
-    Synthetic users are drawn anew each time.
-    """
+    """A draw of synthetic users, or a split of real ones: 0 is the published split, others are random of equal size."""
     if not SPECS[dataset].synthetic:
         rows = load(dataset)
         train, test = rows.split(rng=np.random.default_rng([seed, 1]))
@@ -104,7 +107,7 @@ def people(dataset: str, seed: int, draw: int) -> People:
 
 
 def predictors(stumps: int, rule: str) -> Recipe:
-    """The paper's stumps; by the rule "mixed", stumps at quantiles, linear predictors, a weakly coupled constant.
+    """The paper's stumps; for "mixed", stumps at quantiles, linear predictors and a weakly coupled constant.
 
     Examples
     --------
@@ -119,7 +122,7 @@ def predictors(stumps: int, rule: str) -> Recipe:
 
 @lru_cache(maxsize=4)
 def whole_task(dataset: str, seed: int, draw: int, stumps: int, rule: str) -> Task:
-    """All training data seen through base predictors."""
+    """All training data, with base predictors."""
     return Task.of(people(dataset, seed, draw).train, predictors(stumps, rule))
 
 
@@ -127,11 +130,11 @@ def whole_task(dataset: str, seed: int, draw: int, stumps: int, rule: str) -> Ta
 def validation_task(
     dataset: str, seed: int, repeat: int, fold: int, stumps: int, rule: str, draw: int = 0
 ) -> tuple[Task, Population]:
-    """What a setting is tried on: data to learn from and data to score it with, never the test data of that draw.
+    """Data to train a setting on and data to score it on; never the test data of that draw.
 
-    Real users: their training rows without one fold, and that fold; every repeat deals the rows out anew. Synthetic
-    users: another draw of the population, and fresh rows of it. Their own few rows would mislead: classes are balanced,
-    so a row held out leaves more rows of the other class, and learning alone scores below chance.
+    Real users: their training rows without one fold, and that fold; every repeat shuffles the rows. Synthetic users:
+    training and test rows of another draw of the population. Folds of their few rows would mislead: classes are
+    balanced, so a held-out row leaves more rows of the other class, and local models score below chance.
     """
     if SPECS[dataset].synthetic:
         users = people(dataset, seed, validation_draw(repeat, fold))
@@ -144,12 +147,12 @@ def validation_task(
 
 
 def validation_draw(repeat: int, fold: int) -> int:
-    """The number of the draw of synthetic users that serves as a fold; no run is on such a draw."""
+    """The draw of synthetic users that serves as a fold; no run uses it."""
     return 1000 + N_FOLDS * repeat + fold
 
 
 def rows_of(population: Population, rows: Array) -> Population:
-    """Some rows with all users, of whom some may then have none.
+    """A population of some rows and all users; some users may have no rows.
 
     Examples
     --------

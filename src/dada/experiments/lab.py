@@ -1,17 +1,20 @@
-"""Finished work, one line of JSON each, in a file that survives crashes: an interrupted experiment goes on from it."""
+"""Jobs, the processes that run them, and the journal of their results, from which an interrupted experiment resumes."""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import multiprocessing
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,29 +24,73 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from threadpoolctl import threadpool_limits
 
 import dada
-from dada.experiments.jobs import Job, execute
 
 FORMAT = 1
+# What every result depends on. A job's key also names the code of the module that defines its function.
+_SOURCES = ("core", "data", "engine", "fitting", "estimators", "baselines", "task.py", "experiments/data.py",
+            "experiments/methods.py")  # fmt: skip
 
 
-class Journal:
-    """Results by key, each on disk before it counts.
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A call of a function with plain arguments. Equal keys give equal results, in any process and at any time.
+
+    Parameters
+    ----------
+    function : callable
+        A module-level function that returns what JSON can hold.
+    arguments : dict
+        Its keyword arguments, as JSON can hold them.
+    data : str
+        Digest of the data that the function reads from disk.
+
+    Examples
+    --------
+    >>> import textwrap
+    >>> Job(textwrap.wrap, {"text": "a b", "width": 1}).execute()
+    ['a', 'b']
+    """
+
+    function: Callable[..., Any]
+    arguments: dict[str, Any]
+    data: str = ""
+
+    @property
+    def key(self) -> str:
+        """What the result depends on, except the code shared by all jobs."""
+        name = f"{self.function.__module__}.{self.function.__qualname__}"
+        code = _module_digest(self.function)
+        return json.dumps([name, code, self.data, self.arguments], sort_keys=True)
+
+    def execute(self) -> Any:
+        """Call the function."""
+        return self.function(**self.arguments)
+
+
+@lru_cache
+def _module_digest(function: Callable[..., Any]) -> str:
+    """Digest of the source file of a function."""
+    return hashlib.sha256(Path(inspect.getfile(function)).read_bytes()).hexdigest()[:16]
+
+
+class ResultJournal:
+    """Results by key, each on disk before it is used.
 
     Parameters
     ----------
     path : path
-        The file; made where it does not exist.
+        The file; created if missing.
     identity : mapping
-        What the results depend on beside their keys, such as the version of the code. A file of another identity is
-        moved aside (to the same name with ``.old``), never mixed with new results.
+        What all results depend on, such as a digest of the code. A file of another identity is renamed (``.old`` is
+        appended), never mixed with new results.
 
     Examples
     --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with Journal(Path(folder) / "journal.jsonl", {"code": "1"}) as journal:
+    ...     with ResultJournal(Path(folder) / "journal.jsonl", {"code": "1"}) as journal:
     ...         journal.add("a", {"x": 1.5})
-    ...     with Journal(Path(folder) / "journal.jsonl", {"code": "1"}) as journal:
+    ...     with ResultJournal(Path(folder) / "journal.jsonl", {"code": "1"}) as journal:
     ...         journal.results
     {'a': {'x': 1.5}}
     """
@@ -60,14 +107,14 @@ class Journal:
         else:
             self._write(self.header)
 
-    def __enter__(self) -> Journal:
+    def __enter__(self) -> ResultJournal:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def add(self, key: str, result: Any) -> None:
-        """Keep a result; it is on disk when this returns."""
+        """Store a result; it is on disk when this returns."""
         self._write({"key": key, "result": result})
         self.results[key] = result
 
@@ -77,9 +124,9 @@ class Journal:
         os.fsync(self._file.fileno())
 
     def _read(self) -> int:
-        """Take up what the file holds; returns the length of its whole lines, 0 where it must start afresh."""
+        """Load the file; return the length of its complete lines, 0 if it starts afresh."""
         content = self.path.read_bytes()
-        # A line without its end is one whose writing was cut short: the work is done again.
+        # A line without its end was cut short while being written: its job runs again.
         whole = content.rfind(b"\n") + 1
         lines = content[:whole].splitlines()
         if not lines or json.loads(lines[0]) != self.header:
@@ -96,37 +143,32 @@ class Journal:
         return whole
 
 
-# What a result depends on; a change in any file there makes a journal useless.
-_SOURCES = ("core", "engine", "baselines", "data", "estimators", "experiments/data.py",
-            "experiments/graph_study.py", "experiments/jobs.py", "experiments/methods.py", "experiments/ours.py",
-            "experiments/task_studies.py", "task.py")  # fmt: skip
-
-
 class Lab:
-    """Runs jobs and remembers their results.
+    """Runs jobs and stores their results.
 
     Parameters
     ----------
     folder : path
-        Where the journal is kept.
+        Folder of the journal.
     seed : int
-        Seed of everything that is drawn.
+        Seed of the experiment.
     quick : bool
-        Coarse grids, one repeat of cross-validation, shorter runs: to see that all works, not for results.
+        Coarse grids, one repeat of cross-validation, short runs: a check that everything works, not for results.
     n_jobs : int
-        Jobs at work at the same time; 1 works in this process.
+        Number of parallel jobs; 1 runs them in this process.
     engine : {"local", "ray"}
-        Where: in processes of this machine, or on a Ray cluster, which must find the same datasets everywhere.
+        Run in processes of this machine, or on a Ray cluster, whose nodes all need the datasets.
     console : rich.console.Console, optional
-        Where progress is shown; nowhere where not given.
+        Shows progress.
 
     Examples
     --------
     >>> import tempfile
-    >>> job = Job.of("moons", "constant", {}, seed=0, run=0)
+    >>> import textwrap
+    >>> job = Job(textwrap.wrap, {"text": "a b", "width": 1})
     >>> with tempfile.TemporaryDirectory() as folder, Lab(Path(folder), n_jobs=1) as lab:
-    ...     sorted(lab.run([job], "demo")[0])
-    ['bits', 'neighbours', 'test', 'test_pooled', 'train', 'train_pooled']
+    ...     lab.run([job, job], "demo")
+    [['a', 'b'], ['a', 'b']]
     """
 
     def __init__(
@@ -145,7 +187,7 @@ class Lab:
             raise ValueError(f"seed must be >= 0, got {seed}")
         self.folder, self.seed, self.quick, self.n_jobs, self.engine = folder, seed, quick, n_jobs, engine
         self.console = Console(quiet=True) if console is None else console
-        self.journal = Journal(folder / "journal.jsonl", {"code": code_digest()})
+        self.journal = ResultJournal(folder / "journal.jsonl", {"code": code_digest()})
         self._pool: Executor | None = None
 
     def __enter__(self) -> Lab:
@@ -156,8 +198,8 @@ class Lab:
             self._pool.shutdown(cancel_futures=True)
         self.journal.__exit__()
 
-    def run(self, jobs: Sequence[Job], label: str) -> list[dict[str, Any]]:
-        """The results of the jobs, in their order; only those not in the journal are done."""
+    def run(self, jobs: Sequence[Job], label: str) -> list[Any]:
+        """The results of the jobs, in their order; only jobs that are not in the journal run."""
         keys = [job.key for job in jobs]
         missing = {key: job for key, job in zip(keys, jobs, strict=True) if key not in self.journal.results}
         if missing:
@@ -167,24 +209,24 @@ class Lab:
                     advance()
         return [self.journal.results[key] for key in keys]
 
-    def _work(self, jobs: dict[str, Job]) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _work(self, jobs: dict[str, Job]) -> Iterator[tuple[str, Any]]:
         if self.n_jobs == 1 and self.engine == "local":
             with threadpool_limits(1):
                 for key, job in jobs.items():
-                    yield key, execute(job)
+                    yield key, job.execute()
             return
         if self._pool is None:
             self._pool = self._workers()
-        waiting, running = deque(jobs.items()), dict[Future[dict[str, Any]], str]()
+        waiting, running = deque(jobs.items()), dict[Future[Any], str]()
         try:
             while waiting or running:
-                # Few jobs ahead of the workers: Ctrl-C then ends the work soon.
+                # A short queue, so that Ctrl-C ends the work soon.
                 while waiting and len(running) < 4 * self.n_jobs:
                     key, job = waiting.popleft()
-                    running[self._pool.submit(execute, job)] = key
+                    running[self._pool.submit(Job.execute, job)] = key
                 yield from _finished(running)
         except BrokenProcessPool as error:
-            raise OSError("a worker process died; the same command goes on from where this one stopped") from error
+            raise OSError("a worker process died; run the same command again to resume") from error
 
     def _workers(self) -> Executor:
         if self.engine == "ray":
@@ -209,14 +251,14 @@ class Lab:
             yield lambda: shown.advance(task)
 
 
-def _finished(running: dict[Future[dict[str, Any]], str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Wait for a result and hand out all that are there."""
+def _finished(running: dict[Future[Any], str]) -> Iterator[tuple[str, Any]]:
+    """Wait for a result, then yield all finished ones."""
     for future in wait(running, return_when=FIRST_COMPLETED).done:
         yield running.pop(future), future.result()
 
 
 def _start_worker() -> None:
-    """Keep each worker to one thread, and end it with its parent, even where that is killed."""
+    """Limit a worker to one thread, and end it with its parent, even if that is killed."""
     threadpool_limits(1)
     parent = multiprocessing.parent_process()
     if parent is not None:
@@ -229,7 +271,7 @@ def _end_with(sentinel: int) -> None:
 
 
 def code_digest() -> str:
-    """Short name of the code on which results depend."""
+    """Digest of the code on which all results depend."""
     root, digest = Path(dada.__file__).parent, hashlib.sha256()
     for part in _SOURCES:
         path = root / part

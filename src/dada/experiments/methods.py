@@ -1,9 +1,11 @@
-"""The methods of the experiments: their names, their grids, and how a plain dictionary of settings becomes a run."""
+"""The methods of the experiments: one table of what each is, how it is tuned and how it runs; and one run as a job."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -26,27 +28,53 @@ from dada.baselines.linear import (
     hierarchical,
     local_lin,
 )
-from dada.baselines.outcome import Outcome, Scores
+from dada.baselines.outcome import MethodResult, Scores
 from dada.baselines.persolin import PersolinSettings, persolin_learned, persolin_oracle
 from dada.baselines.trees import TreeSettings, trees_local, trees_pooled
+from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.core.regularizers import LogDegree
 from dada.data import Population
 from dada.engine import Plan
 from dada.estimators import DadaClassifier, DadaClassifierCV
-from dada.experiments.data import DatasetSpec
+from dada.experiments.data import SPECS, DatasetSpec, data_digest, people, validation_draw, validation_task, whole_task
+from dada.experiments.lab import Job
 from dada.task import Task
 
 Settings = dict[str, Any]
+Grid = dict[str, tuple[float, ...]]
+# A method on a task: training task, test data, settings, source of randomness, true graph of synthetic users.
+Run = Callable[[Task, Population, Settings, np.random.Generator, CollaborationGraph | None], MethodResult]
+# Settings that are never tuned, by dataset and whether the run is quick.
+Effort = Callable[[DatasetSpec, bool], Settings]
 
-# The published grids, each power of ten once.
-BETAS = (1.0, 10.0, 100.0, 1000.0)
-POWERS = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
-FEWER_POWERS = (1e-2, 1e-1, 1.0, 1e1, 1e2)
+ALL_DATA = -1
+DIGITS = 6
 GRAPH_PHASES = 10
 DELTA = 0.1
-GLOBAL_UPDATES = 2000
-LINEAR_UPDATES = 60
+# The published grids, and the coarse ones of quick runs and random splits.
+POWERS = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
+FULL: Grid = {
+    "beta": (1.0, 10.0, 100.0, 1000.0),
+    "mu": POWERS,
+    "lam": POWERS,
+    "C": POWERS,
+    "trees": (30, 100),
+    "depth": (1, 3),
+}
+COARSE: Grid = {
+    "beta": (1.0, 10.0, 100.0),
+    "mu": (0.1, 1.0, 10.0),
+    "lam": (0.01, 1.0),
+    "C": (0.1, 1.0, 10.0),
+    "trees": (30, 100),
+    "depth": (3,),
+}
+
+
+def no_effort(spec: DatasetSpec, quick: bool) -> Settings:
+    """No fixed settings: the method needs no number of updates."""
+    return {}
 
 
 @dataclass(frozen=True)
@@ -56,175 +84,143 @@ class Method:
     Attributes
     ----------
     name, title : str
-        In files, and for people.
-    grid, quick_grid : mapping of str to tuple
-        Values tried for each hyper-parameter; the first of equally good settings wins.
+        In files, and on pages.
+    run : callable
+        Trains and tests the method.
+    grid, coarse : mapping of str to tuple
+        Values tried for each hyper-parameter; among equally good settings the first wins. By default the coarse grid
+        takes its values from `COARSE`.
+    effort : callable
+        The settings that are not tuned, such as the number of updates per user.
     alone : str, optional
-        The method without collaboration that its users compare themselves with.
+        The method without collaboration that its users are compared with.
     has_chance : bool
         Whether two runs on the same data may differ.
-    published : bool
-        Whether the paper compares with it.
     """
 
     name: str
     title: str
-    grid: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    quick_grid: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    run: Run
+    grid: Grid = field(default_factory=dict)
+    coarse: Grid | None = None
+    effort: Effort = no_effort
     alone: str | None = None
     has_chance: bool = True
-    published: bool = True
 
-    def points(self, quick: bool) -> list[Settings]:
-        """Every combination of hyper-parameters."""
-        grid = self.quick_grid if quick else self.grid
+    def points(self, coarse: bool) -> list[Settings]:
+        """Every combination of hyper-parameters.
+
+        >>> METHODS["local-boost"].points(coarse=True)
+        [{'beta': 1.0}, {'beta': 10.0}, {'beta': 100.0}]
+        """
+        grid = self.grid
+        if coarse:
+            grid = {name: COARSE[name] for name in grid} if self.coarse is None else self.coarse
         return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
 
-Grid = dict[str, tuple[float, ...]]
-_BETA: Grid = {"beta": BETAS}
-_MU: Grid = {"mu": POWERS}
-_LAM: Grid = {"lam": POWERS}
-_C: Grid = {"C": POWERS}
-_QUICK_BETA: Grid = {"beta": (1.0, 10.0, 100.0)}
-_QUICK_MU: Grid = {"mu": (0.1, 1.0, 10.0)}
-_QUICK_LAM: Grid = {"lam": (0.01, 1.0)}
-_QUICK_C: Grid = {"C": (0.1, 1.0, 10.0)}
-_TREES: Grid = {"trees": (30, 100), "depth": (1, 3)}
-_QUICK_TREES: Grid = {"trees": (30, 100), "depth": (3,)}
-
-METHODS = {
-    method.name: method
-    for method in (
-        Method("global-lin", "Global-lin", _C, _QUICK_C, "local-lin", has_chance=False),
-        Method("local-lin", "Local-lin", _C, _QUICK_C, has_chance=False),
-        Method("perso-lin-oracle", "Perso-lin-Oracle", _MU, _QUICK_MU, "local-lin"),
-        Method("perso-lin-learned", "Perso-lin-Learned", _MU | _LAM, _QUICK_MU | _QUICK_LAM, "local-lin"),
-        Method("global-boost", "Global-boost", _BETA, _QUICK_BETA, "local-boost", has_chance=False),
-        Method("local-boost", "Local-boost", _BETA, _QUICK_BETA),
-        Method("dada-oracle", "Dada-Oracle", _BETA | _MU, _QUICK_BETA | _QUICK_MU, "local-boost"),
-        Method(
-            "dada-learned",
-            "Dada-Learned",
-            _BETA | _MU | _LAM,
-            _QUICK_BETA | _QUICK_MU | _QUICK_LAM,
-            "local-boost",
-        ),
-        Method("constant", "Constant (each user's majority)", has_chance=False, published=False),
-        Method(
-            "hierarchical",
-            "Hierarchical logistic regression (central)",
-            {"C": FEWER_POWERS, "C_own": FEWER_POWERS},
-            {"C": (0.1, 10.0), "C_own": (0.1, 1.0)},
-            "local-lin",
-            has_chance=False,
-            published=False,
-        ),
-        Method(
-            "dada-uniform",
-            "Dada, complete graph",
-            _BETA | _MU,
-            _QUICK_BETA | _QUICK_MU,
-            "local-boost",
-            published=False,
-        ),
-        Method(
-            "dada-evidence",
-            "Dada, evidence graph (ours)",
-            _BETA | _MU,
-            _QUICK_BETA | _QUICK_MU,
-            "local-boost",
-            published=False,
-        ),
-        Method(
-            "dada-mixed",
-            "Dada-Learned, mixed predictors (ours)",
-            {"beta": (1.0, 3.0, 10.0, 30.0, 100.0), "mu": (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)},
-            _QUICK_BETA | _QUICK_MU,
-            "local-boost",
-            published=False,
-        ),
-        Method(
-            "dada-random",
-            "Dada, random graph of equal density",
-            _BETA | _MU,
-            _QUICK_BETA | _QUICK_MU,
-            "local-boost",
-            published=False,
-        ),
-        Method("dada-alone", "Our defaults, each user alone", published=False),
-        Method("dada-auto", "Dada, our defaults", alone="dada-alone", published=False),
-        Method("dada-auto-evidence", "Dada, our defaults, evidence graph", alone="dada-alone", published=False),
-        Method("dada-auto-everyone", "Dada, our defaults, complete graph", alone="dada-alone", published=False),
-        Method("dada-cv", "Dada, our predictors, cross-validated", alone="dada-alone", published=False),
-        Method("trees-local", "Gradient boosting, each user alone", _TREES, _QUICK_TREES, published=False),
-        Method("trees-pooled", "Gradient boosting (central)", _TREES, _QUICK_TREES, "trees-local", published=False),
-        Method(
-            "trees-pooled-user",
-            "Gradient boosting with the user as a feature (central)",
-            _TREES,
-            _QUICK_TREES,
-            "trees-local",
-            published=False,
-        ),
-    )
-}
-
-
-# These are the estimators, which know how long to run.
-ESTIMATORS = ("dada-alone", "dada-auto", "dada-auto-evidence", "dada-auto-everyone", "dada-cv")
-
-
-def effort(method: str, spec: DatasetSpec, quick: bool) -> Settings:
-    """The settings that are never tuned: how long a method runs, and what else its name promises."""
-    if method == "global-boost":
-        return {"updates": 300 if quick else GLOBAL_UPDATES}
-    if method.startswith("perso-lin"):
-        return {"updates": 20 if quick else LINEAR_UPDATES}
-    if method in ESTIMATORS:
-        return {}
-    if method.startswith(("dada", "local-boost")):
-        updates = max(40, spec.updates // 4) if quick else spec.updates
-        return {"updates": updates} | ({"rule": "mixed", "lam": 1.0} if method == "dada-mixed" else {})
-    return {}
-
-
-def fit(
+def train(
+    dataset: str,
     method: str,
-    task: Task,
-    test: Population,
     settings: Settings,
-    rng: np.random.Generator,
-    oracle: CollaborationGraph | None = None,
-) -> Outcome:
-    """Run a method with settings as a table or a journal holds them.
+    seed: int,
+    run: int,
+    fold: int = ALL_DATA,
+    detail: str = "",
+    split: int = 0,
+) -> dict[str, Any]:
+    """Train and test a method once.
 
     Parameters
     ----------
-    method : str
-        A key of `METHODS`.
-    task, test, rng
-        As every baseline takes them.
+    dataset, method : str
+        Keys of `SPECS` and `METHODS`.
     settings : dict
         Hyper-parameters of the method (`beta`, `mu`, `lam`, `C`, `C_own`, `neighbours`) and of its run: `updates` per
-        user, and optionally `step`, `graph_step`, `graph_loss`, `delta`, `graph_every`, `trace_every`, `local_updates`
-        (counts of the whole population).
-    oracle : CollaborationGraph, optional
-        The graph of the methods that are given one.
+        user; optionally `step`, `graph_step`, `graph_loss`, `delta`, and, as counts over all users, `graph_every`,
+        `trace_every`, `local_updates`. `stumps` and `rule` replace the base predictors of the dataset.
+    seed, run : int
+        Seed of the experiment and number of the run. Each run has its own randomness; in cross-validation, its own
+        folds.
+    fold : int
+        The fold of the training data to test on; `ALL_DATA` trains on all of them and tests on the test data.
+    detail : {"", "trace", "graph"}
+        What to return besides accuracies: the trace, or the trace, the graph and every user's loss.
+    split : int
+        For real users: 0 is the published split, other numbers are random splits.
 
-    Examples
-    --------
-    >>> from dada.data import Stumps, moons
-    >>> users = moons(0, n_users=10, n_test=5)
-    >>> task = Task.of(users.train, Stumps(n=40))
-    >>> fit("local-boost", task, users.test, {"beta": 10.0, "updates": 20}, np.random.default_rng(0)).name
-    'local-boost'
+    Returns
+    -------
+    dict
+        In cross-validation the number of held-out rows of each user, the number classified correctly, and the bits
+        sent. Otherwise accuracies, bits, neighbours and the requested detail. JSON can hold all values.
     """
-    return _RUNS[method](task, test, settings, rng, oracle)
+    spec, settings = SPECS[dataset], dict(settings)
+    stumps, rule = settings.pop("stumps", spec.stumps), settings.pop("rule", spec.rule)
+    rng = np.random.default_rng([seed, run, zlib.crc32(method.encode())])
+    draw = split
+    if spec.synthetic:
+        draw = run if fold == ALL_DATA else validation_draw(run, fold)
+    users = people(dataset, seed, draw)
+    if fold != ALL_DATA:
+        task, held_out = validation_task(dataset, seed, run, fold, stumps, rule, split)
+        result = METHODS[method].run(task, held_out, settings, rng, users.oracle)
+        right = np.rint(np.nan_to_num(result.test_accuracy) * held_out.sizes).astype(int)
+        return {"right": right.tolist(), "rows": held_out.sizes.tolist(), "bits": result.bits}
+    task = whole_task(dataset, seed, draw, stumps, rule)
+    result = METHODS[method].run(task, users.test, settings, rng, users.oracle)
+    return (
+        _accuracies(result)
+        | (_trace(result) if detail else {})
+        | (_graph(result, task, settings) if detail == "graph" else {})
+    )
+
+
+def train_job(dataset: str, method: str, settings: Settings, **arguments: Any) -> Job:
+    """A job that calls :func:`train`."""
+    return Job(train, {"dataset": dataset, "method": method, "settings": settings, **arguments}, data_digest(dataset))
+
+
+def rounded(values: Array | Sequence[Any]) -> list[float]:
+    """Numbers rounded for a file."""
+    return [round(float(value), DIGITS) for value in values]
+
+
+def _accuracies(result: MethodResult) -> dict[str, Any]:
+    return {
+        "test": rounded(result.test_accuracy),
+        "test_pooled": result.test_accuracy_pooled,
+        "train": rounded(result.train_accuracy),
+        "train_pooled": result.train_accuracy_pooled,
+        "bits": result.bits,
+        "neighbours": result.neighbours,
+    }
+
+
+def _trace(result: MethodResult) -> dict[str, Any]:
+    points = result.trace
+    return {
+        "trace": {
+            "updates": [point.updates for point in points],
+            "train": rounded([point.train_accuracy.mean() for point in points]),
+            "test": rounded([point.test_accuracy.mean() for point in points]),
+            "edges": [point.edges for point in points],
+            "bits": [point.bits for point in points],
+            "graph_bits": [point.graph_bits for point in points],
+        }
+    }
+
+
+def _graph(result: MethodResult, task: Task, settings: Settings) -> dict[str, Any]:
+    assert result.graph is not None
+    k, l, w = result.graph.edges()
+    problem = task.problem(beta=settings["beta"], mu1=settings["mu"])
+    losses = problem.graph_losses(result.models) / problem.confidence
+    return {"edges": [k.tolist(), l.tolist(), rounded(w)], "losses": rounded(losses)}
 
 
 def plan_of(settings: Settings, n_users: int) -> Plan:
-    """The plan of a run: `updates` per user, and ten graph phases unless said otherwise."""
+    """The plan of a run: `updates` per user, and ten graph phases by default."""
     n_updates = settings["updates"] * n_users
     return Plan(
         n_updates=n_updates,
@@ -238,100 +234,197 @@ def plan_of(settings: Settings, n_users: int) -> Plan:
     )
 
 
-def boost_settings(settings: Settings, n_users: int) -> BoostSettings:
-    """A dictionary of settings as boosting takes them."""
+def _regularizer(settings: Settings) -> LogDegree:
+    return LogDegree(lam=settings.get("lam", 0.1), delta=settings.get("delta", DELTA))
+
+
+def _boost_settings(settings: Settings, n_users: int) -> BoostSettings:
     return BoostSettings(
         plan_of(settings, n_users),
         beta=settings["beta"],
         mu=settings.get("mu", 1.0),
-        regularizer=LogDegree(lam=settings.get("lam", 0.1), delta=settings.get("delta", DELTA)),
+        regularizer=_regularizer(settings),
         graph_loss=settings.get("graph_loss", "mean"),
     )
 
 
 def _persolin_settings(settings: Settings, n_users: int) -> PersolinSettings:
-    regularizer = LogDegree(lam=settings.get("lam", 0.1), delta=settings.get("delta", DELTA))
-    return PersolinSettings(plan_of(settings, n_users), mu=settings["mu"], regularizer=regularizer)
+    return PersolinSettings(plan_of(settings, n_users), mu=settings["mu"], regularizer=_regularizer(settings))
 
 
-def _given(graph: CollaborationGraph | None, method: str) -> CollaborationGraph:
-    if graph is None:
-        raise ValueError(f"{method} needs a graph that is known beforehand; only synthetic users have one")
-    return graph
+def _runs(learn: Callable[..., MethodResult], settings_of: Callable[[Settings, int], Any]) -> Run:
+    """Call a baseline with its own settings, which `settings_of` makes from a dictionary and the number of users."""
+
+    def run(
+        task: Task, test: Population, settings: Settings, rng: np.random.Generator, _: CollaborationGraph | None
+    ) -> MethodResult:
+        return learn(task, test, settings_of(settings, task.train.n_users), rng)
+
+    return run
 
 
-Run = Callable[[Task, Population, Settings, np.random.Generator, CollaborationGraph | None], Outcome]
-_RUNS: dict[str, Run] = {
-    "constant": lambda task, test, s, rng, _: constant_majority(task, test, None, rng),
-    "global-lin": lambda task, test, s, rng, _: global_lin(task, test, LinearSettings(s["C"]), rng),
-    "local-lin": lambda task, test, s, rng, _: local_lin(task, test, LinearSettings(s["C"]), rng),
-    "hierarchical": lambda task, test, s, rng, _: hierarchical(
-        task, test, HierarchicalSettings(s["C"], s["C_own"]), rng
-    ),
-    "global-boost": lambda task, test, s, rng, _: global_boost(task, test, boost_settings(s, 1), rng),
-    "local-boost": lambda task, test, s, rng, _: local_boost(task, test, boost_settings(s, task.train.n_users), rng),
-    "dada-learned": lambda task, test, s, rng, _: dada_learned(task, test, boost_settings(s, task.train.n_users), rng),
-    "dada-evidence": lambda task, test, s, rng, _: replace(
-        dada_learned(task, test, boost_settings(s | {"graph_rule": "evidence"}, task.train.n_users), rng),
-        name="dada-evidence",
-    ),
-    "dada-mixed": lambda task, test, s, rng, _: replace(
-        dada_learned(task, test, boost_settings(s, task.train.n_users), rng), name="dada-mixed"
-    ),
-    "dada-uniform": lambda task, test, s, rng, _: dada_uniform(task, test, boost_settings(s, task.train.n_users), rng),
-    "dada-random": lambda task, test, s, rng, _: dada_random(
-        task, test, boost_settings(s, task.train.n_users), rng, neighbours=s["neighbours"]
-    ),
-    "dada-oracle": lambda task, test, s, rng, graph: dada_oracle(
-        task, test, boost_settings(s, task.train.n_users), rng, graph=_given(graph, "dada-oracle")
-    ),
-    "trees-local": lambda task, test, s, rng, _: trees_local(task, test, TreeSettings(**s), rng),
-    "trees-pooled": lambda task, test, s, rng, _: trees_pooled(task, test, TreeSettings(**s), rng),
-    "trees-pooled-user": lambda task, test, s, rng, _: trees_pooled(task, test, TreeSettings(**s), rng, with_user=True),
-    "dada-alone": lambda task, test, s, rng, _: automatic(task, test, "none", rng),
-    "dada-auto": lambda task, test, s, rng, _: automatic(task, test, "auto", rng),
-    "dada-auto-evidence": lambda task, test, s, rng, _: automatic(task, test, "evidence", rng),
-    "dada-auto-everyone": lambda task, test, s, rng, _: automatic(task, test, "everyone", rng),
-    "dada-cv": lambda task, test, s, rng, _: cross_validated(task, test, rng),
-    "perso-lin-learned": lambda task, test, s, rng, _: persolin_learned(
-        task, test, _persolin_settings(s, task.train.n_users), rng
-    ),
-    "perso-lin-oracle": lambda task, test, s, rng, graph: persolin_oracle(
-        task, test, _persolin_settings(s, task.train.n_users), rng, graph=_given(graph, "perso-lin-oracle")
-    ),
-}
+def _runs_on_oracle(learn: Callable[..., MethodResult], settings_of: Callable[[Settings, int], Any]) -> Run:
+    def run(
+        task: Task, test: Population, settings: Settings, rng: np.random.Generator, oracle: CollaborationGraph | None
+    ) -> MethodResult:
+        if oracle is None:
+            raise ValueError(f"{learn.__name__} needs the true graph of its users; only synthetic users have one")
+        return learn(task, test, settings_of(settings, task.train.n_users), rng, graph=oracle)
+
+    return run
 
 
-def automatic(task: Task, test: Population, graph: str, rng: np.random.Generator) -> Outcome:
-    """`DadaClassifier` with all settings automatic, but for the graph where it is named; "none" learns alone.
+def _run_random(
+    task: Task, test: Population, settings: Settings, rng: np.random.Generator, _: CollaborationGraph | None
+) -> MethodResult:
+    boost = _boost_settings(settings, task.train.n_users)
+    return dada_random(task, test, boost, rng, neighbours=settings["neighbours"])
+
+
+def automatic(
+    task: Task, test: Population, settings: None, rng: np.random.Generator, *, graph: str = "auto"
+) -> MethodResult:
+    """`DadaClassifier` with its defaults; `graph` as of that class ("none" trains each user alone).
 
     Examples
     --------
     >>> from dada.data import Stumps, moons
     >>> users = moons(0, n_users=10, n_test=5)
     >>> task = Task.of(users.train, Stumps(n=40))
-    >>> automatic(task, users.test, "evidence", np.random.default_rng(0)).neighbours <= 9
+    >>> automatic(task, users.test, None, np.random.default_rng(0), graph="evidence").neighbours <= 9
     True
     """
-    model = DadaClassifier(graph=graph, random_state=rng)
-    model.fit(task.train.X, task.train.y, users=_owners(task.train))
-    return _outcome("dada-auto", task, test, model, model)
+    return _estimated("dada-auto", DadaClassifier(graph=graph, random_state=rng), task, test)
 
 
-def cross_validated(task: Task, test: Population, rng: np.random.Generator) -> Outcome:
-    """`DadaClassifierCV`: graph, beta and mu by held-out rows, and a local model for whom that serves better."""
-    search = DadaClassifierCV(random_state=rng)
-    search.fit(task.train.X, task.train.y, users=_owners(task.train))
-    return _outcome("dada-cv", task, test, search, search.best_estimator_)
+def cross_validated(task: Task, test: Population, settings: None, rng: np.random.Generator) -> MethodResult:
+    """`DadaClassifierCV` with its defaults."""
+    return _estimated("dada-cv", DadaClassifierCV(random_state=rng), task, test)
 
 
-def _owners(people: Population) -> Any:
-    return np.repeat(people.user_ids, people.sizes)
+def _estimated(name: str, model: DadaClassifier | DadaClassifierCV, task: Task, test: Population) -> MethodResult:
+    users = [np.repeat(part.user_ids, part.sizes) for part in (task.train, test)]
+    model.fit(task.train.X, task.train.y, users=users[0])
+    scores = [
+        Scores.of(part, model.decision_function(part.X, users=owners))
+        for part, owners in zip((task.train, test), users, strict=True)
+    ]
+    best: DadaClassifier = model.best_estimator_ if isinstance(model, DadaClassifierCV) else model
+    rest: Any = {"graph": best.graph_, "bits": best.bits_, "status": best.status_}
+    return MethodResult.scored(name, scores[0], scores[1], best.models_, **rest)
 
 
-def _outcome(name: str, task: Task, test: Population, model: Any, fitted: DadaClassifier) -> Outcome:
-    train, tested = (
-        Scores.of(people, model.decision_function(people.X, users=_owners(people))) for people in (task.train, test)
-    )
-    rest: Any = {"graph": fitted.graph_, "bits": fitted.bits_, "status": fitted.status_}
-    return Outcome.scored(name, train, tested, fitted.models_, **rest)
+def _boost_effort(spec: DatasetSpec, quick: bool) -> Settings:
+    return {"updates": max(40, spec.updates // 4) if quick else spec.updates}
+
+
+def _mixed_effort(spec: DatasetSpec, quick: bool) -> Settings:
+    return _boost_effort(spec, quick) | {"rule": "mixed", "lam": 1.0}
+
+
+def _global_effort(spec: DatasetSpec, quick: bool) -> Settings:
+    return {"updates": 300 if quick else 2000}
+
+
+def _linear_effort(spec: DatasetSpec, quick: bool) -> Settings:
+    return {"updates": 20 if quick else 60}
+
+
+def _tuned(*names: str) -> Grid:
+    return {name: FULL[name] for name in names}
+
+
+def _nothing(settings: Settings, n_users: int) -> None:
+    return None
+
+
+def _table() -> list[Method]:
+    lin = partial(Method, grid=_tuned("C"), has_chance=False)
+    persolin = partial(Method, effort=_linear_effort, alone="local-lin")
+    boost = partial(Method, grid=_tuned("beta", "mu"), effort=_boost_effort, alone="local-boost")
+    trees = partial(Method, grid=_tuned("trees", "depth"))
+    ours = partial(Method, alone="dada-alone")
+    powers = POWERS[1:-1]
+    hierarchy: Grid = {"C": powers, "C_own": powers}
+    mixed: Grid = {"beta": (1.0, 3.0, 10.0, 30.0, 100.0), "mu": (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)}
+
+    def linear_settings(s: Settings, n_users: int) -> LinearSettings:
+        return LinearSettings(**s)
+
+    def tree_settings(s: Settings, n_users: int) -> TreeSettings:
+        return TreeSettings(**s)
+
+    return [
+        lin("global-lin", "Global-lin", _runs(global_lin, linear_settings), alone="local-lin"),
+        lin("local-lin", "Local-lin", _runs(local_lin, linear_settings)),
+        persolin(
+            "perso-lin-oracle",
+            "Perso-lin-Oracle",
+            _runs_on_oracle(persolin_oracle, _persolin_settings),
+            grid=_tuned("mu"),
+        ),
+        persolin(
+            "perso-lin-learned",
+            "Perso-lin-Learned",
+            _runs(persolin_learned, _persolin_settings),
+            grid=_tuned("mu", "lam"),
+        ),
+        boost(
+            "global-boost",
+            "Global-boost",
+            _runs(global_boost, lambda s, _: _boost_settings(s, 1)),
+            grid=_tuned("beta"),
+            effort=_global_effort,
+            has_chance=False,
+        ),
+        boost("local-boost", "Local-boost", _runs(local_boost, _boost_settings), grid=_tuned("beta"), alone=None),
+        boost("dada-oracle", "Dada-Oracle", _runs_on_oracle(dada_oracle, _boost_settings)),
+        boost("dada-learned", "Dada-Learned", _runs(dada_learned, _boost_settings), grid=_tuned("beta", "mu", "lam")),
+        boost("dada-uniform", "Dada, complete graph", _runs(dada_uniform, _boost_settings)),
+        boost("dada-random", "Dada, random graph of equal density", _run_random),
+        boost(
+            "dada-evidence",
+            "Dada, evidence graph (ours)",
+            _runs(dada_learned, lambda s, n: _boost_settings(s | {"graph_rule": "evidence"}, n)),
+        ),
+        boost(
+            "dada-mixed",
+            "Dada-Learned, mixed predictors (ours)",
+            _runs(dada_learned, _boost_settings),
+            grid=mixed,
+            effort=_mixed_effort,
+        ),
+        Method("dada-alone", "Our defaults, each user alone", _runs(partial(automatic, graph="none"), _nothing)),
+        ours("dada-auto", "Dada, our defaults", _runs(automatic, _nothing)),
+        ours(
+            "dada-auto-evidence",
+            "Dada, our defaults, evidence graph",
+            _runs(partial(automatic, graph="evidence"), _nothing),
+        ),
+        ours(
+            "dada-auto-everyone",
+            "Dada, our defaults, complete graph",
+            _runs(partial(automatic, graph="everyone"), _nothing),
+        ),
+        ours("dada-cv", "Dada, our predictors, cross-validated", _runs(cross_validated, _nothing)),
+        Method("constant", "Constant (each user's majority)", _runs(constant_majority, _nothing), has_chance=False),
+        lin(
+            "hierarchical",
+            "Hierarchical logistic regression (central)",
+            _runs(hierarchical, lambda s, _: HierarchicalSettings(**s)),
+            grid=hierarchy,
+            coarse={"C": (0.1, 10.0), "C_own": (0.1, 1.0)},
+            alone="local-lin",
+        ),
+        trees("trees-local", "Gradient boosting, each user alone", _runs(trees_local, tree_settings)),
+        trees("trees-pooled", "Gradient boosting (central)", _runs(trees_pooled, tree_settings), alone="trees-local"),
+        trees(
+            "trees-pooled-user",
+            "Gradient boosting with the user as a feature (central)",
+            _runs(partial(trees_pooled, with_user=True), tree_settings),
+            alone="trees-local",
+        ),
+    ]
+
+
+METHODS = {method.name: method for method in _table()}

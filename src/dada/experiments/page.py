@@ -1,10 +1,10 @@
-"""Numbers as readers of tables want them."""
+"""Pages of results: blocks, the same page as HTML, Markdown and JSON, and numbers as text."""
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 import matplotlib
 
+from dada.experiments.protocol import FAR, Summary
 from dada.experiments.published import Published
 from dada.plot.page import Section, paragraph
 from dada.plot.page import figure as html_figure
@@ -19,29 +20,29 @@ from dada.plot.page import page as html_page
 from dada.plot.page import table as html_table
 from dada.plot.theme import DARK, LIGHT, Picture, Theme, drawn
 
-NOTHING = "–"
+DASH = "–"
 
 
-def accuracy(mean: float | None, std: float | None = None) -> str:
-    """A percentage with two digits, and its standard deviation where there is one.
+def percent(mean: float | None, std: float | None = None) -> str:
+    """A percentage, with its standard deviation if there is one.
 
-    >>> accuracy(95.567, 0.214), accuracy(70.0), accuracy(None)
+    >>> percent(95.567, 0.214), percent(70.0), percent(None)
     ('95.57 ± 0.21', '70.00', '–')
     """
     if mean is None:
-        return NOTHING
-    # A deviation that would be shown as zero is one of rounding: a method without chance.
+        return DASH
+    # A deviation that would be shown as zero comes from rounding.
     return f"{mean:.2f}" if not std or std < 0.005 else f"{mean:.2f} ± {std:.2f}"
 
 
-def published(value: Published | None) -> str:
+def published_percent(value: Published | None) -> str:
     """A published accuracy."""
-    return NOTHING if value is None else accuracy(value.mean, value.std)
+    return DASH if value is None else percent(value.mean, value.std)
 
 
-def number(value: float | None, digits: int = 1) -> str:
-    """A number with so many digits behind the point."""
-    return NOTHING if value is None else f"{value:.{digits}f}"
+def decimal(value: float | None, digits: int = 1) -> str:
+    """A number with a fixed number of decimals."""
+    return DASH if value is None else f"{value:.{digits}f}"
 
 
 def signed(value: float | None) -> str:
@@ -50,33 +51,33 @@ def signed(value: float | None) -> str:
     >>> signed(-0.314)
     '-0.31'
     """
-    return NOTHING if value is None else f"{value:+.2f}"
+    return DASH if value is None else f"{value:+.2f}"
 
 
-def settings(values: Mapping[str, Any]) -> str:
+def settings_text(values: Mapping[str, Any]) -> str:
     """Hyper-parameters in one line.
 
-    >>> settings({"beta": 10.0, "mu": 0.001})
+    >>> settings_text({"beta": 10.0, "mu": 0.001})
     'beta 10, mu 0.001'
     """
-    return ", ".join(f"{name} {value:g}" for name, value in values.items()) or NOTHING
+    return ", ".join(f"{name} {value:g}" for name, value in values.items()) or DASH
 
 
-def bits(value: float | None) -> str:
-    """An amount of bits.
+def bits_text(value: float | None) -> str:
+    """A number of bits.
 
-    >>> bits(2_872_320), bits(512.0)
+    >>> bits_text(2_872_320), bits_text(512.0)
     ('2.87 Mbit', '512 bit')
     """
     if value is None:
-        return NOTHING
+        return DASH
     for factor, unit in ((1e9, "Gbit"), (1e6, "Mbit"), (1e3, "kbit")):
         if value >= factor:
             return f"{value / factor:.3g} {unit}"
     return f"{value:.0f} bit"
 
 
-# Widths of pictures: enough to read on a screen and in print, little enough to keep pages light.
+# Widths of figures: legible on a screen and in print, yet small files.
 SCREEN_PIXELS, PRINT_PIXELS = 1000, 1500
 
 
@@ -95,6 +96,13 @@ class Items:
 
 
 @dataclass(frozen=True)
+class Links:
+    """A list of other pages: name of the file without its ending, title, remark."""
+
+    items: Sequence[tuple[str, str, str]]
+
+
+@dataclass(frozen=True)
 class Heading:
     """The title of a section."""
 
@@ -103,37 +111,62 @@ class Heading:
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as people read them; the first column is text, the others are numbers."""
+    """Cells as text; the first column is left-aligned, the others are numbers."""
 
     caption: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
 
 
+SUMMARY_COLUMNS: dict[str, Callable[[Summary], str]] = {
+    "mean over users": lambda summary: percent(summary.mean, summary.std),
+    "all rows": lambda summary: percent(summary.pooled, summary.pooled_std),
+    "10th percentile": lambda summary: decimal(summary.tenth),
+    "worst user": lambda summary: decimal(summary.worst),
+    "below their accuracy alone, % of users": lambda summary: decimal(summary.below_alone),
+    f"by more than {FAR:g} points, %": lambda summary: decimal(summary.far_below_alone),
+    "neighbours": lambda summary: decimal(summary.neighbours),
+    "bits sent": lambda summary: bits_text(summary.bits),
+}
+# Columns that mean nothing for users with a few test rows.
+TAILS = {"10th percentile": DASH, "worst user": DASH}
+
+
+def summary_table(
+    caption: str, columns: Sequence[str], rows: Iterable[tuple[str, Summary, Mapping[str, str]]]
+) -> Table:
+    """A table of methods; a row has a title, a summary, and cells for columns that are not in `SUMMARY_COLUMNS`."""
+    cells = [
+        [title, *(more[name] if name in more else SUMMARY_COLUMNS[name](summary) for name in columns)]
+        for title, summary, more in rows
+    ]
+    return Table(caption, ["method", *columns], cells)
+
+
 @dataclass(frozen=True)
 class Figure:
-    """A picture, kept as PNG and SVG."""
+    """A figure, stored as PNG and SVG."""
 
     name: str
     caption: str
     picture: Picture
 
 
-Block = Text | Items | Heading | Table | Figure
+Block = Text | Items | Links | Heading | Table | Figure
 
 
 @dataclass
 class Page:
-    """One reproduction.
+    """A page of results.
 
     Attributes
     ----------
     name, title, lead : str
-        Of the files, and for people; the lead says what the page shows.
+        Name of the files, title, and what the page shows.
     blocks : list of Block
-        What readers see.
+        The content.
     data : dict
-        What the JSON file holds: every number shown and more, but no time and no path.
+        The content of the JSON file: every number shown and more, but no time and no path.
     """
 
     name: str
@@ -143,20 +176,19 @@ class Page:
     data: dict[str, Any] = field(default_factory=dict)
 
     def write(self, folder: Path, made_with: dict[str, Any]) -> Path:
-        """Write all files of the page into a folder; returns the HTML file."""
+        """Write all files of the page into a folder; return the HTML file."""
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{self.name}.json").write_text(self.json(made_with), encoding="utf-8")
-        (folder / f"{self.name}.md").write_text(self.markdown(made_with), encoding="utf-8")
+        files = {"json": self.json, "md": self.markdown, "html": self.html}
+        for ending, content in files.items():
+            (folder / f"{self.name}.{ending}").write_text(content(made_with), encoding="utf-8")
         for block in self.blocks:
             if isinstance(block, Figure):
                 (folder / f"{self.file_of(block)}.png").write_bytes(drawn_png(block.picture, LIGHT, PRINT_PIXELS))
                 (folder / f"{self.file_of(block)}.svg").write_bytes(drawn_svg(block.picture))
-        page = folder / f"{self.name}.html"
-        page.write_text(self.html(made_with), encoding="utf-8")
-        return page
+        return folder / f"{self.name}.html"
 
     def json(self, made_with: dict[str, Any]) -> str:
-        """The results as JSON, the same bytes for the same results."""
+        """The results as JSON; equal results give equal bytes."""
         content = {"name": self.name, "made_with": made_with, **self.data}
         return json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n"
 
@@ -166,7 +198,7 @@ class Page:
         return "\n\n".join(parts) + "\n"
 
     def html(self, made_with: dict[str, Any]) -> str:
-        """The page as one HTML file that carries its figures."""
+        """The page as a single HTML file with its figures."""
         sections: list[tuple[str, list[str]]] = [("Result", [])]
         for block in self.blocks:
             if isinstance(block, Heading):
@@ -177,7 +209,7 @@ class Page:
         return html_page(self.title, self.lead, [Section(title, pieces) for title, pieces in sections if pieces])
 
     def file_of(self, figure: Figure) -> str:
-        """Name of a figure's files, without their endings."""
+        """Name of the files of a figure, without their endings."""
         return f"{self.name}-{figure.name}"
 
     def _markdown_of(self, block: Block) -> str:
@@ -186,6 +218,8 @@ class Page:
                 return text
             case Items(items):
                 return "\n".join(f"- {item}" for item in items)
+            case Links(items):
+                return "\n".join(f"- [{title}]({name}.md) ({remark})" for name, title, remark in items)
             case Heading(text):
                 return f"## {text}"
             case Figure(_, caption, _):
@@ -203,6 +237,9 @@ def _html_of(block: Block) -> str:
             return paragraph(text)
         case Items(items):
             return "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>"
+        case Links(items):
+            links = (f'<a href="{name}.html">{escape(title)}</a> ({escape(remark)})' for name, title, remark in items)
+            return "<ul>" + "".join(f"<li>{link}</li>" for link in links) + "</ul>"
         case Table(caption, columns, rows):
             return paragraph(caption) + html_table(columns, rows)
         case Figure(_, caption, picture):
@@ -213,13 +250,13 @@ def _html_of(block: Block) -> str:
 
 
 def drawn_png(picture: Picture, theme: Theme, pixels: int) -> bytes:
-    """A picture of about this width as the bytes of a PNG file."""
+    """A figure of about this width as PNG."""
     width_inches = picture(theme=theme).get_figwidth()
     return drawn(picture, theme, dpi=min(150, round(pixels / width_inches)))
 
 
 def drawn_svg(picture: Picture) -> bytes:
-    """A picture as the bytes of an SVG file, the same bytes for the same picture."""
+    """A figure as SVG; equal figures give equal bytes."""
     buffer = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "dada"}):
         picture(theme=LIGHT).savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
@@ -227,5 +264,6 @@ def drawn_svg(picture: Picture) -> bytes:
 
 
 def _footer(made_with: dict[str, Any]) -> str:
+    """How the page was made; all pages end with it, in all formats."""
     facts = "; ".join(f"{name} {value}" for name, value in made_with.items() if value not in (None, ""))
     return f"Made by dada reproduce. {facts}."

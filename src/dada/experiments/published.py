@@ -1,4 +1,4 @@
-"""The published numbers, as data. Accuracies are percentages.
+"""The published numbers. Accuracies are percentages.
 
 Source: V. Zantedeschi, A. Bellet, M. Tommasi, "Fully Decentralized Joint Learning of Personalized Models and
 Collaboration Graphs", AISTATS 2020; Table 1, with the standard deviations of the supplement, and Table 2.
@@ -18,52 +18,27 @@ SOURCE = (
 
 
 class Published(NamedTuple):
-    """A published accuracy; `std` is over three runs, None for methods without chance."""
+    """A published accuracy; `std` is over three runs, None for deterministic methods."""
 
     mean: float
     std: float | None = None
 
 
-TABLE1: dict[str, dict[str, Published]] = {
-    "global-lin": {
-        "harws": Published(93.64),
-        "vehicle": Published(87.11),
-        "computer": Published(62.18),
-        "school": Published(57.06),
-    },
-    "local-lin": {
-        "harws": Published(92.69),
-        "vehicle": Published(90.38),
-        "computer": Published(60.68),
-        "school": Published(70.43),
-    },
-    "perso-lin-learned": {
-        "harws": Published(96.87, 0.97),
-        "vehicle": Published(91.45, 0.16),
-        "computer": Published(69.10, 0.05),
-        "school": Published(71.78, 0.42),
-    },
-    "global-boost": {
-        "harws": Published(94.34),
-        "vehicle": Published(88.02),
-        "computer": Published(69.16),
-        "school": Published(69.96),
-    },
-    "local-boost": {
-        "harws": Published(93.16),
-        "vehicle": Published(90.59),
-        "computer": Published(66.61),
-        "school": Published(70.69),
-    },
-    "dada-learned": {
-        "harws": Published(95.57, 0.21),
-        "vehicle": Published(91.04, 0.70),
-        "computer": Published(73.55, 0.28),
-        "school": Published(72.47, 0.81),
-    },
+def _row(*columns: tuple[float, ...]) -> dict[str, Published]:
+    return {name: Published(*column) for name, column in zip(COLUMNS, columns, strict=True)}
+
+
+COLUMNS = ("harws", "vehicle", "computer", "school")
+TABLE1 = {
+    "global-lin": _row((93.64,), (87.11,), (62.18,), (57.06,)),
+    "local-lin": _row((92.69,), (90.38,), (60.68,), (70.43,)),
+    "perso-lin-learned": _row((96.87, 0.97), (91.45, 0.16), (69.10, 0.05), (71.78, 0.42)),
+    "global-boost": _row((94.34,), (88.02,), (69.16,), (69.96,)),
+    "local-boost": _row((93.16,), (90.59,), (66.61,), (70.69,)),
+    "dada-learned": _row((95.57, 0.21), (91.04, 0.70), (73.55, 0.28), (72.47, 0.81)),
 }
 
-# Table 2: accuracy when at most D * Z * factor bits may be sent; None where the paper prints a dash.
+# Table 2: accuracy with at most D * Z * factor bits; None is a dash in the paper.
 BUDGET_FACTORS = (160, 500, 1000)
 TABLE2: dict[int, dict[str, dict[str, float | None]]] = {
     160: {
@@ -89,29 +64,21 @@ EVERY_WEIGHT_TO_EVERYONE_BITS = 1.6e7
 
 @dataclass(frozen=True)
 class AuthorsRun:
-    """One published number with its settings.
+    """A run with the settings of the authors, or, if these are not known, with ours and the authors' step and loss.
 
-    Attributes
-    ----------
-    dataset, method : str
-        What was run.
-    settings : dict
-        All settings of the run.
-    pooled : bool
-        Whether the published number is the share of all test rows; otherwise it is the mean over users.
-    note : str
-        What to know of it.
+    `pooled` means that the published number is the accuracy over all test rows.
     """
 
     dataset: str
     method: str
     settings: Settings
     pooled: bool = False
+    is_known: bool = True
     note: str = ""
 
 
-# Their graph objective has the log-sum loss, no delta, and other factors than the paper; in the paper's form their
-# sparsity la with trade-off mu is lam = la mu / 8, up to the scale of the weights, which no model step depends on.
+# The authors' graph objective has the log-sum loss, no delta, and other factors than the paper. In the paper's form
+# their sparsity la with trade-off mu is lam = la mu / 8, up to the scale of the weights, which model steps ignore.
 _THEIRS = {"step": "paper", "graph_loss": "paper", "delta": 1e-6}
 
 AUTHORS = (
@@ -121,7 +88,8 @@ AUTHORS = (
         "harws",
         "dada-learned",
         {"beta": 100.0, "mu": 0.1, "lam": 1.0, "updates": 400, "step": "paper", "graph_loss": "paper"},
-        note="their settings for this task are not known; these are ours with their stumps, step and loss",
+        is_known=False,
+        note="their settings are not known; these are ours with their stumps, step and loss",
     ),
     AuthorsRun("computer", "global-boost", {"beta": 5.0, "step": "paper", "updates": 10_000}, pooled=True),
     AuthorsRun("computer", "local-boost", {"beta": 100.0, "step": "paper", "updates": 1000}, pooled=True),
