@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from dada.baselines import BoostSettings, dada_learned, local_boost
-from dada.baselines.boosting import dada_uniform
+from dada.baselines import BoostSettings, dada_learned, dada_oracle, local_boost
+from dada.core.graph import CollaborationGraph
 from dada.core.plan import Plan
 from dada.core.regularizers import LogDegree
 from dada.data import Population, Stumps, moons
@@ -27,6 +27,10 @@ BETAS, MUS, LAMS = (1.0, 3.0, 10.0), (0.1, 1.0, 3.0, 10.0), (0.01, 0.1)
 
 def grid(mus, lams):
     return list(itertools.product(BETAS, mus, lams))
+
+
+def dada_uniform(task, test, settings, rng):
+    return dada_oracle(task, test, settings, rng, graph=CollaborationGraph.complete(task.train.n_users))
 
 
 METHODS = {

@@ -2,8 +2,11 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dada.baselines import BoostSettings, Scores, dada_learned, dada_oracle, global_boost, local_boost
+from dada.baselines.boosting import random_graph
 from dada.core.graph import CollaborationGraph
 from dada.core.plan import Plan, Status
 from dada.core.regularizers import LogDegree
@@ -94,3 +97,16 @@ def test_pooled_accuracy_weights_rows_equally_and_the_mean_users():
     scores = Scores.of(people, np.array([1.0, -1.0, -1.0, 0.0]))
     np.testing.assert_allclose(scores.per_user, [1.0, 1 / 3])
     assert scores.pooled == 0.5
+
+
+@given(n_users=st.integers(2, 40), share=st.floats(0, 1), seed=st.integers(0, 100))
+def test_a_random_graph_has_the_requested_number_of_edges(n_users, share, seed):
+    neighbours = share * (n_users - 1)
+    graph = random_graph(n_users, neighbours, np.random.default_rng(seed))
+    assert graph.n_edges == round(n_users * neighbours / 2)
+    assert set(graph.weights) <= {1.0}
+
+
+def test_more_neighbours_than_users_are_refused():
+    with pytest.raises(ValueError, match=r"neighbours must be in 0..4 \(n_users - 1\), got 5"):
+        random_graph(5, 5, np.random.default_rng(0))

@@ -14,11 +14,15 @@ from dada.baselines.persolin import (
     newton_step,
     persolin_learned,
     persolin_oracle,
+    wake_graph,
 )
 from dada.core.graph import CollaborationGraph
+from dada.core.plan import Schedule
 from dada.core.regularizers import LogDegree
-from dada.data import Population, Stumps
-from dada.engine import Plan
+from dada.data import Population, Stumps, moons
+from dada.engine import Plan, run
+from dada.engine.graph_loops import DistanceLearner
+from dada.engine.state import State
 from dada.task import Task
 
 
@@ -135,3 +139,21 @@ def test_the_same_seed_gives_the_same_models_and_trace():
 def test_stops_that_concern_boosting_are_refused():
     with pytest.raises(ValueError, match="max_bits is not for linear models, got 5"):
         PersolinSettings(Plan(n_updates=1, max_bits=5))
+
+
+def test_wake_ups_over_frozen_models_are_those_of_a_run():
+    users = moons(0, n_users=12, n_test=5)
+    task = Task.of(users.train, Stumps(n=40))
+    problem = task.problem(beta=5.0, mu1=1.0, regularizer=LogDegree(lam=0.3, delta=0.1))
+    plan = Plan(n_updates=0, local_updates=300, first_graph_wakeups=100)
+    result = run(problem, plan, np.random.default_rng(4))
+    schedule = Schedule.draw(np.random.default_rng(4), 12, plan.kappa)
+    state = State.start(problem, plan, CollaborationGraph.empty(12), np.float32)
+    state.use_models(problem, result.models)
+    learner = DistanceLearner(problem, plan, np.dtype(np.float32))
+    learner.losses = problem.graph_losses(result.models)
+    for count in (30, 70):
+        wake_graph(learner, state, schedule, count)
+    assert_array_equal(state.graph.indices, result.graph.indices)
+    assert_allclose(state.graph.weights, result.graph.weights, rtol=1e-4)
+    assert state.ledger.bits == result.ledger.bits

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from dada.data import Population
-from dada.experiments.data import N_FOLDS, SPECS, People, people, rows_of, validation_draw, validation_task
+from dada.experiments.data import N_FOLDS, SPECS, people, rows_of, split_off, validation_draw, validation_task
 from dada.experiments.methods import ALL_DATA, METHODS, train
 from dada.experiments.protocol import best_setting, choose, final_jobs, finals, summarise, validation_score
 from tests.helpers.datasets import load_or_skip
@@ -23,26 +23,16 @@ def test_every_grid_holds_the_published_values():
     assert len(METHODS["perso-lin-learned"].points(coarse=False)) == 7 * 7
 
 
-@pytest.fixture
-def real_users(monkeypatch):
-    """Users of a real dataset, some with fewer rows than there are folds."""
-    sizes = np.array([1, 2, 3, 7, 12])
-    owner = np.repeat(np.arange(5), sizes)
+def test_folds_hold_out_every_row_except_the_only_one_of_a_user():
+    owner = np.repeat(np.arange(5), [1, 2, 3, 7, 12])
     rng = np.random.default_rng(0)
-    train = Population.from_arrays(rng.normal(size=(owner.size, 3)), rng.choice([-1, 1], owner.size), owner)
-    monkeypatch.setattr("dada.experiments.data.people", lambda *_: People(train, train))
-    validation_task.cache_clear()
-    yield train
-    validation_task.cache_clear()
-
-
-def test_folds_hold_out_every_row_except_the_only_one_of_a_user(real_users):
+    users = Population.from_arrays(rng.normal(size=(owner.size, 3)), rng.choice([-1, 1], owner.size), owner)
     held_out = {}
     for repeat in range(2):
-        parts = [validation_task("school", 0, repeat, fold, 6, "quantile") for fold in range(N_FOLDS)]
-        assert sum(part.n_rows for _, part in parts) == real_users.n_rows - 1
-        assert all(task.train.n_rows + part.n_rows == real_users.n_rows for task, part in parts)
-        assert all(task.train.sizes.min() >= 1 for task, _ in parts)
+        parts = [split_off(users, 0, repeat, fold) for fold in range(N_FOLDS)]
+        assert sum(part.n_rows for _, part in parts) == users.n_rows - 1
+        assert all(kept.n_rows + part.n_rows == users.n_rows for kept, part in parts)
+        assert all(kept.sizes.min() >= 1 for kept, _ in parts)
         held_out[repeat] = [{tuple(row) for row in part.X} for _, part in parts]
         assert not held_out[repeat][0] & held_out[repeat][1]
     assert held_out[0][0] != held_out[1][0]

@@ -135,50 +135,6 @@ def dada_oracle(
     return _boost("dada-oracle", task, test, settings, rng, observer, graph=graph)
 
 
-def dada_uniform(
-    task: Task, test: Population, settings: BoostSettings, rng: np.random.Generator, observer: Observer = silent
-) -> MethodResult:
-    """Collaborative boosting over the complete graph with equal weights. Parameters as in :func:`global_boost`.
-
-    Examples
-    --------
-    >>> from dada.data import Stumps, moons
-    >>> users = moons(0, n_users=10, n_test=5)
-    >>> task = Task.of(users.train, Stumps(n=40))
-    >>> dada_uniform(task, users.test, BoostSettings(Plan(n_updates=500)), np.random.default_rng(0)).neighbours
-    9.0
-    """
-    graph = CollaborationGraph.complete(task.train.n_users)
-    return _boost("dada-uniform", task, test, settings, rng, observer, graph=graph)
-
-
-def dada_random(
-    task: Task,
-    test: Population,
-    settings: BoostSettings,
-    rng: np.random.Generator,
-    observer: Observer = silent,
-    *,
-    neighbours: float,
-) -> MethodResult:
-    """Collaborative boosting over a random graph with the given mean number of neighbours.
-
-    With the `mean_neighbours` of a learned graph it shows what that graph knows beyond its density. Other parameters
-    as in :func:`global_boost`.
-
-    Examples
-    --------
-    >>> from dada.data import Stumps, moons
-    >>> users = moons(0, n_users=10, n_test=5)
-    >>> task = Task.of(users.train, Stumps(n=40))
-    >>> settings = BoostSettings(Plan(n_updates=500))
-    >>> dada_random(task, users.test, settings, np.random.default_rng(0), neighbours=3).neighbours
-    3.0
-    """
-    graph = random_graph(task.train.n_users, neighbours, rng)
-    return _boost("dada-random", task, test, settings, rng, observer, graph=graph)
-
-
 def random_graph(n_users: int, neighbours: float, rng: np.random.Generator) -> CollaborationGraph:
     """A graph of uniformly drawn edges with equal weights and the given mean number of neighbours.
 

@@ -11,7 +11,7 @@ from dada.core.compiled import Array, kernel
 from dada.core.graph import CollaborationGraph
 from dada.core.losses import logistic_value
 from dada.data import Population
-from dada.events import Observer, TracePoint, silent
+from dada.events import TracePoint
 from dada.task import Task
 
 MOST_ITERATIONS = 1000
@@ -29,9 +29,7 @@ class LinearSettings:
             raise ValueError(f"C must be > 0 (inverse strength of the penalty), got {self.C}")
 
 
-def global_lin(
-    task: Task, test: Population, settings: LinearSettings, rng: np.random.Generator, observer: Observer = silent
-) -> MethodResult:
+def global_lin(task: Task, test: Population, settings: LinearSettings, rng: np.random.Generator) -> MethodResult:
     """One linear model for all users, trained on all rows in one place (Global-lin).
 
     Parameters
@@ -42,8 +40,8 @@ def global_lin(
         Test data of the same users.
     settings : LinearSettings
         Strength of the penalty.
-    rng, observer
-        Not used: the fit is deterministic and has no iterations to observe.
+    rng
+        Not used: the fit is deterministic.
 
     Returns
     -------
@@ -63,9 +61,7 @@ def global_lin(
     return linear_result("global-lin", task, test, model[None, :], bits=None)
 
 
-def local_lin(
-    task: Task, test: Population, settings: LinearSettings, rng: np.random.Generator, observer: Observer = silent
-) -> MethodResult:
+def local_lin(task: Task, test: Population, settings: LinearSettings, rng: np.random.Generator) -> MethodResult:
     """A linear model for each user, trained on its own rows only (Local-lin). Parameters as in :func:`global_lin`.
 
     A user whose rows have a single class always predicts that class.
@@ -129,9 +125,7 @@ def linear_result(
     return MethodResult.scored(name, train_scores, test_scores, models, trace=trace, graph=graph, bits=bits)
 
 
-def constant_majority(
-    task: Task, test: Population, settings: None, rng: np.random.Generator, observer: Observer = silent
-) -> MethodResult:
+def constant_majority(task: Task, test: Population, settings: None, rng: np.random.Generator) -> MethodResult:
     """Predict each user's more frequent label; on a tie, that of all rows.
 
     Parameters as in :func:`global_lin`; there are no settings.
@@ -165,7 +159,7 @@ class HierarchicalSettings:
 
 
 def hierarchical(
-    task: Task, test: Population, settings: HierarchicalSettings, rng: np.random.Generator, observer: Observer = silent
+    task: Task, test: Population, settings: HierarchicalSettings, rng: np.random.Generator
 ) -> MethodResult:
     """Mixed-effects logistic regression: common weights plus a deviation per user, both penalised.
 

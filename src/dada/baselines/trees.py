@@ -9,7 +9,6 @@ import numpy as np
 from dada.baselines.outcome import MethodResult, Scores
 from dada.core.compiled import Array
 from dada.data import Population
-from dada.events import Observer, silent
 from dada.task import Task
 
 # scikit-learn's limit on categories; with more users, the user is a numeric feature.
@@ -28,9 +27,7 @@ class TreeSettings:
             raise ValueError(f"trees and depth must be >= 1, got trees={self.trees}, depth={self.depth}")
 
 
-def trees_local(
-    task: Task, test: Population, settings: TreeSettings, rng: np.random.Generator, observer: Observer = silent
-) -> MethodResult:
+def trees_local(task: Task, test: Population, settings: TreeSettings, rng: np.random.Generator) -> MethodResult:
     """Gradient boosting on each user's rows; a user whose rows have a single class always predicts that class.
 
     Parameters as in :func:`dada.baselines.linear.global_lin`.
@@ -67,7 +64,6 @@ def trees_pooled(
     test: Population,
     settings: TreeSettings,
     rng: np.random.Generator,
-    observer: Observer = silent,
     *,
     with_user: bool = False,
 ) -> MethodResult:

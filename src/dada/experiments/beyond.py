@@ -30,6 +30,7 @@ from dada.experiments.page import (
 )
 from dada.experiments.protocol import FAR, Pair, Summary, Trial, summarise_all, try_all
 from dada.experiments.published import SOURCE, TABLE1
+from dada.experiments.table1 import IN_PAPER
 
 N_SPLITS, QUICK_SPLITS = 10, 2
 # Users of School have few test rows: comparing them one by one takes more splits.
@@ -42,24 +43,8 @@ ON_SPLITS = (OURS_ON_SPLITS, *RIVALS)
 # A difference is clear beyond this number of standard errors.
 CLEAR = 2.0
 OURS = ("dada-auto", "dada-cv", "dada-auto-evidence", "dada-auto-everyone", "dada-alone")
-LINEUP = (
-    *OURS,
-    "global-lin",
-    "local-lin",
-    "perso-lin-learned",
-    "global-boost",
-    "local-boost",
-    "dada-learned",
-    "dada-oracle",
-    "dada-uniform",
-    "dada-random",
-    "dada-evidence",
-    "hierarchical",
-    "trees-local",
-    "trees-pooled",
-    "trees-pooled-user",
-    "constant",
-)
+CENTRAL = ("hierarchical", "trees-local", "trees-pooled", "trees-pooled-user", "constant")
+LINEUP = (*OURS, *IN_PAPER, "dada-oracle", "dada-uniform", "dada-random", "dada-evidence", *CENTRAL)
 SYNTHETIC = ("moons", "moons100")
 # Users with too few rows to learn alone, and the populations on which they are shown.
 FEW_ROWS = 4

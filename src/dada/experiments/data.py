@@ -139,11 +139,16 @@ def validation_task(
     if SPECS[dataset].synthetic:
         users = people(dataset, seed, validation_draw(repeat, fold))
         return Task.of(users.train, predictors(stumps, rule)), users.test
-    train = people(dataset, seed, draw).train
+    kept, held_out = split_off(people(dataset, seed, draw).train, seed, repeat, fold)
+    return Task.of(kept, predictors(stumps, rule)), held_out
+
+
+def split_off(train: Population, seed: int, repeat: int, fold: int) -> tuple[Population, Population]:
+    """A population without one fold of each user's rows, and that fold; every repeat shuffles the rows."""
     owner = np.repeat(np.arange(train.n_users), train.sizes)
     folds = PerUserKFold(N_FOLDS, shuffle=True, random_state=np.random.default_rng([seed, repeat, 3]))
     kept, held_out = list(folds.split(owner, users=owner))[fold]
-    return Task.of(rows_of(train, kept), predictors(stumps, rule)), rows_of(train, held_out)
+    return rows_of(train, kept), rows_of(train, held_out)
 
 
 def validation_draw(repeat: int, fold: int) -> int:

@@ -15,10 +15,9 @@ from dada.baselines.boosting import (
     BoostSettings,
     dada_learned,
     dada_oracle,
-    dada_random,
-    dada_uniform,
     global_boost,
     local_boost,
+    random_graph,
 )
 from dada.baselines.linear import (
     HierarchicalSettings,
@@ -254,31 +253,32 @@ def _persolin_settings(settings: Settings, n_users: int) -> PersolinSettings:
 
 def _runs(learn: Callable[..., MethodResult], settings_of: Callable[[Settings, int], Any]) -> Run:
     """Call a baseline with its own settings, which `settings_of` makes from a dictionary and the number of users."""
-
-    def run(
-        task: Task, test: Population, settings: Settings, rng: np.random.Generator, _: CollaborationGraph | None
-    ) -> MethodResult:
-        return learn(task, test, settings_of(settings, task.train.n_users), rng)
-
-    return run
+    return lambda task, test, settings, rng, _: learn(task, test, settings_of(settings, task.train.n_users), rng)
 
 
-def _runs_on_oracle(learn: Callable[..., MethodResult], settings_of: Callable[[Settings, int], Any]) -> Run:
+def _runs_on(
+    learn: Callable[..., MethodResult],
+    settings_of: Callable[[Settings, int], Any],
+    graph_of: Callable[[Settings, int, np.random.Generator, CollaborationGraph | None], CollaborationGraph],
+) -> Run:
+    """The same for a baseline over a given graph."""
+
     def run(
         task: Task, test: Population, settings: Settings, rng: np.random.Generator, oracle: CollaborationGraph | None
     ) -> MethodResult:
-        if oracle is None:
-            raise ValueError(f"{learn.__name__} needs the true graph of its users; only synthetic users have one")
-        return learn(task, test, settings_of(settings, task.train.n_users), rng, graph=oracle)
+        n_users = task.train.n_users
+        graph = graph_of(settings, n_users, rng, oracle)
+        return learn(task, test, settings_of(settings, n_users), rng, graph=graph)
 
     return run
 
 
-def _run_random(
-    task: Task, test: Population, settings: Settings, rng: np.random.Generator, _: CollaborationGraph | None
-) -> MethodResult:
-    boost = _boost_settings(settings, task.train.n_users)
-    return dada_random(task, test, boost, rng, neighbours=settings["neighbours"])
+def _oracle(
+    settings: Settings, n_users: int, rng: np.random.Generator, oracle: CollaborationGraph | None
+) -> CollaborationGraph:
+    if oracle is None:
+        raise ValueError("the oracle methods need the true graph of the users; only synthetic users have one")
+    return oracle
 
 
 def automatic(
@@ -334,10 +334,6 @@ def _tuned(*names: str) -> Grid:
     return {name: FULL[name] for name in names}
 
 
-def _nothing(settings: Settings, n_users: int) -> None:
-    return None
-
-
 def _table() -> list[Method]:
     lin = partial(Method, grid=_tuned("C"), has_chance=False)
     persolin = partial(Method, effort=_linear_effort, alone="local-lin")
@@ -345,83 +341,62 @@ def _table() -> list[Method]:
     trees = partial(Method, grid=_tuned("trees", "depth"))
     ours = partial(Method, alone="dada-alone")
     powers = POWERS[1:-1]
-    hierarchy: Grid = {"C": powers, "C_own": powers}
+    hierarchy: Any = {
+        "grid": {"C": powers, "C_own": powers},
+        "coarse": {"C": (0.1, 10.0), "C_own": (0.1, 1.0)},
+    }
     mixed: Grid = {"beta": (1.0, 3.0, 10.0, 30.0, 100.0), "mu": (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)}
 
-    def linear_settings(s: Settings, n_users: int) -> LinearSettings:
-        return LinearSettings(**s)
+    def run_lin(learn: Callable[..., MethodResult]) -> Run:
+        return _runs(learn, lambda s, _: LinearSettings(**s))
 
-    def tree_settings(s: Settings, n_users: int) -> TreeSettings:
-        return TreeSettings(**s)
+    def run_trees(learn: Callable[..., MethodResult]) -> Run:
+        return _runs(learn, lambda s, _: TreeSettings(**s))
 
+    def run_ours(learn: Callable[..., MethodResult], **options: str) -> Run:
+        return _runs(partial(learn, **options), lambda *_: None)
+
+    learned = _runs(dada_learned, _boost_settings)
+    evidence = _runs(dada_learned, lambda s, n: _boost_settings(s | {"graph_rule": "evidence"}, n))
+    pooled = _runs(global_boost, lambda s, _: _boost_settings(s, 1))
+    uniform = _runs_on(dada_oracle, _boost_settings, lambda s, n, *_: CollaborationGraph.complete(n))
+    drawn = _runs_on(dada_oracle, _boost_settings, lambda s, n, rng, _: random_graph(n, s["neighbours"], rng))
+    persolin_free = _runs(persolin_learned, _persolin_settings)
+    persolin_given = _runs_on(persolin_oracle, _persolin_settings, _oracle)
+    central_user = partial(trees_pooled, with_user=True)
+    fixed: Any = {"grid": _tuned("beta"), "effort": _global_effort, "has_chance": False}
     return [
-        lin("global-lin", "Global-lin", _runs(global_lin, linear_settings), alone="local-lin"),
-        lin("local-lin", "Local-lin", _runs(local_lin, linear_settings)),
-        persolin(
-            "perso-lin-oracle",
-            "Perso-lin-Oracle",
-            _runs_on_oracle(persolin_oracle, _persolin_settings),
-            grid=_tuned("mu"),
-        ),
-        persolin(
-            "perso-lin-learned",
-            "Perso-lin-Learned",
-            _runs(persolin_learned, _persolin_settings),
-            grid=_tuned("mu", "lam"),
-        ),
-        boost(
-            "global-boost",
-            "Global-boost",
-            _runs(global_boost, lambda s, _: _boost_settings(s, 1)),
-            grid=_tuned("beta"),
-            effort=_global_effort,
-            has_chance=False,
-        ),
+        lin("global-lin", "Global-lin", run_lin(global_lin), alone="local-lin"),
+        lin("local-lin", "Local-lin", run_lin(local_lin)),
+        persolin("perso-lin-oracle", "Perso-lin-Oracle", persolin_given, grid=_tuned("mu")),
+        persolin("perso-lin-learned", "Perso-lin-Learned", persolin_free, grid=_tuned("mu", "lam")),
+        boost("global-boost", "Global-boost", pooled, **fixed),
         boost("local-boost", "Local-boost", _runs(local_boost, _boost_settings), grid=_tuned("beta"), alone=None),
-        boost("dada-oracle", "Dada-Oracle", _runs_on_oracle(dada_oracle, _boost_settings)),
-        boost("dada-learned", "Dada-Learned", _runs(dada_learned, _boost_settings), grid=_tuned("beta", "mu", "lam")),
-        boost("dada-uniform", "Dada, complete graph", _runs(dada_uniform, _boost_settings)),
-        boost("dada-random", "Dada, random graph of equal density", _run_random),
-        boost(
-            "dada-evidence",
-            "Dada, evidence graph (ours)",
-            _runs(dada_learned, lambda s, n: _boost_settings(s | {"graph_rule": "evidence"}, n)),
-        ),
-        boost(
-            "dada-mixed",
-            "Dada-Learned, mixed predictors (ours)",
-            _runs(dada_learned, _boost_settings),
-            grid=mixed,
-            effort=_mixed_effort,
-        ),
-        Method("dada-alone", "Our defaults, each user alone", _runs(partial(automatic, graph="none"), _nothing)),
-        ours("dada-auto", "Dada, our defaults", _runs(automatic, _nothing)),
-        ours(
-            "dada-auto-evidence",
-            "Dada, our defaults, evidence graph",
-            _runs(partial(automatic, graph="evidence"), _nothing),
-        ),
-        ours(
-            "dada-auto-everyone",
-            "Dada, our defaults, complete graph",
-            _runs(partial(automatic, graph="everyone"), _nothing),
-        ),
-        ours("dada-cv", "Dada, our predictors, cross-validated", _runs(cross_validated, _nothing)),
-        Method("constant", "Constant (each user's majority)", _runs(constant_majority, _nothing), has_chance=False),
+        boost("dada-oracle", "Dada-Oracle", _runs_on(dada_oracle, _boost_settings, _oracle)),
+        boost("dada-learned", "Dada-Learned", learned, grid=_tuned("beta", "mu", "lam")),
+        boost("dada-uniform", "Dada, complete graph", uniform),
+        boost("dada-random", "Dada, random graph of equal density", drawn),
+        boost("dada-evidence", "Dada, evidence graph (ours)", evidence),
+        boost("dada-mixed", "Dada-Learned, mixed predictors (ours)", learned, grid=mixed, effort=_mixed_effort),
+        Method("dada-alone", "Our defaults, each user alone", run_ours(automatic, graph="none")),
+        ours("dada-auto", "Dada, our defaults", run_ours(automatic)),
+        ours("dada-auto-evidence", "Dada, our defaults, evidence graph", run_ours(automatic, graph="evidence")),
+        ours("dada-auto-everyone", "Dada, our defaults, complete graph", run_ours(automatic, graph="everyone")),
+        ours("dada-cv", "Dada, our predictors, cross-validated", run_ours(cross_validated)),
+        Method("constant", "Constant (each user's majority)", run_ours(constant_majority), has_chance=False),
         lin(
             "hierarchical",
             "Hierarchical logistic regression (central)",
             _runs(hierarchical, lambda s, _: HierarchicalSettings(**s)),
-            grid=hierarchy,
-            coarse={"C": (0.1, 10.0), "C_own": (0.1, 1.0)},
             alone="local-lin",
+            **hierarchy,
         ),
-        trees("trees-local", "Gradient boosting, each user alone", _runs(trees_local, tree_settings)),
-        trees("trees-pooled", "Gradient boosting (central)", _runs(trees_pooled, tree_settings), alone="trees-local"),
+        trees("trees-local", "Gradient boosting, each user alone", run_trees(trees_local)),
+        trees("trees-pooled", "Gradient boosting (central)", run_trees(trees_pooled), alone="trees-local"),
         trees(
             "trees-pooled-user",
             "Gradient boosting with the user as a feature (central)",
-            _runs(partial(trees_pooled, with_user=True), tree_settings),
+            run_trees(central_user),
             alone="trees-local",
         ),
     ]

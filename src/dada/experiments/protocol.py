@@ -238,8 +238,8 @@ def _best_quarter(scores: Sequence[float]) -> list[int]:
 def validation_score(rows: Sequence[Mapping[str, Any]]) -> float:
     """Held-out accuracy in percent: the average of the mean over users and the accuracy over all rows.
 
-    >>> validation_score([{"right": [1, 0], "rows": [1, 2]}])
-    41.666666666666664
+    >>> validation_score([{"right": [1, 0], "rows": [1, 3]}])
+    37.5
     """
     right = np.sum([row["right"] for row in rows], axis=0)
     held_out = np.sum([row["rows"] for row in rows], axis=0)
