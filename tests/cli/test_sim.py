@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from dada.cli import app
 from dada.sim.invariants import InvariantError
-from dada.sim.simulation import Network
+from dada.sim.simulation import SimulatedNetwork
 
 runner = CliRunner()
 SMALL = ("sim", "--users", "8", "--steps", "8", "--seed", "3")
@@ -62,7 +62,7 @@ def test_a_violation_names_the_command_that_repeats_it(monkeypatch):
     def broken(self, *_):
         raise InvariantError(f"something is wrong\nreplay: {self.invariants.replay}")
 
-    monkeypatch.setattr(Network, "run", broken)
+    monkeypatch.setattr(SimulatedNetwork, "run", broken)
     result = runner.invoke(app, [*SMALL, "--faults", "all"])
     assert result.exit_code == 1
     assert "dada sim --users 8 --steps 8 --seed 3 --faults all --data moons --graph evidence" in " ".join(

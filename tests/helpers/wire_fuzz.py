@@ -16,7 +16,7 @@ from dada.net.framing import FrameError, FrameReader, Kind
 from dada.net.handshake import HandshakeError, _read_addresses, _read_greeting, _read_hello
 from dada.net.home import TicketError, read_ticket
 from dada.peer.config import PeerConfig
-from dada.peer.inputs import GraphStep, Persist, Refused, Send
+from dada.peer.inputs import GraphStep, Persist, Refused, Send, TimerFired
 from dada.peer.member import Member, Planner, Rhythm
 from dada.peer.messages import LARGEST_MESSAGE, Descriptor
 from dada.peer.peer import Peer
@@ -32,7 +32,7 @@ def make_member(config: PeerConfig) -> Member:
     rng = np.random.default_rng(0)
     member = Member(Peer(ME, MARGINS, config), PeerSampling(ME, rng), Planner(Rhythm(), rng))
     member.start(0.0, [Descriptor(FRIEND, 0), Descriptor(STRANGER, 1)])
-    member.peer.act(GraphStep((FRIEND, STRANGER)), 0.0)
+    member.peer.handle(GraphStep(0.0, (FRIEND, STRANGER)))
     member.sampling.exchange()
     return member
 
@@ -67,7 +67,7 @@ def _hear(member: Member, kind: Kind, content: bytes, now: float) -> None:
         for effect in member.receive_bytes(STRANGER, content, now):
             assert isinstance(effect, Send | Persist | Refused)
         if member.peer.deadline <= now:
-            member.peer.on_timer(now)
+            member.peer.handle(TimerFired(now))
         return
     readers = {Kind.GREETING: _read_greeting, Kind.PROOF: _read_addresses}
     try:
@@ -82,9 +82,9 @@ def _hear(member: Member, kind: Kind, content: bytes, now: float) -> None:
 def check(member: Member) -> None:
     """What holds whatever was said."""
     peer = member.peer
-    assert np.abs(peer.model.alpha).sum() <= peer.config.beta * 1.001
-    assert np.isfinite(peer.degree)
-    assert peer.degree >= 0.0
+    assert np.abs(peer.own.model.alpha).sum() <= peer.config.beta * 1.001
+    assert np.isfinite(peer.edges.degree)
+    assert peer.edges.degree >= 0.0
     for edge in peer.edges.values():
         assert 0.0 <= edge.weight < np.inf
         if edge.copy is not None:
@@ -98,7 +98,7 @@ def search(corpus: Path, seconds: int) -> None:
     import atheris
 
     feed(b"")
-    names = ("codec", "copies", "following", "member", "neighbourhood", "peer", "sampling", "shared_edges")
+    names = ("messages", "model", "edges", "distance_graph", "evidence_graph", "member", "peer", "sampling")
     for name in (*(f"dada.peer.{name}" for name in names), "dada.net.framing", "dada.net.handshake", "dada.net.home"):
         module = sys.modules[name]
         for attribute, value in list(vars(module).items()):

@@ -30,7 +30,7 @@ config = PeerConfig(40, beta=5.0, mu1=1.0)
 peers = [Peer(bytes([k + 1]), (2 * rng.integers(0, 2, (9, 40)) - 1).astype(np.int8), config) for k in range(3)]
 for _ in range(5):
     play(peers)
-print("numba" in sys.modules, *(peer.model.alpha.tobytes().hex() for peer in peers))
+print("numba" in sys.modules, *(peer.own.model.alpha.tobytes().hex() for peer in peers))
 """
 
 

@@ -69,8 +69,8 @@ def test_one_ticket_is_enough_to_find_everybody_and_learn_together(kind, tmp_pat
     async def test(running, transports):
         nodes = running.nodes
         await until(lambda: all(len(node.member.sampling.peers) == 4 for node in nodes))
-        await until(lambda: any(node.member.peer.neighbours for node in nodes))
-        await until(lambda: all(node.member.peer.own_updates > 20 for node in nodes))
+        await until(lambda: any(node.member.peer.edges.neighbours for node in nodes))
+        await until(lambda: all(node.member.peer.own.updates > 20 for node in nodes))
         status = nodes[0].status()
         assert status["messages_sent"] > 0
         assert status["wire_bytes"] >= status["payload_bytes"] > 0
@@ -186,19 +186,19 @@ def test_a_peer_that_comes_back_is_spoken_to_again(kind, tmp_path):
             bob = make_node(bob_transport, tmp_path, 2)
             async with Running(ann):
                 task = asyncio.create_task(bob.run([descriptor(ann)]))
-                await until(lambda: ann.member.peer.neighbours == [bob.member.me])
-                epoch = bob.member.peer.model.epoch
+                await until(lambda: ann.member.peer.edges.neighbours == [bob.member.me])
+                epoch = bob.member.peer.own.model.epoch
                 bob.stop()
                 await task
-                updates, edges = bob.member.peer.own_updates, set(bob.member.peer.edges)
+                updates, edges = bob.member.peer.own.updates, set(bob.member.peer.edges)
                 bob.store.close()
                 await ann.observer.until_kind(LinkClosed)
                 # The same key at a new address, with the stored state and no ticket.
                 again = make_node(await transports.make_again(bob_transport), tmp_path, 2)
                 task = asyncio.create_task(again.run())
                 await until(lambda: ann.member.me in again.links.sessions)
-                assert again.member.peer.model.epoch == epoch + 1
-                assert again.member.peer.own_updates >= updates
+                assert again.member.peer.own.model.epoch == epoch + 1
+                assert again.member.peer.own.updates >= updates
                 assert set(again.member.peer.edges) >= edges
                 await until(lambda: again.links.traffic.messages_received > 5)
                 assert ann.links.sessions[again.member.me].introduction.hello.epoch == epoch + 1
@@ -328,11 +328,11 @@ def test_a_dead_peer_is_dialled_ever_less_often_and_given_up_in_the_end(tmp_path
             bob = make_node(await transports.make(), tmp_path, 2)
             async with Running(ann):
                 task = asyncio.create_task(bob.run([descriptor(ann)]))
-                await until(lambda: ann.member.peer.neighbours == [bob.member.me])
+                await until(lambda: ann.member.peer.edges.neighbours == [bob.member.me])
                 bob.stop()
                 await task
                 bob.store.close()
-                await until(lambda: ann.member.peer.neighbours == [])
+                await until(lambda: ann.member.peer.edges.neighbours == [])
                 assert ann.links.failed_dials > 2
 
     run(inside())
@@ -356,7 +356,7 @@ def test_nothing_is_said_that_is_not_stored(tmp_path):
             assert order.count("write") <= 1
 
         node._perform = noted
-        await until(lambda: node.member.peer.own_updates > 30)
+        await until(lambda: node.member.peer.own.updates > 30)
         assert other
 
     with_nodes("memory", tmp_path, 2, test)
@@ -369,7 +369,7 @@ def test_a_full_disk_silences_the_node_and_keeps_its_last_good_model(tmp_path):
             friend = make_node(await transports.make(), tmp_path, 1)
             async with Running(friend):
                 task = asyncio.create_task(node.run([descriptor(friend)]))
-                await until(lambda: node.member.peer.own_updates > 5)
+                await until(lambda: node.member.peer.own.updates > 5)
                 said = []
                 send = node.links.send
                 node.links.send = lambda *arguments: (said.append(arguments), send(*arguments))
@@ -406,7 +406,7 @@ def test_a_peer_whose_state_was_lost_comes_back_with_a_higher_epoch(tmp_path):
         node.stop()
         await task
         node.store.close()
-        return node.member.peer.model.epoch
+        return node.member.peer.own.model.epoch
 
     async def inside():
         async with Transports("memory") as transports:
@@ -436,7 +436,7 @@ def test_replies_carry_a_model_that_follows_from_the_samples(tmp_path):
 
     async def test(running, transports):
         (node,) = running.nodes
-        await until(lambda: node.member.peer.own_updates > 10)
+        await until(lambda: node.member.peer.own.updates > 10)
         guest = Stranger(await transports.make(), node)
         await guest.join()
         _, content = await guest.ask()

@@ -41,7 +41,7 @@ ALLOWED = {
     "ModelOffer": {"round", "snapshot", "size"},
     "FriendsRequest": set(),
     "FriendsReply": {"friends"},
-    "Snapshot": {"epoch", "sequence", "coordinates", "values"},
+    "ModelSnapshot": {"epoch", "sequence", "coordinates", "values"},
     "Descriptor": {"peer", "age", "addresses"},
 }
 
@@ -101,7 +101,7 @@ def run_on_tape(request, tmp_path_factory, compiled_kernels):
             nodes.append(Node(member, transport, store, Terms(b"the secret of the net"), rng))
         async with Running(*nodes):
             await until(lambda: all(node.member.peer.own_updates > 60 for node in nodes))
-            await until(lambda: all(node.member.peer.neighbours for node in nodes))
+            await until(lambda: all(node.member.peer.edges.neighbours for node in nodes))
         return nodes
 
     nodes = run(inside())
@@ -138,7 +138,7 @@ def test_only_the_listed_fields_cross(run_on_tape):
                     name = type(part).__name__
                     assert set(part.__struct_fields__) == ALLOWED[name]
                     seen.add(name)
-    assert seen >= {"Hello", "ModelDelta", "ViewRequest", "Snapshot"}
+    assert seen >= {"Hello", "ModelDelta", "ViewRequest", "ModelSnapshot"}
     distance, evidence = {"StateReply", "EdgeState", "EdgeAck"}, {"ModelOffer", "Follow", "FollowAck"}
     if nodes[0].member.peer.config.graph == "distance":
         assert seen >= distance
@@ -174,7 +174,7 @@ def test_margins_labels_and_secrets_are_not_on_the_wire(run_on_tape):
     sent = b"\x00".join(streams)
     assert b"the secret of the net" not in sent
     for node in nodes:
-        margins = node.member.peer.user.A
+        margins = node.member.peer.own.user.A
         for row in margins:
             assert row.tobytes() not in sent
         if margins.shape[0] >= 8:

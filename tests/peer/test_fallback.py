@@ -1,4 +1,4 @@
-"""A peer's own model equals learning alone, and is preferred exactly where neighbours mislead."""
+"""The fallback model equals learning alone, and is preferred if neighbours mislead."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def test_the_local_model_is_that_of_the_engine_without_a_graph(step):
     np.testing.assert_allclose(own.alpha, alone.models[0], atol=1e-4)
 
 
-def test_without_neighbours_there_is_nothing_to_trust():
+def test_without_neighbours_the_fallback_is_chosen():
     A, _ = task(0)
     assert Fallback(A, config()).is_better(1.0, 0.0, np.zeros(40, np.float32))
 
@@ -56,7 +56,7 @@ def test_good_neighbours_are_trusted_and_bad_ones_are_not():
     assert trusted[False] == 0
 
 
-def test_the_choice_is_never_much_worse_than_learning_alone_whatever_neighbours_say():
+def test_the_choice_is_never_much_worse_than_learning_alone_whatever_the_neighbours_models():
     chosen, alone = [], []
     for seed in range(30):
         A, more = task(seed)
@@ -64,20 +64,20 @@ def test_the_choice_is_never_much_worse_than_learning_alone_whatever_neighbours_
         own = Fallback(A, config())
         neighbour_sum = rng.standard_normal(40).astype(np.float32)
         neighbour_sum *= 5.0 / np.abs(neighbour_sum).sum()
-        together = own._learned(A, 0.5, 1.0, neighbour_sum)
+        together = own.learned(A, 0.5, 1.0, neighbour_sum)
         alone.append(right(more, own.alpha))
         chosen.append(right(more, own.alpha if own.is_better(0.5, 1.0, neighbour_sum) else together))
     assert np.mean(chosen) > np.mean(alone) - 0.01
 
 
-def test_a_user_of_one_sample_can_choose_too():
+def test_a_user_with_one_sample_can_choose():
     A, _ = task(1, m=1)
     own, friendly = Fallback(A, config()), 5.0 * A[0].astype(np.float32) / 40
     assert not own.is_better(1.0, 1.0, friendly)
     assert own.is_better(1.0, 1.0, -friendly)
 
 
-def test_real_margins_are_taken_too():
+def test_margins_may_be_real():
     A, _ = task(2)
     own = Fallback(A * 0.5, config())
     assert 0 < np.abs(own.alpha).sum() <= 5.0 * (1 + 1e-6)

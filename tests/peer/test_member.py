@@ -1,4 +1,4 @@
-"""A member hands views to its sampling service and all else to its peer, bounds what it hears, and resumes."""
+"""A member passes views to its peer sampling and other messages to its peer, limits senders, and resumes."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from dada.peer.messages import (
     Descriptor,
     EdgeState,
     Goodbye,
-    Snapshot,
+    ModelSnapshot,
     StateReply,
     StateRequest,
     ViewReply,
@@ -82,7 +82,7 @@ def test_time_alone_drives_a_member():
     effects = []
     while here.planner.wakeups < 4:
         effects += here.on_timer(here.deadline)
-    assert here.peer.own_updates == 3
+    assert here.peer.own.updates == 3
     kinds = [type(effect.message) for effect in sent(effects)]
     assert ViewRequest in kinds
     assert StateRequest in kinds
@@ -91,7 +91,7 @@ def test_time_alone_drives_a_member():
 def test_a_new_member_has_learned_alone_before_others_meet_it():
     here = member(Rhythm(local_steps=3))
     effects = here.start(0.0)
-    assert here.peer.own_updates == 3
+    assert here.peer.own.updates == 3
     assert {effect.key for effect in effects} == {b"epoch", b"planner", b"model"}
 
 
@@ -107,11 +107,11 @@ def test_a_restarted_member_knows_its_model_plan_and_acquaintances():
     second = member(Rhythm(local_steps=5), seed=1)
     second.restore(records)
     second.start(10.0)
-    np.testing.assert_array_equal(second.peer.model.alpha, first.peer.model.alpha)
-    assert second.peer.model.alpha.any()
+    np.testing.assert_array_equal(second.peer.own.model.alpha, first.peer.own.model.alpha)
+    assert second.peer.own.model.alpha.any()
     assert second.planner.wakeups == first.planner.wakeups > 5
     assert second.sampling.peers == (b"you",)
-    assert second.peer.model.epoch == first.peer.model.epoch + 1
+    assert second.peer.own.model.epoch == first.peer.own.model.epoch + 1
 
 
 def test_nothing_is_due_after_leaving():
@@ -135,6 +135,6 @@ def test_a_member_trusts_neighbours_only_where_they_promise_more_than_it_has_alo
     for peer, value in ((b"friend", 2.0), (b"foe", -2.0)):
         there = member()
         there.start(0.0)
-        snapshot = Snapshot(1, 1, used, np.array([value], "<f4").tobytes())
+        snapshot = ModelSnapshot(1, 1, used, np.array([value], "<f4").tobytes())
         there.receive(peer, EdgeState(1, peer, 10.0, snapshot), 0.0)
         assert there.trusts_others == (peer == b"friend")

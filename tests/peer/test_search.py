@@ -1,14 +1,14 @@
-"""Batches: everybody in a small network; some at random, friends of friends and old neighbours in a large one."""
+"""Batches: peers of the view in a small network; also friends of friends and old neighbours in a large one."""
 
 import numpy as np
 import pytest
 
 from dada.core.neighbours import gossip_mix
 from dada.peer.config import PeerConfig
-from dada.peer.inputs import Refused, Send
+from dada.peer.inputs import Received, Refused, Send, Started
 from dada.peer.messages import Descriptor, EdgeState, FriendsReply, FriendsRequest
 from dada.peer.peer import Peer
-from dada.peer.sampling import FRIENDS_TOLD, MOST_CANDIDATES, VIEW_SIZE, PeerSampling, Search
+from dada.peer.sampling import FRIENDS_PER_REPLY, MOST_CANDIDATES, VIEW_SIZE, PeerSampling, Search
 
 KAPPA = 8
 
@@ -20,9 +20,9 @@ def name(k):
 def make(n_known, neighbours=()):
     rng = np.random.default_rng(0)
     peer = Peer(b"me", np.ones((2, 3), np.int8), PeerConfig(n_predictors=3, beta=1.0, mu1=1.0))
-    peer.start(0.0)
+    peer.handle(Started(0.0))
     for other in neighbours:
-        peer.receive(other, EdgeState(1, other, 1.0), 0.0)
+        peer.handle(Received(0.0, other, EdgeState(1, other, 1.0)))
     sampling = PeerSampling(b"me", rng)
     sampling.introduce(Descriptor(name(k), 0, (f"view:{k}",)) for k in range(n_known))
     return Search(peer, sampling, rng)
@@ -42,7 +42,7 @@ def befriend(search, friends):
     return search.receive(first.to, FriendsReply(tuple(friends)))
 
 
-def test_a_network_that_fits_a_view_is_sampled_uniformly_and_nobody_is_asked_for_friends():
+def test_a_network_that_fits_a_view_is_sampled_without_asking_for_friends():
     search = make(VIEW_SIZE - 1, [b"ann"])
     assert len(search.sample(KAPPA)) == KAPPA
     assert b"ann" not in search.sample(VIEW_SIZE)
@@ -51,8 +51,8 @@ def test_a_network_that_fits_a_view_is_sampled_uniformly_and_nobody_is_asked_for
 
 def test_a_batch_has_the_proportions_of_the_engine(large):
     friends = [Descriptor(b"friend%d" % k, 0) for k in range(MOST_CANDIDATES)]
-    for start in range(0, MOST_CANDIDATES, FRIENDS_TOLD):
-        assert befriend(large, friends[start : start + FRIENDS_TOLD]) == []
+    for start in range(0, MOST_CANDIDATES, FRIENDS_PER_REPLY):
+        assert befriend(large, friends[start : start + FRIENDS_PER_REPLY]) == []
     batch, mix = large.sample(KAPPA), gossip_mix(KAPPA)
     assert len(batch) == mix.size
     assert sum(peer.startswith(b"friend") for peer in batch) == mix.n_gossip
@@ -60,7 +60,7 @@ def test_a_batch_has_the_proportions_of_the_engine(large):
     assert sum(len(peer) == 2 for peer in batch) == mix.n_uniform
 
 
-def test_peers_of_the_view_take_the_place_of_friends_that_are_not_known(large):
+def test_peers_of_the_view_replace_missing_friends(large):
     batch = large.sample(KAPPA)
     assert sum(len(peer) == 2 for peer in batch) == KAPPA
 
@@ -78,18 +78,18 @@ def test_friends_of_friends_can_be_dialled(large):
     assert large.addresses_of(b"nobody") == ()
 
 
-def test_neighbours_are_told_to_those_who_learn_from_me_and_to_nobody_else(large):
-    large.learn(b"bob", ("10.0.0.2:4000",))
+def test_neighbours_are_sent_to_followers_only(large):
+    large.note_addresses(b"bob", ("10.0.0.2:4000",))
     (answer,) = large.receive(b"ann", FriendsRequest())
-    told = {friend.peer: friend.addresses for friend in answer.message.friends}
-    assert told == {b"bob": ("10.0.0.2:4000",), b"eve": ()}
+    friends = {friend.peer: friend.addresses for friend in answer.message.friends}
+    assert friends == {b"bob": ("10.0.0.2:4000",), b"eve": ()}
     assert large.receive(name(1), FriendsRequest()) == []
 
 
 @pytest.mark.parametrize(
     "friends",
     [
-        [Descriptor(name(k), 0) for k in range(FRIENDS_TOLD + 1)],
+        [Descriptor(name(k), 0) for k in range(FRIENDS_PER_REPLY + 1)],
         [Descriptor(b"twice", 0), Descriptor(b"twice", 1)],
         [Descriptor(b"", 0)],
         [Descriptor(b"far", 0, ("x" * 1000,))],

@@ -2,47 +2,47 @@
 
 import numpy as np
 
-from dada.sim.links import LossyLink, PartitionedLink, ReorderingLink, RepeatingLink, SteadyLink, VaryingLink
+from dada.sim.links import lossy_link, partitioned_link, reordering_link, repeating_link, steady_link, varying_link
 
 N = 4000
 
 
 def sent(link, seed=0):
     rng = np.random.default_rng(seed)
-    return [link.delays(0, 1, float(t), rng) for t in range(N)]
+    return [link(0, 1, float(t), rng) for t in range(N)]
 
 
 def test_a_steady_link_keeps_order():
-    assert sent(SteadyLink(0.1)) == [(0.1,)] * N
+    assert sent(steady_link(0.1)) == [(0.1,)] * N
 
 
 def test_latencies_vary_around_their_median():
-    delays = [delay for (delay,) in sent(VaryingLink(0.1))]
+    delays = [delay for (delay,) in sent(varying_link(0.1))]
     assert abs(np.median(delays) - 0.1) < 0.01
     assert min(delays) > 0
 
 
 def test_a_share_is_lost():
-    assert abs(sum(not copies for copies in sent(LossyLink(SteadyLink(0.1), 0.2))) / N - 0.2) < 0.02
+    assert abs(sum(not copies for copies in sent(lossy_link(steady_link(0.1), 0.2))) / N - 0.2) < 0.02
 
 
 def test_a_share_is_repeated():
-    assert abs(sum(len(copies) == 2 for copies in sent(RepeatingLink(SteadyLink(0.1), 0.3))) / N - 0.3) < 0.03
+    assert abs(sum(len(copies) == 2 for copies in sent(repeating_link(steady_link(0.1), 0.3))) / N - 0.3) < 0.03
 
 
 def test_a_share_is_held_up_for_a_bounded_time():
-    delays = [delay for (delay,) in sent(ReorderingLink(SteadyLink(0.1), 0.1, longest_s=5.0))]
+    delays = [delay for (delay,) in sent(reordering_link(steady_link(0.1), 0.1, longest_s=5.0))]
     assert abs(np.mean([delay > 0.1 for delay in delays]) - 0.1) < 0.02
     assert max(delays) <= 5.1
 
 
 def test_a_partition_cuts_between_its_sides_only_and_only_for_its_time():
-    link, rng = PartitionedLink(SteadyLink(0.1), frozenset({0, 1}), 10.0, 20.0), np.random.default_rng(0)
-    assert link.delays(0, 2, 15.0, rng) == link.delays(2, 0, 15.0, rng) == ()
-    assert link.delays(0, 1, 15.0, rng) == link.delays(2, 3, 15.0, rng) == (0.1,)
-    assert link.delays(0, 2, 9.9, rng) == link.delays(0, 2, 20.0, rng) == (0.1,)
+    link, rng = partitioned_link(steady_link(0.1), frozenset({0, 1}), 10.0, 20.0), np.random.default_rng(0)
+    assert link(0, 2, 15.0, rng) == link(2, 0, 15.0, rng) == ()
+    assert link(0, 1, 15.0, rng) == link(2, 3, 15.0, rng) == (0.1,)
+    assert link(0, 2, 9.9, rng) == link(0, 2, 20.0, rng) == (0.1,)
 
 
 def test_wrappers_combine():
-    link = LossyLink(RepeatingLink(SteadyLink(0.1), 1.0), 0.5)
+    link = lossy_link(repeating_link(steady_link(0.1), 1.0), 0.5)
     assert {len(copies) for copies in sent(link)} == {0, 2}

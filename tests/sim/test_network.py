@@ -1,4 +1,4 @@
-"""Simulated networks repeat exactly, come to agree, and learn through losses, crashes and liars."""
+"""Simulated networks repeat exactly, reach agreement, and learn despite losses, crashes and liars."""
 
 import io
 
@@ -11,7 +11,7 @@ from dada.peer.config import PeerConfig
 from dada.peer.journal import replay
 from dada.peer.member import Rhythm
 from dada.sim.links import Faults
-from dada.sim.simulation import Network
+from dada.sim.simulation import SimulatedNetwork
 
 CONFIGS = {
     graph: PeerConfig(
@@ -22,7 +22,7 @@ CONFIGS = {
 
 
 def users(K, seed=0, n=30):
-    """Users of two kinds, whose labels follow one predictor each, seldom wrongly."""
+    """Users of two kinds: for each kind, one predictor is right for most samples."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(2, 8, K)
     A = rng.choice(np.array([-1, 1], np.int8), size=(sizes.sum(), n))
@@ -33,7 +33,8 @@ def users(K, seed=0, n=30):
 
 def network(K=12, steps=20, seed=0, faults="all", graph="distance", **others):
     rhythm = Rhythm(local_steps=5, first_graph_steps=3, graph_every=2)
-    return Network(users(K), CONFIGS[graph], rhythm, Faults.named(faults), steps=steps, seed=seed, **others)
+    faults = Faults.named(faults) if isinstance(faults, str) else faults
+    return SimulatedNetwork(users(K), CONFIGS[graph], rhythm, faults, steps=steps, seed=seed, **others)
 
 
 def test_a_seed_repeats_a_run_exactly():
@@ -54,20 +55,20 @@ def test_watching_changes_nothing():
 
 @pytest.mark.parametrize("graph", ["distance", "evidence"])
 @pytest.mark.parametrize("faults", ["none", "loss", "churn", "byzantine", "all"])
-def test_all_ends_agree_in_the_end_whatever_went_wrong(faults, graph):
+def test_the_ends_of_all_edges_agree_after_any_fault(faults, graph):
     for seed in range(3):
         outcome = network(seed=seed, faults=faults, graph=graph).run()
         assert outcome.edges > 0
         assert outcome.checks > 5000
 
 
-def test_each_fault_does_happen():
+def test_each_fault_occurs():
     for name, counted in (("loss", "lost"), ("churn", "restarts"), ("byzantine", "refused")):
         assert sum(network(K=20, seed=seed, faults=name).run().counts[counted] for seed in range(3)) > 0
         assert network(K=20, seed=0, faults="none").run().counts[counted] == 0
 
 
-def test_liars_have_no_part_in_the_outcome():
+def test_the_result_has_no_models_of_liars():
     outcome = network(K=20, faults="byzantine").run()
     assert outcome.honest.sum() == 18
     assert not outcome.models[~outcome.honest].any()
@@ -91,8 +92,8 @@ def test_faults_must_be_shares_and_known():
         network(steps=0)
 
 
-def test_a_network_learns_through_losses_and_crashes_and_in_spite_of_liars():
-    """Moons, two draws of 40 users: far fewer than the benchmark measures, so with wider margins."""
+def test_a_network_learns_despite_losses_crashes_and_liars():
+    """Moons, two draws of 40 users: a smaller sample than in the benchmark, so with wider margins."""
     found = {}
     for faults in ("none", "loss,churn", "byzantine"):
         rows = []

@@ -3,7 +3,7 @@
 import numpy as np
 
 from dada import events
-from dada.sim.overview import Overview
+from dada.sim.overview import SimulationOverview
 from tests.sim.test_network import network
 
 
@@ -24,8 +24,8 @@ class Film:
 
 def watched(**settings):
     film, case = Film(), network(**settings)
-    overview = Overview(case, events.RunInfo(), lambda models: np.abs(models).max(axis=1), film)
-    return film, case, case.run(lambda point: overview.tell(), n_points=9)
+    overview = SimulationOverview(case, events.RunInfo(), lambda models: np.abs(models).max(axis=1), film)
+    return film, case, case.run(lambda point: overview.send(), n_points=9)
 
 
 def test_watching_changes_nothing():

@@ -1,4 +1,4 @@
-"""`dada sim` and `dada replay`: a network in one process with all that can go wrong, and one peer's life once more."""
+"""`dada sim` and `dada replay`: a simulated network with faults, and the replay of a recorded peer."""
 
 from __future__ import annotations
 
@@ -30,48 +30,48 @@ if TYPE_CHECKING:
     from dada.data import SyntheticUsers
     from dada.engine import Samples
     from dada.events import Observer, RunInfo
-    from dada.sim.simulation import Network, NetworkPoint, Outcome
+    from dada.sim.simulation import NetworkPoint, SimulatedNetwork, SimulationResult
     from dada.task import Task
 
 BETA, MU = 10.0, 1.0
-# How often a network is looked at, for a line on the terminal and for a page.
+# Points of a run at which the terminal, or a page, is updated.
 POINTS, WATCHED_POINTS = 20, 150
-# Updates per user of the compiled engine to compare with: enough that models change no more.
+# Updates per user of the compiled engine to compare with: enough to converge.
 ENGINE_UPDATES = 200
 
 Users = Annotated[int, typer.Option(min=2, max=10_000, help="Number of peers.")]
 Steps = Annotated[int, typer.Option(min=1, help="Wake-ups per peer.")]
-FaultNames = Annotated[
-    str, typer.Option(help="What goes wrong: none, loss, churn, byzantine, all, or several with commas.")
-]
-Data = Annotated[str, typer.Option(help="What the peers learn: moons or moons100.")]
+FaultNames = Annotated[str, typer.Option(help="Faults: none, loss, churn, byzantine, all, or several with commas.")]
+Data = Annotated[str, typer.Option(help="Data of the peers: moons or moons100.")]
 JournalPath = Annotated[
-    Path | None, typer.Option("--journal", help="Record all that the first peer is told in this file.")
+    Path | None, typer.Option("--journal", help="Record all inputs of the first peer in this file, for dada replay.")
 ]
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
-    """A simulated network of synthetic users, and the samples that their accuracy is judged on."""
+class SimulationCase:
+    """A simulated network of synthetic users, and their test samples."""
 
-    network: Network
+    network: SimulatedNetwork
     test: Samples
     graph: GraphRule
     info: RunInfo
 
-    def run(self, page: Observer, show: Callable[[NetworkPoint], None]) -> Outcome:
-        """Let the network live, for those who watch a page and those who read a line."""
+    def run(self, page: Observer, show: Callable[[NetworkPoint], None]) -> SimulationResult:
+        """Run the network, and update a page and a line on the terminal."""
         from dada.engine import accuracy_per_user
         from dada.events import Progress, Stopped, silent
-        from dada.sim.overview import Overview
+        from dada.sim.overview import SimulationOverview
 
         if page is silent:
             return self.network.run(show, POINTS)
-        overview = Overview(self.network, self.info, lambda models: accuracy_per_user(self.test, models), page)
+        overview = SimulationOverview(
+            self.network, self.info, lambda models: accuracy_per_user(self.test, models), page
+        )
         duration_s = self.network.duration_s
 
         def look(point: NetworkPoint) -> None:
-            overview.tell(milestone=point.time_s >= duration_s)
+            overview.send(milestone=point.time_s >= duration_s)
             page(Progress(round(point.time_s), round(duration_s)))
             show(point)
 
@@ -79,8 +79,8 @@ class Case:
         page(Stopped(f"All {outcome.checks:,} checks held."))
         return outcome
 
-    def accuracies(self, outcome: Outcome) -> dict[str, float]:
-        """Mean test accuracy of the honest users: as they predict, with others, and alone."""
+    def accuracies(self, outcome: SimulationResult) -> dict[str, float]:
+        """Mean test accuracy of the honest users: with their chosen models, with others, and alone."""
         from dada.engine import accuracy_per_user
 
         models = {"test": outcome.models, "together": outcome.together, "local": outcome.alone}
@@ -90,7 +90,7 @@ class Case:
         }
 
     def engine_accuracy(self, honest: Any) -> float:
-        """The same users' accuracy with the compiled engine, which sees everything at once."""
+        """Accuracy of the same users with the compiled engine, which has all data in one place."""
         import numpy as np
 
         from dada.engine import Plan, accuracy_per_user, run
@@ -109,7 +109,7 @@ def make_case(
     faults: str,
     graph: GraphRule = "evidence",
     journal: BinaryIO | None = None,
-) -> Case:
+) -> SimulationCase:
     """Draw users and build their network."""
     import numpy as np
 
@@ -118,7 +118,7 @@ def make_case(
     from dada.peer.config import PeerConfig
     from dada.peer.member import Rhythm
     from dada.sim.links import Faults
-    from dada.sim.simulation import Network
+    from dada.sim.simulation import SimulatedNetwork
     from dada.task import Task
 
     draws = {"moons": moons, "moons100": moons100}
@@ -131,7 +131,7 @@ def make_case(
         problem.n_predictors, BETA, MU, regularizer=problem.regularizer, coupling=problem.coupling,
         max_neighbours=64, damping=0.5, vet=True, trust_largest=0.2, **peer_settings(graph),
     )  # fmt: skip
-    network = Network(
+    network = SimulatedNetwork(
         problem,
         config,
         Rhythm(local_steps=100, first_graph_steps=min(20, max(1, steps // 5)), graph_every=4),
@@ -143,11 +143,11 @@ def make_case(
         journal=journal,
     )
     title = f"{users} simulated peers, {data}; faults: {faults}"
-    return Case(network, task.samples_of(people.test), graph, _info(title, people, task, network))
+    return SimulationCase(network, task.samples_of(people.test), graph, _info(title, people, task, network))
 
 
-def _info(title: str, people: SyntheticUsers, task: Task, network: Network) -> RunInfo:
-    """Who takes part: users by the group of their task, and the liars by themselves."""
+def _info(title: str, people: SyntheticUsers, task: Task, network: SimulatedNetwork) -> RunInfo:
+    """Description of the run: users by the group of their task, and liars as a group."""
     import numpy as np
 
     info = synthetic_info(title, people, task)
@@ -171,11 +171,11 @@ def sim(
     record: Record = None,
     as_json: AsJson = False,
 ) -> None:
-    """Simulate a network of peers, with losses, crashes and liars, and check what must hold after every event.
+    """Simulate a network of peers with losses, crashes and liars, and check its invariants after every event.
 
-    The peers are the real ones; only time and network are virtual, so a seed repeats a run exactly. Faults: *loss*
-    (a fifth of the messages, some repeated or held up), *churn* (peers crash and return, join late, leave), *byzantine*
-    (a tenth of the peers lies, each in its way), *all* (and a partition).
+    Peers run the code of a real network; only time and transport are virtual, so a seed repeats a run exactly. Faults:
+    *loss* (a fifth of the messages, others repeated or delayed), *churn* (peers crash and restart, join late, leave),
+    *byzantine* (a tenth of the peers are liars), *all* (and a partition).
 
     **Examples**
 
@@ -188,10 +188,10 @@ def sim(
 
     with watching(live, record) as page:
         with ExitStack() as stack:
-            tell = stack.enter_context(working("Making users"))
+            report = stack.enter_context(working("Making users"))
 
             def show(point: NetworkPoint) -> None:
-                tell(f"Wake-up {point.time_s:.0f} of {steps}: {point.up} peers up, {point.edges} edges")
+                report(f"Wake-up {point.time_s:.0f} of {steps}: {point.up} peers running, {point.edges} edges")
 
             file = None if journal is None else stack.enter_context(journal.open("wb"))
             case = make_case(data, users, steps, seed, faults, graph, file)
@@ -200,7 +200,7 @@ def sim(
             except InvariantError as error:
                 print_error(str(error))
                 raise typer.Exit(1) from error
-            tell("Learning in one place, to compare")
+            report("Learning in one place, to compare")
             engine = case.engine_accuracy(outcome.honest)
         result = _result(case, outcome, engine)
         if as_json:
@@ -211,7 +211,7 @@ def sim(
 
 
 def replay(journal: Annotated[Path, typer.Argument(help="A file that --journal has written.")]) -> None:
-    """Tell a fresh peer all that a recorded one was told, and check that it ends in the same state."""
+    """Give a new peer all inputs of a recorded one, and check that it ends in the same state."""
     from dada.peer.journal import replay as replay_journal
 
     with journal.open("rb") as file:
@@ -223,7 +223,7 @@ def replay(journal: Annotated[Path, typer.Argument(help="A file that --journal h
     )
 
 
-def _result(case: Case, outcome: Outcome, engine: float) -> dict[str, Any]:
+def _result(case: SimulationCase, outcome: SimulationResult, engine: float) -> dict[str, Any]:
     counts = outcome.counts
     return {
         **case.accuracies(outcome),
@@ -246,7 +246,7 @@ def _show(result: dict[str, Any], users: int) -> None:
     rows = [
         ["alone", percent(result["local_accuracy"])],
         ["together", percent(result["together_accuracy"])],
-        ["the better of both, by each peer's own samples", percent(result["test_accuracy"])],
+        ["each peer's choice of the two", percent(result["test_accuracy"])],
         ["compiled engine, learned graph", percent(result["engine_accuracy"])],
     ]
     print_table((f"learning ({result['honest']} honest users of {users})", "test\naccuracy"), rows, best=2)

@@ -24,8 +24,7 @@ from dada.core.compiled import Array
 from dada.net.network_file import Network, read_network
 from dada.net.store import read_records
 from dada.peer.messages import Descriptor
-from dada.peer.model import Fallback
-from dada.peer.peer import Peer
+from dada.peer.model import Fallback, OwnModel
 
 KEY_SIZE = 32
 
@@ -207,9 +206,9 @@ class Home:
         records = read_records(self.state)
         if records.get(TRUST_KEY) == b"no":
             return Fallback(margins, network.config).alpha
-        peer = Peer(b"", margins, network.config)
-        peer.restore(records)
-        return peer.model.alpha
+        own = OwnModel(margins, network.config)
+        own.restore(records)
+        return own.model.alpha
 
     def write_status(self, status: Mapping[str, Any]) -> None:
         """Say how things are, for `dada peer status`."""

@@ -27,7 +27,7 @@ from platformdirs import user_cache_path
 from dada.core import linked
 from dada.core.compiled import Array
 from dada.peer.config import PeerConfig
-from dada.peer.inputs import GraphStep, ModelStep, ResetModel, Send
+from dada.peer.inputs import GraphStep, ModelStep, Received, ResetModel, Send
 from dada.peer.member import Member, Planner, Rhythm
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
@@ -107,15 +107,15 @@ def play(peers: list[Peer]) -> None:
             author, effect = queue.popleft()
             if isinstance(effect, Send):
                 receiver = peers[ids.index(effect.to)]
-                queue.extend((receiver, answer) for answer in receiver.receive(author.me, effect.message, 0.0))
+                queue.extend((receiver, answer) for answer in receiver.handle(Received(0.0, author.me, effect.message)))
 
     for _ in range(3):
         for one in peers:
-            settle(one, one.act(ModelStep(), 0.0))
-            settle(one, one.act(GraphStep(tuple(other for other in ids if other != one.me)), 0.0))
-    for action in (ResetModel(), ModelStep(), ModelStep()):
+            settle(one, one.handle(ModelStep(0.0)))
+            settle(one, one.handle(GraphStep(0.0, tuple(other for other in ids if other != one.me))))
+    for action in (ResetModel(0.0), ModelStep(0.0), ModelStep(0.0)):
         for one in peers:
-            settle(one, one.act(action, 0.0))
+            settle(one, one.handle(action))
 
 
 @contextmanager

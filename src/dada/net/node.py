@@ -20,7 +20,7 @@ from dada.net.links import LinkOptions, Links
 from dada.net.store import Store, StoreError, damaged
 from dada.net.transport import Transport
 from dada.peer.inputs import Effect, Persist, Refused, Send
-from dada.peer.journal import Journal
+from dada.peer.journal import PeerJournal
 from dada.peer.member import Member
 from dada.peer.messages import Descriptor, Hello, Message, ModelDelta, PeerId, encode
 
@@ -144,7 +144,7 @@ class Node:
         Told what happens; see `dada.net.node`.
     options : LinkOptions
         How links are treated.
-    journal : Journal, optional
+    journal : PeerJournal, optional
         The member's journal, closed when the node stops.
     """
 
@@ -157,7 +157,7 @@ class Node:
         rng: np.random.Generator,
         observer: Callable[[NodeEvent], None] = unwatched,
         options: LinkOptions | None = None,
-        journal: Journal | None = None,
+        journal: PeerJournal | None = None,
     ) -> None:
         self.member, self.transport, self.store = member, transport, store
         self.observer = observer
@@ -242,7 +242,8 @@ class Node:
                 continue
 
     def _beat(self) -> None:
-        self.links.neighbours = frozenset((*self.member.peer.neighbours, *self.member.peer.listeners))
+        peer = self.member.peer
+        self.links.neighbours = dict.fromkeys((*peer.edges.neighbours, *peer.neighbourhood.followers))
         self.links.beat()
         self._remember_addresses()
         if self._judge_at <= self._clock():
@@ -320,7 +321,7 @@ class Node:
             self._stored_addresses = _address_book.decode(records[ADDRESSES_KEY])
         for peer, addresses in self._stored_addresses.items():
             self.links.learn(peer, addresses)
-            self.member.search.learn(peer, addresses)
+            self.member.search.note_addresses(peer, addresses)
         for descriptor in known:
             self.links.learn(descriptor.peer, descriptor.addresses)
 
@@ -346,20 +347,20 @@ class Node:
 
     def status(self) -> dict[str, Any]:
         """How this node does, as JSON takes it."""
-        peer, traffic = self.member.peer, self.links.traffic
-        messages, floats, indices = (int(count) for count in peer.bits_counted)
+        peer, own, traffic = self.member.peer, self.member.peer.own, self.links.traffic
+        messages, floats, indices = (int(count) for count in peer.neighbourhood.bits_counted)
         return {
             "id": peer.me.hex(),
             "ticket": self.ticket,
-            "epoch": peer.model.epoch,
-            "samples": peer.size,
+            "epoch": own.model.epoch,
+            "samples": own.size,
             "wakeups": self.member.planner.wakeups,
-            "model_updates": peer.own_updates,
-            "model_size": int(peer.model.n_support),
-            "loss": peer.loss,
-            "accuracy": float(np.mean(peer.user.margins > 0)),
-            "heaviest": _heaviest(peer.model.alpha),
-            "neighbours": {other.hex(): peer.edges[other].weight for other in peer.neighbours},
+            "model_updates": own.updates,
+            "model_size": int(own.model.n_support),
+            "loss": own.loss,
+            "accuracy": float(np.mean(own.user.margins > 0)),
+            "heaviest": _heaviest(own.model.alpha),
+            "neighbours": {other.hex(): peer.edges[other].weight for other in peer.edges.neighbours},
             "known_peers": len(self.member.sampling.peers),
             "links": len(self.links.sessions),
             "round_trips_ms": {other.hex(): _ms(link.round_trip_s) for other, link in self.links.sessions.items()},

@@ -25,7 +25,7 @@ from dada.net.iroh_transport import LOOPBACK, IrohTransport
 from dada.net.links import LinkOptions
 from dada.net.node import LinkRefused, Listening, MessageRefused, Node, NodeEvent, NodeStatus, PeerGone, unwatched
 from dada.net.store import Store
-from dada.peer.journal import Journal
+from dada.peer.journal import PeerJournal
 from dada.peer.member import Member, Planner
 from dada.peer.messages import PeerId
 from dada.peer.peer import Peer
@@ -85,7 +85,7 @@ async def open_node(
     transport = await IrohTransport.bind(key, options.listen, options.relay)
     rng = np.random.default_rng()
     peer = Peer(transport.me, margins, network.config)
-    journal = None if journal_file is None else Journal(journal_file, peer)
+    journal = None if journal_file is None else PeerJournal(journal_file, peer)
     member = Member(
         peer,
         PeerSampling(transport.me, rng, transport.addresses),

@@ -1,4 +1,4 @@
-"""What the peers of one network agree on before they meet."""
+"""Settings that all peers of one network share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGEST_COST = 1e9
 
 @dataclass(frozen=True, eq=False)
 class PeerConfig:
-    """The learning problem that a network works on, and how its peers treat each other.
+    """The learning problem of a network, and the rules between its peers.
 
     Parameters
     ----------
@@ -28,8 +28,8 @@ class PeerConfig:
     beta, mu1, mu2, loss, regularizer, graph_loss, coupling
         As in `dada.core.problem.Problem`.
     graph : {"distance", "evidence"}
-        How neighbours are chosen: the paper's problem, from losses and distances of models, each edge with one weight
-        for both ends; or by how well others' models do on one's own samples, everybody for itself.
+        How neighbours are chosen: "distance" is the paper's rule, from losses and distances of models, with one weight
+        per edge for both ends; with "evidence" each peer chooses the models that do best on its own samples.
     n_neighbours, tau
         Of the evidence graph, as in `dada.core.plan.Plan`.
     step : {"pairwise", "local", "line-search", "paper"}
@@ -38,16 +38,15 @@ class PeerConfig:
     max_neighbours : int, optional
         Most edges a peer keeps; a full peer gives up its lightest edge for a heavier one.
     damping : float
-        Part of a graph step that is taken, in (0, 1]; less than 1 keeps concurrent changes of a peer's edges from
-        overshooting.
+        Share of a graph step that is taken, in (0, 1]; below 1, concurrent changes of a peer's edges do not overshoot.
     vet : bool
-        Keep edges only to peers whose model is no worse than none on one's own samples, and let no peer claim far more
-        weight than all others have.
+        Keep edges only to models that are at least as good as none on the peer's own samples, and let no peer claim far
+        more weight than all others have.
     trust_largest : float
-        Part of the largest reported sample counts that is ignored when confidence is computed, so that a few liars
-        cannot make everybody else look unsure.
+        Share of the largest reported sample counts that is ignored when confidence is computed. A few liars then cannot
+        lower the confidence of all others.
     reply_timeout_s : float
-        How long a graph wake-up waits for replies, and the first wait before a message is repeated.
+        How long a graph step waits for replies, and the first wait before a message is repeated.
     """
 
     n_predictors: int
@@ -94,7 +93,7 @@ class PeerConfig:
 
     @property
     def heaviest_weight(self) -> float:
-        """More than any sound step gives an edge: twice the best weight at the least cost there can be.
+        """Upper bound of an edge's weight: twice the best weight at the least possible cost.
 
         >>> PeerConfig(n_predictors=5, beta=10.0, mu1=1.0).heaviest_weight > 100
         True
@@ -107,13 +106,13 @@ class PeerConfig:
 
     @property
     def settings(self) -> ModelSettings:
-        """What the model kernels take."""
+        """Arguments of the model kernels."""
         coupling = np.ones(self.n_predictors) if self.coupling is None else self.coupling
         return ModelSettings(loss_code(self.loss), float(self.beta), float(self.mu1), coupling.astype(np.float32))
 
     @property
     def digest(self) -> bytes:
-        """Names the learning problem: peers with another digest are strangers."""
+        """Digest of the learning problem: peers with different digests do not connect."""
         by_distance, by_evidence = (self.regularizer, self.graph_loss), (self.n_neighbours, self.tau)
         shared = (self.n_predictors, self.beta, self.mu1, self.graph_mu, self.loss, self.graph)
         graph = by_distance if self.graph == "distance" else by_evidence

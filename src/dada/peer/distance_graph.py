@@ -1,14 +1,14 @@
-"""The paper's graph between real peers: every edge has one weight, which its two ends agree on.
+"""The paper's graph between real peers: every edge has one weight, on which its two ends agree.
 
-*Agreement.* The weight of an edge has a version and an author, and the higher (version, author) wins at both ends. A
-peer that changes a weight sends its `EdgeState` until it is acknowledged, or answered with a higher one. A peer without
-an edge answers a move with the edge state it holds, which ends what the other end only believes in.
+*Agreement.* The weight of an edge has a version and an author. The higher (version, author) wins at both ends. A peer
+that changes a weight sends its `EdgeState` until it is acknowledged, or answered with a higher one. A peer without an
+edge answers a move with the edge state it holds, which ends an edge that only the other end still has.
 
 *Graph steps.* A step asks each peer of its batch for its state, waits for the replies or the time-out, and then solves
-its block with those that answered.
+its block with the replies.
 
-*Liars.* Losses, degrees and sizes that others report only influence this peer's own proposals, within bounds. Where the
-network vets, a model that does harm on one's own samples gets no edge, and nobody claims far more weight than others.
+*Liars.* Reported losses, degrees and sizes only influence this peer's own proposals, within bounds. If the network
+vets, a model that does harm on this peer's samples gets no edge, and no peer can claim far more weight than others.
 """
 
 from __future__ import annotations
@@ -18,37 +18,68 @@ import math
 import numpy as np
 
 from dada.core.graph_steps import GRAPH_STEPS, LIPSCHITZ, exact_step, lipschitz_step, pair_cost
-from dada.peer.edges import LARGEST_VERSION, Edge, Neighbourhood, weights_of
+from dada.peer.edges import LARGEST_VERSION, Edge, Edges, Rounds, Sizes
 from dada.peer.inputs import Effect, Send
-from dada.peer.messages import EdgeAck, EdgeState, Message, PeerId, StateReply
+from dada.peer.messages import EdgeAck, EdgeState, Message, ModelDelta, PeerId, StateReply, StateRequest
 from dada.peer.model import ImplausibleError, ModelCopy, OwnModel
 
-# Where the network vets, no neighbour can raise its weight above this many times that of the heaviest other one.
+# If the network vets, no neighbour can raise its weight above this many times that of the heaviest other one.
 MOST_TIMES_OTHERS = 2.0
 LARGEST_DEGREE = 1e9
 
 
-class SharedEdges(Neighbourhood):
-    """Edges whose weights come from losses, degrees and distances of models; see the top of this file."""
+class DistanceGraph:
+    """Edges whose weights come from losses, degrees and distances of models; implements `Neighbourhood`."""
 
     def __init__(self, me: PeerId, own: OwnModel, largest_size: int) -> None:
-        super().__init__(me, own, largest_size)
+        self.me, self.own, self.config = me, own, own.config
+        self.edges = Edges(me, own, self._edge_state)
+        self.sizes = Sizes(own.size, self.config.trust_largest, largest_size)
+        self.rounds = Rounds(own, self.sizes)
+        self.bits_counted = np.zeros(3, np.int64)
         self._regularizer = self.config.regularizer.compiled
         self._heaviest = self.config.heaviest_weight
 
     @property
-    def listeners(self) -> list[PeerId]:
-        """See `Neighbourhood`: whoever I learn from learns from me."""
-        return self.neighbours
+    def followers(self) -> list[PeerId]:
+        """The neighbours: an edge works in both directions."""
+        return self.edges.neighbours
 
-    def hear(self, sender: PeerId, message: Message, now: float) -> list[Effect] | None:
-        """See `Neighbourhood`."""
+    def restore(self, records: dict[bytes, bytes]) -> None:
+        """Take over stored edges."""
+        self.edges.restore(records)
+
+    def start(self, now: float) -> list[Effect]:
+        """Report stored edges to their other ends."""
+        return self.edges.start(now)
+
+    def on_hello(self, sender: PeerId, now: float) -> list[Effect]:
+        """Report the edge, so that both ends can compare."""
+        return [self.edges.announce(sender, now)] if self.edges.has_neighbour(sender) else []
+
+    def on_timer(self, now: float) -> list[Effect]:
+        """End a graph step that waited long enough; repeat reports."""
+        effects = self._finish_round(now) if self.rounds.deadline <= now else []
+        for peer in self.edges.due(now):
+            effects += self.edges.repeat(peer, now) or self.on_unreachable(peer)
+        return effects
+
+    def on_unreachable(self, peer: PeerId) -> list[Effect]:
+        """End the edge to a peer that is gone."""
+        return self.edges.end(peer)
+
+    def receive(self, sender: PeerId, message: Message, now: float) -> list[Effect] | None:
+        """Answer a message about edges or states."""
+        if isinstance(message, StateRequest):
+            return [Send(sender, self._state(message.round))]
         if isinstance(message, StateReply):
             return self._on_state(sender, message, now)
         if isinstance(message, EdgeState):
             return self._on_edge(sender, message, now)
         if isinstance(message, EdgeAck):
             return self._on_ack(sender, message, now)
+        if isinstance(message, ModelDelta):
+            return [self.edges.report(sender, self.edges.get(sender, Edge()))]
         return None
 
     # -- agreement -------------------------------------------------------------------------------------------------
@@ -60,33 +91,35 @@ class SharedEdges(Neighbourhood):
             raise ImplausibleError("an edge changed by a third party")
         edge = self.edges.get(sender, Edge())
         if (state.version, state.author) < edge.rank:
-            return [self._word(sender, edge)]
+            return [self.edges.report(sender, edge)]
         if (state.version, state.author) == edge.rank:
-            self._settled(sender, edge)
-            return [self._reminder(sender, edge)] if state.version > 0 else []
-        copy = None if state.snapshot is None else self._copy_of(state.snapshot)
+            self.edges.settle(sender, edge)
+            return [self._acknowledgement(sender, edge)] if state.version > 0 else []
+        copy = None if state.snapshot is None else self.own.copy_of(state.snapshot)
         if self.config.vet and state.weight > 0.0 and copy is None and edge.copy is None:
-            # A model that is not known cannot be judged; the other end repeats itself, and then brings it along.
+            # An unknown model cannot be vetted; the other end repeats its message, then with the model.
             return []
         agreed = self._agreed_weight(sender, edge, state.weight, copy if copy is not None else edge.copy)
         if agreed == 0.0 and state.weight > 0.0 and edge.weight == 0.0:
-            return self._refuse_edge(sender, state)
-        effects: list[Effect] = self._make_room(now) if edge.weight == 0.0 and agreed > 0.0 else []
-        self.edges[sender] = edge
+            # Should this answer be lost, the other end asks again: no timer is needed.
+            effects = self.edges.set(sender, edge, 0.0, self.edges.versions.after(state.version), self.me)
+            edge.acknowledged = False
+            return [*effects, self.edges.report(sender, edge)]
+        effects = self._make_room(now) if edge.weight == 0.0 and agreed > 0.0 else []
         if copy is not None and agreed > 0.0:
-            self._take_copy(edge, copy)
+            self.edges.take_copy(edge, copy)
         if agreed != state.weight:
-            effects += self._set_edge(sender, edge, agreed, self._versions.after(state.version), self.me)
-            return [*effects, *self._announce(sender, edge, now)]
-        effects += self._set_edge(sender, edge, agreed, state.version, state.author)
-        self._settled(sender, edge)
-        effects.append(self._reminder(sender, edge))
+            effects += self.edges.set(sender, edge, agreed, self.edges.versions.after(state.version), self.me)
+            return [*effects, self.edges.announce(sender, now)]
+        effects += self.edges.set(sender, edge, agreed, state.version, state.author)
+        self.edges.settle(sender, edge)
+        effects.append(self._acknowledgement(sender, edge))
         if edge.weight > 0.0 and edge.copy is None:
-            effects += self._ask_snapshot(sender, edge, now)
+            effects += self.edges.request_snapshot(sender, now)
         return effects
 
     def _agreed_weight(self, peer: PeerId, edge: Edge, weight: float, copy: ModelCopy | None) -> float:
-        """The part of another end's weight that this end agrees to. Whoever wants less always gets it."""
+        """The part of a proposed weight that this end agrees to. It always agrees to a lower weight."""
         if weight <= edge.weight:
             return weight
         if edge.weight == 0.0 and self._is_full(weight):
@@ -95,79 +128,69 @@ class SharedEdges(Neighbourhood):
             return weight
         if copy is None or not self.own.accepts(copy):
             return 0.0
-        # One who claims more than all others must convince this peer's own steps first.
+        # A claim far above all other weights must first follow from this peer's own steps.
         others = [held.weight for other, held in self.edges.items() if other != peer and held.weight > 0.0]
         return min(weight, max(edge.weight, MOST_TIMES_OTHERS * max(others))) if others else weight
-
-    def _refuse_edge(self, sender: PeerId, state: EdgeState) -> list[Effect]:
-        """Answer a new edge with its end. Should the answer be lost, the other end asks again: no timer is needed."""
-        edge = self.edges.setdefault(sender, Edge())
-        effects = self._set_edge(sender, edge, 0.0, self._versions.after(state.version), self.me)
-        edge.acknowledged = False
-        return [*effects, self._word(sender, edge)]
 
     def _on_ack(self, sender: PeerId, ack: EdgeAck, now: float) -> list[Effect]:
         edge = self.edges.get(sender, Edge())
         if (ack.version, ack.author) != edge.rank:
-            # Whoever is behind learns it from the answer: the sender at once, this peer from the sender's reply to it.
-            return [self._word(sender, edge)]
-        self._settled(sender, edge)
-        if edge.weight > 0.0 and (edge.copy is None or edge.copy.number < (ack.epoch, ack.sequence)):
-            return self._ask_snapshot(sender, edge, now)
-        return []
+            # The end that is behind learns it from the answer: the sender now, this peer from the reply to it.
+            return [self.edges.report(sender, edge)]
+        self.edges.settle(sender, edge)
+        return self.edges.catch_up(sender, (ack.epoch, ack.sequence), now) if edge.weight > 0.0 else []
 
-    def _word(self, peer: PeerId, edge: Edge, with_model: bool = True) -> Send:
+    def _edge_state(self, edge: Edge, with_model: bool) -> EdgeState:
         snapshot = self.own.model.snapshot() if with_model and edge.weight > 0.0 else None
-        return Send(peer, EdgeState(edge.version, edge.author, edge.weight, snapshot))
+        return EdgeState(edge.version, edge.author, edge.weight, snapshot)
 
-    def _reminder(self, peer: PeerId, edge: Edge) -> Send:
+    def _acknowledgement(self, peer: PeerId, edge: Edge) -> Send:
         return Send(peer, EdgeAck(*edge.rank, *self.own.model.number))
-
-    def _disown(self, sender: PeerId) -> list[Effect]:
-        return [self._word(sender, self.edges.get(sender, Edge()))]
 
     # -- graph steps -----------------------------------------------------------------------------------------------
 
-    def state(self, number: int) -> StateReply:
-        """See `Neighbourhood`."""
-        return StateReply(number, self.own.model.snapshot(), self.own.loss, self.degree, self.own.size)
+    def begin_round(self, batch: tuple[PeerId, ...], now: float) -> list[Effect]:
+        """Ask the peers of a batch for their states; end edges to models that have become harmful."""
+        effects = self._finish_round(now) if self.rounds.current is not None else []
+        for peer in self.edges.neighbours if self.config.vet else ():
+            copy = self.edges[peer].copy
+            if copy is not None and not self.own.accepts(copy):
+                effects += self._propose(peer, copy, 0.0, now)
+        effects += [self._acknowledgement(peer, self.edges[peer]) for peer in self.edges.next_to_remind()]
+        effects += self.rounds.begin(batch, now)
+        return effects if batch else [*effects, *self._finish_round(now)]
+
+    def _state(self, number: int) -> StateReply:
+        return StateReply(number, self.own.model.snapshot(), self.own.loss, self.edges.degree, self.own.size)
 
     def _on_state(self, sender: PeerId, reply: StateReply, now: float) -> list[Effect]:
         if not (-self.config.beta - 1.0 <= reply.loss < math.inf):
             raise ImplausibleError(f"a loss of {reply.loss}")
         if not 0.0 <= reply.degree <= LARGEST_DEGREE:
             raise ImplausibleError(f"a degree of {reply.degree}")
-        return self._on_reply(sender, reply, now)
-
-    def _prepare_round(self, now: float) -> list[Effect]:
-        """End the edges to those whose models do harm by now; they may have been better when they were let in."""
-        effects: list[Effect] = []
-        for peer in self.neighbours if self.config.vet else ():
-            copy = self.edges[peer].copy
-            if copy is not None and not self.own.accepts(copy):
-                effects += self._propose(peer, copy, 0.0, now)
-        return effects
+        return self._finish_round(now) if self.rounds.receive(sender, reply) else []
 
     def _finish_round(self, now: float) -> list[Effect]:
-        """Solve the block of those who answered (Eq. 5) and tell them their new weights."""
+        """Solve the block of the peers that replied (Eq. 5) and propose their new weights."""
         peers, models, cost, degrees = [], [], [], []
         effects: list[Effect] = []
-        own_loss = self.confidence * self.own.loss
-        for peer, reply, copy in self._end_round():
+        own_loss = self.sizes.confidence * self.own.loss
+        for peer, reply, copy in self.rounds.end():
             self.bits_counted += np.array([2, 3 + copy.n_support, copy.n_support])
             if not self.own.accepts(copy):
                 effects += self._propose(peer, copy, 0.0, now)
                 continue
-            loss = min(1.0, reply.size / self.reference_size) * reply.loss
+            loss = min(1.0, reply.size / self.sizes.largest) * reply.loss
             peers.append(peer)
             models.append(copy)
             degrees.append(reply.degree)
             cost.append(pair_cost(own_loss, loss, self.config.mu1, self.own.squared_distance(copy)))
         if not peers:
             return effects
-        w, new = weights_of(self.edges, peers), np.empty(len(peers))
+        w = np.array([self.edges.get(peer, Edge()).weight for peer in peers])
+        new = np.empty(len(peers))
         step = lipschitz_step if GRAPH_STEPS[self.config.graph_step] == LIPSCHITZ else exact_step
-        step(self._regularizer, self.config.graph_mu, np.array(cost), w, np.array(degrees), self.degree, new)
+        step(self._regularizer, self.config.graph_mu, np.array(cost), w, np.array(degrees), self.edges.degree, new)
         if self.config.damping < 1.0:
             new = w + self.config.damping * (new - w)
         for peer, copy, weight in zip(peers, models, new.tolist(), strict=True):
@@ -176,37 +199,31 @@ class SharedEdges(Neighbourhood):
 
     def _propose(self, peer: PeerId, copy: ModelCopy, weight: float, now: float) -> list[Effect]:
         edge = self.edges.get(peer, Edge())
-        if weight == edge.weight:
-            return []
-        effects: list[Effect] = []
-        if edge.weight == 0.0:
-            if self._is_full(weight):
-                return []
-            effects = self._make_room(now)
-        self.edges[peer] = edge
         is_new = edge.weight == 0.0
-        effects += self._set_edge(peer, edge, weight, self._versions.after(edge.version), self.me)
+        if weight == edge.weight or (is_new and self._is_full(weight)):
+            return []
+        effects = self._make_room(now) if is_new else []
+        effects += self.edges.decide(peer, edge, weight)
         if weight > 0.0:
-            self._take_copy(edge, copy)
-        return [*effects, *self._announce(peer, edge, now, with_model=is_new)]
+            self.edges.take_copy(edge, copy)
+        return [*effects, self.edges.announce(peer, now, with_model=is_new)]
 
     # -- bounded lists ---------------------------------------------------------------------------------------------
 
+    @property
+    def _has_room(self) -> bool:
+        most = self.config.max_neighbours
+        return most is None or len(self.edges.neighbours) < most
+
     def _lightest(self) -> PeerId:
-        return min(self.neighbours, key=lambda peer: self.edges[peer].weight)
+        return min(self.edges.neighbours, key=lambda peer: self.edges[peer].weight)
 
     def _is_full(self, weight: float) -> bool:
-        """Whether bounded lists have no place for a new edge of this weight."""
-        most = self.config.max_neighbours
-        if most is None or len(self.neighbours) < most:
-            return False
-        return self.edges[self._lightest()].weight >= weight
+        """Whether there is no place for a new edge of this weight."""
+        return not self._has_room and self.edges[self._lightest()].weight >= weight
 
     def _make_room(self, now: float) -> list[Effect]:
-        most = self.config.max_neighbours
-        if most is None or len(self.neighbours) < most:
+        if self._has_room:
             return []
         peer = self._lightest()
-        edge = self.edges[peer]
-        effects = self._set_edge(peer, edge, 0.0, self._versions.after(edge.version), self.me)
-        return [*effects, *self._announce(peer, edge, now)]
+        return [*self.edges.decide(peer, self.edges[peer], 0.0), self.edges.announce(peer, now)]

@@ -1,10 +1,10 @@
-"""What a peer remembers of others: the edge to each, a graph step under way, and who has lied to it."""
+"""What a peer remembers of others: edges, the graph step that waits for replies, sample counts and offences."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,29 +12,34 @@ import msgspec
 import numpy as np
 
 from dada.core.compiled import Array
-from dada.peer.config import PeerConfig
 from dada.peer.inputs import Effect, Persist, Send
 from dada.peer.messages import (
     Message,
     ModelDelta,
     ModelOffer,
+    ModelSnapshot,
     PeerId,
-    Snapshot,
     SnapshotRequest,
     StateReply,
     StateRequest,
 )
-from dada.peer.model import ImplausibleError, ModelCopy, OwnModel
+from dada.peer.model import ImplausibleError, ModelCopy, OwnModel, add_models
 
 # More versions than a peer gives in one life.
 VERSIONS_PER_LIFE = 1 << 20
+# Times a message is repeated before the other end counts as gone.
+MOST_REPEATS = 8
+# Peers whose sample counts are remembered, and ended edges that are.
+MOST_SIZES, MOST_ENDED_EDGES = 1024, 512
+EDGE_KEY = b"edge:"
+LARGEST_SIZE, LARGEST_VERSION = 10**9, 2**48
 
 
 @dataclass(eq=False)
 class Edge:
     """What a peer holds of the edge to one other peer.
 
-    `acknowledged` if the other end is known to hold the same; `size`: the number of samples it said it has.
+    `acknowledged` if the other end is known to hold the same state; `size`: the number of samples it reported.
     """
 
     weight: float = 0.0
@@ -43,20 +48,27 @@ class Edge:
     copy: ModelCopy | None = None
     acknowledged: bool = True
     repeats: int = 0
-    snapshot_asked: float = -math.inf
+    snapshot_requested: float = -math.inf
     size: int = 1
 
     @property
     def rank(self) -> tuple[int, PeerId]:
-        """What decides between two states of one edge."""
+        """The higher rank wins between two states of one edge."""
         return self.version, self.author
 
 
-class Versions:
-    """Numbers for the states that one peer gives its edges, none of which it has ever given before.
+class _StoredEdge(msgspec.Struct, array_like=True):
+    version: int
+    author: bytes
+    weight: float
+    size: int = 1
 
-    They go on rising from life to life and from edge to edge, so that none comes back where a peer has forgotten an
-    edge, or where a power cut has lost its last records.
+
+class Versions:
+    """Version numbers for the states of a peer's edges. No number is given twice.
+
+    Numbers rise from life to life and from edge to edge. So none repeats after a peer has forgotten an edge, or after a
+    power cut has lost its last records.
 
     >>> versions = Versions()
     >>> versions.begin(epoch=1)
@@ -77,18 +89,324 @@ class Versions:
         return max(version + 1, self._next)
 
 
+class Edges(Mapping[PeerId, Edge]):
+    """The edges of one peer, including ended ones, which have weight zero.
+
+    Parameters
+    ----------
+    me : bytes
+        This peer's id.
+    own : OwnModel
+        Its model.
+    describe : callable
+        Gives the message that reports an edge to its other end. The second argument: whether to attach the model.
+
+    Attributes
+    ----------
+    degree : float
+        Sum of the weights.
+    waiting : dict
+        When the last report of an edge is repeated, for those not acknowledged yet.
+    """
+
+    def __init__(self, me: PeerId, own: OwnModel, describe: Callable[[Edge, bool], Message]) -> None:
+        self.me, self.own = me, own
+        self.degree = 0.0
+        self.waiting: dict[PeerId, float] = {}
+        self.versions = Versions()
+        self._edges: dict[PeerId, Edge] = {}
+        self._describe = describe
+        self._last_reminded = b""
+
+    def __getitem__(self, peer: PeerId) -> Edge:
+        return self._edges[peer]
+
+    def __iter__(self) -> Iterator[PeerId]:
+        return iter(self._edges)
+
+    def __len__(self) -> int:
+        return len(self._edges)
+
+    @property
+    def neighbours(self) -> list[PeerId]:
+        """Peers this peer learns from, in ascending order of ids."""
+        return sorted(peer for peer, edge in self._edges.items() if edge.weight > 0.0)
+
+    def has_neighbour(self, peer: PeerId) -> bool:
+        """Whether this peer learns from another."""
+        edge = self._edges.get(peer)
+        return edge is not None and edge.weight > 0.0
+
+    @property
+    def deadline(self) -> float:
+        """When the next report is repeated."""
+        return min(self.waiting.values(), default=math.inf)
+
+    def models(self) -> list[tuple[float, ModelCopy]]:
+        """Weights and models of the neighbours whose models are known."""
+        held = [self._edges[peer] for peer in self.neighbours]
+        return [(edge.weight, edge.copy) for edge in held if edge.copy is not None]
+
+    def neighbour_sum(self) -> tuple[float, Array]:
+        """Sum of the weights of neighbours whose models are known, and the weighted sum of these models."""
+        neighbour_sum = np.zeros_like(self.own.user.neighbour_sum)
+        return add_models(neighbour_sum, self.models()), neighbour_sum
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def restore(self, records: dict[bytes, bytes]) -> None:
+        """Take over stored edges."""
+        for key, value in records.items():
+            if key.startswith(EDGE_KEY):
+                edge = msgspec.msgpack.decode(value, type=_StoredEdge)
+                self._edges[key.removeprefix(EDGE_KEY)] = Edge(
+                    edge.weight, edge.version, edge.author, acknowledged=False, size=edge.size
+                )
+        self.sum_degree()
+
+    def start(self, now: float, renew: bool = False) -> list[Effect]:
+        """Begin a life: report each edge, at a new version if asked, and request the neighbour's model."""
+        self.versions.begin(self.own.model.epoch)
+        for peer in self.neighbours if renew else ():
+            self._edges[peer].version = self.versions.after(self._edges[peer].version)
+        effects: list[Effect] = []
+        for peer in self.neighbours:
+            effects += [Send(peer, SnapshotRequest()), self.announce(peer, now)]
+        return effects
+
+    # -- weights ---------------------------------------------------------------------------------------------------
+
+    def set(self, peer: PeerId, edge: Edge, weight: float, version: int, author: PeerId) -> list[Effect]:
+        """Give an edge a new state, and store it."""
+        change = weight - edge.weight
+        edge.weight, edge.version, edge.author = weight, version, author
+        self._edges[peer] = edge
+        if change != 0.0:
+            self.own.is_stale = True
+        any_left = any(other.weight > 0.0 for other in self._edges.values())
+        self.degree = self.degree + change if any_left else 0.0
+        if weight > 0.0:
+            return [self.record(peer)]
+        edge.copy = None
+        # Edges are forgotten in the order in which they ended.
+        self._edges[peer] = self._edges.pop(peer)
+        ended = [other for other, held in self._edges.items() if held.weight == 0.0]
+        forgotten = ended[: max(0, len(ended) - MOST_ENDED_EDGES)]
+        return [self.record(peer), *(self.forget(other) for other in forgotten)]
+
+    def decide(self, peer: PeerId, edge: Edge, weight: float) -> list[Effect]:
+        """Give an edge a new weight, in this peer's name."""
+        return self.set(peer, edge, weight, self.versions.after(edge.version), self.me)
+
+    def end(self, peer: PeerId) -> list[Effect]:
+        """End the edge to a peer that is gone. It gets a report should it return."""
+        edge = self._edges.get(peer)
+        if edge is None:
+            return []
+        self.waiting.pop(peer, None)
+        edge.repeats = 0
+        if edge.weight == 0.0:
+            return []
+        edge.acknowledged = False
+        return self.decide(peer, edge, 0.0)
+
+    def forget(self, peer: PeerId) -> Persist:
+        """Delete an edge."""
+        del self._edges[peer]
+        self.waiting.pop(peer, None)
+        return Persist(EDGE_KEY + peer, b"")
+
+    def record(self, peer: PeerId) -> Persist:
+        """The edge to a peer, to be stored."""
+        edge = self._edges[peer]
+        stored = _StoredEdge(edge.version, edge.author, edge.weight, edge.size)
+        return Persist(EDGE_KEY + peer, msgspec.msgpack.encode(stored))
+
+    def sum_degree(self) -> None:
+        """Recompute the sum of the weights, in ascending order of ids."""
+        self.degree = 0.0
+        for peer in self.neighbours:
+            self.degree += self._edges[peer].weight
+
+    # -- reports and acknowledgements ------------------------------------------------------------------------------
+
+    def report(self, peer: PeerId, edge: Edge, with_model: bool = True) -> Send:
+        """The state of an edge, for its other end."""
+        return Send(peer, self._describe(edge, with_model))
+
+    def announce(self, peer: PeerId, now: float, repeats: int = 0, with_model: bool = True) -> Send:
+        """Report the edge to a peer, and repeat the report until it is acknowledged."""
+        edge = self._edges[peer]
+        edge.repeats, edge.acknowledged = repeats, False
+        self.waiting[peer] = now + self.own.config.reply_timeout_s * 2.0 ** min(repeats, 4)
+        return self.report(peer, edge, with_model)
+
+    def settle(self, peer: PeerId, edge: Edge) -> None:
+        """The other end holds the same state."""
+        edge.acknowledged, edge.repeats = True, 0
+        self.waiting.pop(peer, None)
+
+    def due(self, now: float) -> list[PeerId]:
+        """Peers that have not acknowledged a report in time."""
+        return [peer for peer, deadline in self.waiting.items() if deadline <= now]
+
+    def repeat(self, peer: PeerId, now: float) -> list[Effect]:
+        """Repeat a report; empty if it has been repeated often enough."""
+        repeats = self._edges[peer].repeats
+        return [] if repeats >= MOST_REPEATS else [self.announce(peer, now, repeats + 1)]
+
+    def next_to_remind(self) -> list[PeerId]:
+        """The neighbour whose turn it is to be reminded of its edge; empty without neighbours."""
+        neighbours = self.neighbours
+        if not neighbours:
+            return []
+        self._last_reminded = next((peer for peer in neighbours if peer > self._last_reminded), neighbours[0])
+        return [self._last_reminded]
+
+    # -- copies of models ------------------------------------------------------------------------------------------
+
+    def apply_delta(self, sender: PeerId, delta: ModelDelta, now: float) -> list[Effect]:
+        """Apply a neighbour's move to the copy of its model, or request the model if moves were missed."""
+        edge = self._edges[sender]
+        copy = edge.copy
+        if copy is not None and (delta.epoch, delta.sequence) <= copy.number:
+            return []
+        if copy is None or delta.epoch != copy.epoch or delta.sequence != copy.sequence + 1:
+            return self.request_snapshot(sender, now)
+        try:
+            self.own.follow(copy, edge.weight, delta)
+        except ImplausibleError:
+            edge.copy, self.own.is_stale = None, True
+            raise
+        return []
+
+    def receive_snapshot(self, sender: PeerId, snapshot: ModelSnapshot) -> list[Effect]:
+        """Keep a neighbour's model."""
+        if self.has_neighbour(sender):
+            self.take_copy(self._edges[sender], self.own.copy_of(snapshot))
+        return []
+
+    def take_copy(self, edge: Edge, copy: ModelCopy) -> None:
+        """Keep a model unless a newer copy is held."""
+        if edge.copy is None or edge.copy.number < copy.number:
+            edge.copy = copy
+            edge.snapshot_requested = -math.inf
+            self.own.is_stale = True
+
+    def request_snapshot(self, peer: PeerId, now: float) -> list[Effect]:
+        """Ask for a neighbour's model, unless it was asked for a moment ago."""
+        edge = self._edges[peer]
+        if now - edge.snapshot_requested < self.own.config.reply_timeout_s:
+            return []
+        edge.snapshot_requested = now
+        return [Send(peer, SnapshotRequest())]
+
+    def catch_up(self, peer: PeerId, number: tuple[int, int], now: float) -> list[Effect]:
+        """Ask for a neighbour's model if the copy is older than that number."""
+        copy = self._edges[peer].copy
+        return self.request_snapshot(peer, now) if copy is None or copy.number < number else []
+
+
+class Sizes:
+    """Sample counts that others reported, and the largest count to rely on.
+
+    Parameters
+    ----------
+    own : int
+        Number of samples of this peer.
+    distrust : float
+        Share of the largest reported counts that is ignored.
+    known_largest : int
+        The largest number of samples of any user, as far as it is known beforehand.
+    most_peers : int
+        Counts remembered; those reported longest ago are forgotten first.
+
+    Examples
+    --------
+    >>> sizes = Sizes(own=6, distrust=0.3)
+    >>> for peer, size in ((b"a", 10), (b"b", 12), (b"c", 8), (b"liar", 10**9)):
+    ...     sizes.add(peer, size)
+    >>> sizes.largest, sizes.confidence
+    (12, 0.5)
+    """
+
+    def __init__(self, own: int, distrust: float, known_largest: int = 1, most_peers: int = MOST_SIZES) -> None:
+        self.own, self.distrust, self.most_peers = own, distrust, most_peers
+        self.known_largest = max(known_largest, own)
+        self._reported: OrderedDict[PeerId, int] = OrderedDict()
+        self._largest_reported = 1
+
+    def __len__(self) -> int:
+        return len(self._reported)
+
+    @property
+    def largest(self) -> int:
+        """The largest trusted number of samples."""
+        return max(self.known_largest, self._largest_reported)
+
+    @property
+    def confidence(self) -> float:
+        """c_k = m_k / max m_l."""
+        return self.own / self.largest
+
+    def add(self, peer: PeerId, size: int) -> None:
+        """A peer reports how many samples it has."""
+        was = self._reported.get(peer)
+        put_last(self._reported, peer, size, self.most_peers)
+        if was != size:
+            ordered = sorted(self._reported.values(), reverse=True)
+            self._largest_reported = ordered[int(self.distrust * len(ordered))]
+
+
 @dataclass(eq=False)
 class Round:
-    """A graph step that waits for replies."""
+    """A graph step that waits for replies; each is kept with the model in it."""
 
     number: int
     batch: tuple[PeerId, ...]
     deadline: float
-    replies: dict[PeerId, StateReply | ModelOffer] = field(default_factory=dict)
+    replies: dict[PeerId, tuple[StateReply | ModelOffer, ModelCopy]] = field(default_factory=dict)
+
+
+class Rounds:
+    """The graph steps of one peer, of which at most one waits for replies."""
+
+    def __init__(self, own: OwnModel, sizes: Sizes) -> None:
+        self._own, self._sizes = own, sizes
+        self.current: Round | None = None
+        self.count = 0
+
+    @property
+    def deadline(self) -> float:
+        """When the current graph step stops waiting."""
+        return math.inf if self.current is None else self.current.deadline
+
+    def begin(self, batch: tuple[PeerId, ...], now: float) -> list[Effect]:
+        """Ask the peers of a batch for their state."""
+        self.count += 1
+        self.current = Round(self.count, batch, now + self._own.config.reply_timeout_s)
+        return [Send(peer, StateRequest(self.count)) for peer in batch]
+
+    def receive(self, sender: PeerId, reply: StateReply | ModelOffer) -> bool:
+        """Keep a reply that was asked for; returns whether it was the last one missing."""
+        waiting = self.current
+        if waiting is None or reply.round != waiting.number or sender not in waiting.batch:
+            return False
+        if not 1 <= reply.size <= LARGEST_SIZE:
+            raise ImplausibleError(f"a sample count of {reply.size}, it must be in 1..{LARGEST_SIZE}")
+        waiting.replies[sender] = reply, self._own.copy_of(reply.snapshot)
+        self._sizes.add(sender, reply.size)
+        return len(waiting.replies) == len(waiting.batch)
+
+    def end(self) -> list[tuple[PeerId, Any, ModelCopy]]:
+        """Stop waiting; returns the peers that replied, in the order of the batch, with their replies and models."""
+        assert self.current is not None
+        batch, replies, self.current = self.current.batch, self.current.replies, None
+        return [(peer, *replies[peer]) for peer in batch if peer in replies]
 
 
 class Offences:
-    """How often each peer said what cannot be true; those who did so longest ago are forgotten first.
+    """Number of implausible messages of each peer; those whose last one is oldest are forgotten first.
 
     >>> offences = Offences(patience=2, most_peers=10)
     >>> [offences.add(b"liar") for _ in range(2)]
@@ -103,344 +421,18 @@ class Offences:
         return len(self._counts)
 
     def add(self, peer: PeerId) -> bool:
-        """Count one more; whether the patience with this peer is now at an end."""
-        self._counts[peer] = self._counts.get(peer, 0) + 1
-        self._counts.move_to_end(peer)
-        if len(self._counts) > self.most_peers:
-            self._counts.popitem(last=False)
+        """Count one more; returns whether the peer is ignored from now on."""
+        put_last(self._counts, peer, self._counts.get(peer, 0) + 1, self.most_peers)
         return self.is_ignored(peer)
 
     def is_ignored(self, peer: PeerId) -> bool:
-        """Whether a peer is not listened to any more."""
+        """Whether messages of a peer are ignored."""
         return self._counts.get(peer, 0) >= self.patience
 
 
-class Sizes:
-    """How many samples others say they have, and the largest number one can rely on.
-
-    Parameters
-    ----------
-    distrust : float
-        Part of the largest numbers that is ignored.
-    most_peers : int
-        Numbers remembered; those heard of longest ago are forgotten first.
-
-    Examples
-    --------
-    >>> sizes = Sizes(distrust=0.3, most_peers=100)
-    >>> for peer, size in ((b"a", 10), (b"b", 12), (b"c", 8), (b"liar", 10**9)):
-    ...     sizes.note(peer, size)
-    >>> sizes.largest
-    12
-    """
-
-    def __init__(self, distrust: float, most_peers: int) -> None:
-        self.distrust, self.most_peers = distrust, most_peers
-        self.largest = 1
-        self._sizes: OrderedDict[PeerId, int] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._sizes)
-
-    def note(self, peer: PeerId, size: int) -> None:
-        """A peer says how many samples it has."""
-        was = self._sizes.get(peer)
-        self._sizes[peer] = size
-        self._sizes.move_to_end(peer)
-        if len(self._sizes) > self.most_peers:
-            self._sizes.popitem(last=False)
-        if was != size:
-            ordered = sorted(self._sizes.values(), reverse=True)
-            self.largest = ordered[int(self.distrust * len(ordered))]
-
-
-# Repeats of a word before the other end counts as gone.
-MOST_REPEATS = 8
-# Peers whose sample counts are remembered, and with whom ended edges are.
-MOST_SIZES, MOST_ENDED_EDGES = 1024, 512
-EDGE_KEY = b"edge:"
-LARGEST_SIZE, LARGEST_VERSION = 10**9, 2**48
-
-
-class _StoredEdge(msgspec.Struct, array_like=True):
-    version: int
-    author: bytes
-    weight: float
-    size: int = 1
-
-
-class Neighbourhood(ABC):
-    """The edges of one peer.
-
-    Parameters
-    ----------
-    me : bytes
-        This peer's id.
-    own : OwnModel
-        Its model.
-    largest_size : int
-        The largest number of samples of any user, where it is known beforehand.
-    """
-
-    def __init__(self, me: PeerId, own: OwnModel, largest_size: int) -> None:
-        self.me, self.own = me, own
-        self.config: PeerConfig = own.config
-        self.known_largest = max(largest_size, own.size)
-        self.sizes = Sizes(self.config.trust_largest, MOST_SIZES)
-        self.edges: dict[PeerId, Edge] = {}
-        self.degree = 0.0
-        self.waiting: dict[PeerId, float] = {}
-        self.round: Round | None = None
-        self.rounds = 0
-        self.bits_counted = np.zeros(3, np.int64)
-        self._versions = Versions()
-        self._looked_after = b""
-
-    # -- what can be read ------------------------------------------------------------------------------------------
-
-    @property
-    def neighbours(self) -> list[PeerId]:
-        """Those this peer learns from, in ascending order of ids."""
-        return sorted(peer for peer, edge in self.edges.items() if edge.weight > 0.0)
-
-    @property
-    @abstractmethod
-    def listeners(self) -> list[PeerId]:
-        """Those who learn from this peer, in ascending order of ids: they are told its moves."""
-
-    @property
-    def reference_size(self) -> int:
-        """The largest number of samples heard of, those left out that the network does not trust."""
-        return max(self.known_largest, self.sizes.largest)
-
-    @property
-    def confidence(self) -> float:
-        """c_k = m_k / max m_l."""
-        return self.own.size / self.reference_size
-
-    @property
-    def deadline(self) -> float:
-        """When `on_timer` should next be called; infinity if nothing waits."""
-        repeat = min(self.waiting.values(), default=math.inf)
-        return repeat if self.round is None else min(repeat, self.round.deadline)
-
-    def models(self) -> list[tuple[float, ModelCopy]]:
-        """Weights and models of neighbours. One whose model is unknown pulls nowhere; it may never come."""
-        held = [self.edges[peer] for peer in self.neighbours]
-        return [(edge.weight, edge.copy) for edge in held if edge.copy is not None]
-
-    # -- life ------------------------------------------------------------------------------------------------------
-
-    def restore(self, records: dict[bytes, bytes]) -> None:
-        """Take up stored edges."""
-        for key, value in records.items():
-            if key.startswith(EDGE_KEY):
-                edge = msgspec.msgpack.decode(value, type=_StoredEdge)
-                self.edges[key.removeprefix(EDGE_KEY)] = Edge(
-                    edge.weight, edge.version, edge.author, acknowledged=False, size=edge.size
-                )
-        self.sum_degree()
-
-    def start(self, now: float) -> list[Effect]:
-        """Begin a life, whose epoch the model has: neighbours of an earlier one are asked for their models."""
-        self._versions.begin(self.own.model.epoch)
-        effects: list[Effect] = []
-        for peer in self.neighbours:
-            effects.append(Send(peer, SnapshotRequest()))
-            effects += self._announce(peer, self.edges[peer], now)
-        return effects
-
-    def on_timer(self, now: float) -> list[Effect]:
-        """Close a round that waited long enough; repeat what was not acknowledged."""
-        effects: list[Effect] = []
-        if self.round is not None and self.round.deadline <= now:
-            effects += self._finish_round(now)
-        for peer in [peer for peer, repeat in self.waiting.items() if repeat <= now]:
-            if self.edges[peer].repeats >= MOST_REPEATS:
-                effects += self.on_unreachable(peer, now)
-            else:
-                effects += self._announce(peer, self.edges[peer], now, self.edges[peer].repeats + 1)
-        return effects
-
-    def on_unreachable(self, peer: PeerId, now: float) -> list[Effect]:
-        """A peer is gone: forget its edge, and say so should it come back."""
-        edge = self.edges.get(peer)
-        if edge is None:
-            return []
-        self.waiting.pop(peer, None)
-        edge.repeats = 0
-        if edge.weight == 0.0:
-            return []
-        edge.acknowledged = False
-        return self._set_edge(peer, edge, 0.0, self._versions.after(edge.version), self.me)
-
-    def on_hello(self, sender: PeerId, now: float) -> list[Effect]:
-        """The other end is new, or has come back: let both compare what they hold."""
-        edge = self.edges.get(sender)
-        return [] if edge is None or edge.weight == 0.0 else self._announce(sender, edge, now)
-
-    @abstractmethod
-    def hear(self, sender: PeerId, message: Message, now: float) -> list[Effect] | None:
-        """Answer a message about edges; None if this rule does not know its kind."""
-
-    # -- models ----------------------------------------------------------------------------------------------------
-
-    def on_delta(self, sender: PeerId, delta: ModelDelta, now: float) -> list[Effect]:
-        """A neighbour's model has moved."""
-        edge = self.edges.get(sender)
-        if edge is None or edge.weight == 0.0:
-            return self._disown(sender)
-        copy = edge.copy
-        if copy is not None and (delta.epoch, delta.sequence) <= copy.number:
-            return []
-        if copy is None or delta.epoch != copy.epoch or delta.sequence != copy.sequence + 1:
-            return self._ask_snapshot(sender, edge, now)
-        try:
-            self.own.follow(copy, edge.weight, delta)
-        except ImplausibleError:
-            edge.copy, self.own.is_stale = None, True
-            raise
-        return []
-
-    def on_snapshot(self, sender: PeerId, snapshot: Snapshot) -> list[Effect]:
-        """A whole model has come."""
-        edge = self.edges.get(sender)
-        if edge is not None and edge.weight > 0.0:
-            self._take_copy(edge, self._copy_of(snapshot))
-        return []
-
-    def _copy_of(self, snapshot: Snapshot) -> ModelCopy:
-        return ModelCopy.from_snapshot(snapshot, self.config.n_predictors, self.config.beta)
-
-    def _take_copy(self, edge: Edge, copy: ModelCopy) -> None:
-        if edge.copy is None or edge.copy.number < copy.number:
-            edge.copy = copy
-            edge.snapshot_asked = -math.inf
-            self.own.is_stale = True
-
-    def _ask_snapshot(self, peer: PeerId, edge: Edge, now: float) -> list[Effect]:
-        if now - edge.snapshot_asked < self.config.reply_timeout_s:
-            return []
-        edge.snapshot_asked = now
-        return [Send(peer, SnapshotRequest())]
-
-    @abstractmethod
-    def _disown(self, sender: PeerId) -> list[Effect]:
-        """Answer the move of a peer that is no neighbour, so that it stops telling its moves."""
-
-    # -- graph steps -----------------------------------------------------------------------------------------------
-
-    def begin_round(self, batch: tuple[PeerId, ...], now: float) -> list[Effect]:
-        """Ask the peers of a batch for what a graph step needs."""
-        effects = self._finish_round(now) if self.round is not None else []
-        peers = tuple(peer for peer in dict.fromkeys(batch) if peer != self.me and self._must_ask(peer))
-        effects += self._prepare_round(now)
-        effects += self._look_after_a_neighbour()
-        self.rounds += 1
-        self.round = Round(self.rounds, peers, now + self.config.reply_timeout_s)
-        if not peers:
-            return [*effects, *self._finish_round(now)]
-        return effects + [Send(peer, StateRequest(self.rounds)) for peer in peers]
-
-    def _must_ask(self, peer: PeerId) -> bool:
-        """Whether a graph step needs to hear from a peer."""
-        return True
-
-    def _prepare_round(self, now: float) -> list[Effect]:
-        """What comes before the questions of a graph step."""
-        return []
-
-    def _look_after_a_neighbour(self) -> list[Effect]:
-        neighbours = self.neighbours
-        if not neighbours:
-            return []
-        self._looked_after = next((peer for peer in neighbours if peer > self._looked_after), neighbours[0])
-        return [self._reminder(self._looked_after, self.edges[self._looked_after])]
-
-    @abstractmethod
-    def _reminder(self, peer: PeerId, edge: Edge) -> Send:
-        """What this end holds, in few bytes."""
-
-    @abstractmethod
-    def state(self, number: int) -> StateReply | ModelOffer:
-        """The answer to a question of round `number`."""
-
-    def _on_reply(self, sender: PeerId, reply: StateReply | ModelOffer, now: float) -> list[Effect]:
-        waiting = self.round
-        if waiting is None or reply.round != waiting.number or sender not in waiting.batch:
-            return []
-        if not 1 <= reply.size <= LARGEST_SIZE:
-            raise ImplausibleError(f"{reply.size} samples")
-        self._copy_of(reply.snapshot)
-        waiting.replies[sender] = reply
-        self.sizes.note(sender, reply.size)
-        return self._finish_round(now) if len(waiting.replies) == len(waiting.batch) else []
-
-    def _end_round(self) -> list[tuple[PeerId, Any, ModelCopy]]:
-        """Those who answered, in the order of the batch, with their answers and models."""
-        assert self.round is not None
-        batch, replies, self.round = self.round.batch, self.round.replies, None
-        answered = [(peer, replies[peer]) for peer in batch if peer in replies]
-        return [(peer, reply, self._copy_of(reply.snapshot)) for peer, reply in answered]
-
-    @abstractmethod
-    def _finish_round(self, now: float) -> list[Effect]:
-        """Set weights by the answers that have come."""
-
-    # -- edges -----------------------------------------------------------------------------------------------------
-
-    def sum_degree(self) -> None:
-        """Sum the weights anew, in ascending order of ids."""
-        self.degree = 0.0
-        for peer in self.neighbours:
-            self.degree += self.edges[peer].weight
-
-    def _set_edge(self, peer: PeerId, edge: Edge, weight: float, version: int, author: PeerId) -> list[Effect]:
-        change = weight - edge.weight
-        edge.weight, edge.version, edge.author = weight, version, author
-        if change != 0.0:
-            self.own.is_stale = True
-        any_left = any(other.weight > 0.0 for other in self.edges.values())
-        self.degree = self.degree + change if any_left else 0.0
-        if weight > 0.0:
-            return [self._stored_edge(peer)]
-        edge.copy = None
-        # What ended last stands last, and is forgotten last.
-        self.edges[peer] = self.edges.pop(peer)
-        return [self._stored_edge(peer), *self._forget_ended_edges()]
-
-    def _forget_ended_edges(self) -> list[Effect]:
-        ended = [peer for peer, edge in self.edges.items() if edge.weight == 0.0]
-        forgotten = ended[: max(0, len(ended) - MOST_ENDED_EDGES)]
-        return [self._forget_edge(peer) for peer in forgotten]
-
-    def _forget_edge(self, peer: PeerId) -> Persist:
-        del self.edges[peer]
-        self.waiting.pop(peer, None)
-        return Persist(EDGE_KEY + peer, b"")
-
-    def _announce(
-        self, peer: PeerId, edge: Edge, now: float, repeats: int = 0, with_model: bool = True
-    ) -> list[Effect]:
-        """Say what this end holds of an edge, and again later unless it is acknowledged."""
-        edge.repeats, edge.acknowledged = repeats, False
-        self.waiting[peer] = now + self.config.reply_timeout_s * 2.0 ** min(repeats, 4)
-        return [self._word(peer, edge, with_model)]
-
-    @abstractmethod
-    def _word(self, peer: PeerId, edge: Edge, with_model: bool = True) -> Send:
-        """What this end says about an edge."""
-
-    def _settled(self, peer: PeerId, edge: Edge) -> None:
-        edge.acknowledged, edge.repeats = True, 0
-        self.waiting.pop(peer, None)
-
-    def _stored_edge(self, peer: PeerId) -> Persist:
-        edge = self.edges[peer]
-        stored = _StoredEdge(edge.version, edge.author, edge.weight, edge.size)
-        return Persist(EDGE_KEY + peer, msgspec.msgpack.encode(stored))
-
-
-def weights_of(edges: dict[PeerId, Edge], peers: list[PeerId]) -> Array:
-    """The present weights to some peers, zero where there is no edge."""
-    return np.array([edges[peer].weight if peer in edges else 0.0 for peer in peers])
+def put_last(held: OrderedDict[PeerId, Any], peer: PeerId, value: Any, most: int) -> None:
+    """Hold a value for a peer as the newest one, and drop the oldest if there are too many."""
+    held[peer] = value
+    held.move_to_end(peer)
+    if len(held) > most:
+        held.popitem(last=False)

@@ -1,13 +1,13 @@
-"""The evidence graph between real peers: everybody follows those whose models do best on its own samples.
+"""The evidence graph between real peers: each peer follows those whose models do best on its own samples.
 
-Nobody reports a loss or a degree, and nobody has a say in another's weights. A peer that is asked sends its model and
-its number of samples; the asker judges it on its own samples (see `dada.core.graph_steps`), keeps the best and follows
-them: it tells them so once, and from then on hears of their moves. Weights are nobody else's business.
+No peer reports a loss or a degree, and none decides on another's weights. A peer that is asked sends its model and its
+number of samples. The asking peer judges the model on its own samples (see `dada.core.graph_steps`), keeps the best
+ones and follows them: it sends each a `Follow` once, and from then on receives their moves. Weights are not sent.
 
-*Words.* `Follow` says whether its sender follows the receiver. Only its sender decides that, so the highest version it
-has given counts, and versions go on rising from life to life. It is repeated until acknowledged. The acknowledgement
-also says what the receiver holds and the number of its model, so it is what a peer says to a listener that comes back:
-a listener that knows nothing of following answers that it does not.
+*Messages.* `Follow` states whether its sender follows the receiver. Only the sender decides that, so its highest
+version counts, and versions rise from life to life. It is repeated until acknowledged. The acknowledgement carries what
+the receiver holds and the number of its model. A peer also sends it to a follower that comes back: one that lost its
+records answers that it does not follow.
 """
 
 from __future__ import annotations
@@ -18,168 +18,171 @@ from dataclasses import dataclass
 import numpy as np
 
 from dada.core.graph_steps import NEGLIGIBLE, keep_best
-from dada.peer.edges import LARGEST_VERSION, MOST_ENDED_EDGES, Edge, Neighbourhood
+from dada.peer.edges import LARGEST_VERSION, MOST_ENDED_EDGES, Edge, Edges, Rounds, Sizes
 from dada.peer.inputs import Effect, Persist, Send
-from dada.peer.messages import Follow, FollowAck, Message, ModelOffer, PeerId
+from dada.peer.messages import Follow, FollowAck, Message, ModelDelta, ModelOffer, PeerId, StateRequest
 from dada.peer.model import ImplausibleError, ModelCopy, OwnModel
 
-# Peers that may follow one: each of its moves goes to all of them.
-MOST_LISTENERS = 1024
-LISTENER_KEY = b"listener:"
+# Followers of one peer: each of its moves goes to all of them.
+MOST_FOLLOWERS = 1024
+FOLLOWER_KEY = b"follower:"
 
 
 @dataclass(eq=False)
-class Listener:
-    """What this end holds of another's following; `is_sure` unless a crash or a silence came between."""
+class FollowState:
+    """Whether another peer follows this one; `is_sure` unless a crash or a silence came in between."""
 
     version: int
-    listens: bool
+    follows: bool
     is_sure: bool = True
 
 
-class Following(Neighbourhood):
-    """Edges that only this end decides on, and those who follow it; see the top of this file."""
+class EvidenceGraph:
+    """Edges on which this peer decides alone, and the peers that follow it; implements `Neighbourhood`."""
 
     def __init__(self, me: PeerId, own: OwnModel, largest_size: int) -> None:
-        super().__init__(me, own, largest_size)
-        self.heard: OrderedDict[PeerId, Listener] = OrderedDict()
+        self.me, self.own, self.config = me, own, own.config
+        self.edges = Edges(me, own, lambda edge, _: Follow(edge.version, edge.weight > 0.0))
+        self.sizes = Sizes(own.size, self.config.trust_largest, largest_size)
+        self.rounds = Rounds(own, self.sizes)
+        self.bits_counted = np.zeros(3, np.int64)
+        self.follow_states: OrderedDict[PeerId, FollowState] = OrderedDict()
 
     @property
-    def listeners(self) -> list[PeerId]:
-        """See `Neighbourhood`."""
-        return sorted(peer for peer, listener in self.heard.items() if listener.listens)
+    def followers(self) -> list[PeerId]:
+        """Peers that learn from this one, in ascending order of ids."""
+        return sorted(peer for peer, state in self.follow_states.items() if state.follows)
 
     # -- life ------------------------------------------------------------------------------------------------------
 
     def restore(self, records: dict[bytes, bytes]) -> None:
-        """See `Neighbourhood`."""
-        super().restore(records)
+        """Take over stored edges and followers."""
+        self.edges.restore(records)
         for key, value in records.items():
-            if key.startswith(LISTENER_KEY):
-                version = int.from_bytes(value, "big")
-                self.heard[key.removeprefix(LISTENER_KEY)] = Listener(version, listens=True, is_sure=False)
+            if key.startswith(FOLLOWER_KEY):
+                state = FollowState(int.from_bytes(value, "big"), follows=True, is_sure=False)
+                self.follow_states[key.removeprefix(FOLLOWER_KEY)] = state
 
     def start(self, now: float) -> list[Effect]:
-        """See `Neighbourhood`; what was said before a power cut may have been later than what is stored."""
-        self._versions.begin(self.own.model.epoch)
-        for peer in self.neighbours:
-            self.edges[peer].version = self._versions.after(self.edges[peer].version)
-        return super().start(now)
-
-    def on_unreachable(self, peer: PeerId, now: float) -> list[Effect]:
-        """See `Neighbourhood`."""
-        effects = super().on_unreachable(peer, now)
-        listener = self.heard.get(peer)
-        if listener is not None and listener.listens:
-            effects.append(self._hold(peer, Listener(listener.version, listens=False, is_sure=False)))
-        return effects
+        """Follow stored neighbours anew: before a power cut, later versions may have been sent than were stored."""
+        return self.edges.start(now, renew=True)
 
     def on_hello(self, sender: PeerId, now: float) -> list[Effect]:
-        """See `Neighbourhood`."""
-        listener = self.heard.get(sender)
-        answer = [self._ack(sender, listener)] if listener is not None and listener.listens else []
-        return [*super().on_hello(sender, now), *answer]
+        """Report to a peer that is followed, or that follows this one, so that both ends can compare."""
+        state = self.follow_states.get(sender)
+        effects: list[Effect] = [self.edges.announce(sender, now)] if self.edges.has_neighbour(sender) else []
+        return [*effects, self._acknowledgement(sender, state)] if state is not None and state.follows else effects
 
-    def hear(self, sender: PeerId, message: Message, now: float) -> list[Effect] | None:
-        """See `Neighbourhood`."""
+    def on_timer(self, now: float) -> list[Effect]:
+        """End a graph step that waited long enough; repeat reports."""
+        effects = self._finish_round(now) if self.rounds.deadline <= now else []
+        for peer in self.edges.due(now):
+            effects += self.edges.repeat(peer, now) or self.on_unreachable(peer)
+        return effects
+
+    def on_unreachable(self, peer: PeerId) -> list[Effect]:
+        """Neither follow a peer that is gone nor send it moves."""
+        effects = self.edges.end(peer)
+        state = self.follow_states.get(peer)
+        if state is not None and state.follows:
+            effects.append(self._hold(peer, FollowState(state.version, follows=False, is_sure=False)))
+        return effects
+
+    def receive(self, sender: PeerId, message: Message, now: float) -> list[Effect] | None:
+        """Answer a message about following or models."""
+        if isinstance(message, StateRequest):
+            return [Send(sender, ModelOffer(message.round, self.own.model.snapshot(), self.own.size))]
         if isinstance(message, ModelOffer):
-            return self._on_reply(sender, message, now)
+            return self._finish_round(now) if self.rounds.receive(sender, message) else []
         if isinstance(message, Follow):
             return self._on_follow(sender, message)
         if isinstance(message, FollowAck):
             return self._on_ack(sender, message, now)
+        if isinstance(message, ModelDelta):
+            return [self._unfollow(sender)]
         return None
 
-    # -- who follows this peer -------------------------------------------------------------------------------------
+    # -- followers -------------------------------------------------------------------------------------------------
 
     def _on_follow(self, sender: PeerId, follow: Follow) -> list[Effect]:
         if not 0 < follow.version <= LARGEST_VERSION:
             raise ImplausibleError(f"follows at version {follow.version}")
-        held = self.heard.get(sender)
+        held = self.follow_states.get(sender)
         effects: list[Effect] = []
         if held is None or follow.version > held.version or (follow.version == held.version and not held.is_sure):
-            if follow.follows and len(self.listeners) >= MOST_LISTENERS:
-                return [self._ack(sender, Listener(follow.version, listens=False))]
-            held = Listener(follow.version, follow.follows)
+            if follow.follows and len(self.followers) >= MOST_FOLLOWERS:
+                return [self._acknowledgement(sender, FollowState(follow.version, follows=False))]
+            held = FollowState(follow.version, follow.follows)
             effects.append(self._hold(sender, held))
-        return [*effects, self._ack(sender, held)]
+        return [*effects, self._acknowledgement(sender, held)]
 
-    def _hold(self, peer: PeerId, listener: Listener) -> Persist:
-        self.heard[peer] = listener
-        self.heard.move_to_end(peer)
-        ended = [other for other, held in self.heard.items() if not held.listens]
+    def _hold(self, peer: PeerId, state: FollowState) -> Persist:
+        self.follow_states[peer] = state
+        self.follow_states.move_to_end(peer)
+        ended = [other for other, held in self.follow_states.items() if not held.follows]
         for other in ended[: max(0, len(ended) - MOST_ENDED_EDGES)]:
-            del self.heard[other]
-        return Persist(LISTENER_KEY + peer, listener.version.to_bytes(8, "big") if listener.listens else b"")
+            del self.follow_states[other]
+        return Persist(FOLLOWER_KEY + peer, state.version.to_bytes(8, "big") if state.follows else b"")
 
-    def _ack(self, peer: PeerId, listener: Listener) -> Send:
-        return Send(peer, FollowAck(listener.version, listener.listens, *self.own.model.number))
+    def _acknowledgement(self, peer: PeerId, state: FollowState) -> Send:
+        return Send(peer, FollowAck(state.version, state.follows, *self.own.model.number))
 
-    # -- whom this peer follows ------------------------------------------------------------------------------------
+    # -- neighbours, which this peer follows -----------------------------------------------------------------------
 
     def _on_ack(self, sender: PeerId, ack: FollowAck, now: float) -> list[Effect]:
         edge = self.edges.get(sender)
         if edge is None or edge.weight == 0.0:
-            return self._on_ack_of_end(sender, edge, ack)
+            if ack.follows:
+                return [self._unfollow(sender, ack.version)]
+            return [self.edges.forget(sender)] if edge is not None and ack.version >= edge.version else []
         if ack.version != edge.version:
             if ack.version < edge.version and not edge.acknowledged:
                 return []
-            # One of the two ends has lost its last records: say again what holds, above all that was said.
-            edge.version = self._versions.after(max(edge.version, ack.version))
-            return [self._stored_edge(sender), *self._announce(sender, edge, now)]
-        self._settled(sender, edge)
+            # One of the two ends has lost its last records: report again, above all earlier versions.
+            edge.version = self.edges.versions.after(max(edge.version, ack.version))
+            return [self.edges.record(sender), self.edges.announce(sender, now)]
+        self.edges.settle(sender, edge)
         if not ack.follows:
-            return [*self._set_edge(sender, edge, 0.0, edge.version, self.me), self._forget_edge(sender)]
-        if edge.copy is None or edge.copy.number < (ack.epoch, ack.sequence):
-            return self._ask_snapshot(sender, edge, now)
-        return []
+            return [*self.edges.set(sender, edge, 0.0, edge.version, self.me), self.edges.forget(sender)]
+        return self.edges.catch_up(sender, (ack.epoch, ack.sequence), now)
 
-    def _on_ack_of_end(self, sender: PeerId, edge: Edge | None, ack: FollowAck) -> list[Effect]:
-        """An answer from a peer that is not followed."""
-        if ack.follows:
-            return self._disown(sender, ack.version)
-        return [self._forget_edge(sender)] if edge is not None and ack.version >= edge.version else []
-
-    def _disown(self, sender: PeerId, above: int = 0) -> list[Effect]:
-        edge = self.edges.get(sender)
+    def _unfollow(self, peer: PeerId, above: int = 0) -> Send:
+        """Answer a peer that is wrong to believe it is followed."""
+        edge = self.edges.get(peer)
         is_known = edge is not None and edge.version > above
-        return [Send(sender, Follow(edge.version if edge and is_known else self._versions.after(above), follows=False))]
-
-    def _word(self, peer: PeerId, edge: Edge, with_model: bool = True) -> Send:
-        return Send(peer, Follow(edge.version, edge.weight > 0.0))
-
-    def _reminder(self, peer: PeerId, edge: Edge) -> Send:
-        return self._word(peer, edge)
+        version = edge.version if edge and is_known else self.edges.versions.after(above)
+        return Send(peer, Follow(version, follows=False))
 
     # -- graph steps -----------------------------------------------------------------------------------------------
 
-    def state(self, number: int) -> ModelOffer:
-        """See `Neighbourhood`: a model and a number of samples, and nothing else."""
-        return ModelOffer(number, self.own.model.snapshot(), self.own.size)
-
-    def _must_ask(self, peer: PeerId) -> bool:
-        """Models of those who are followed are known."""
-        edge = self.edges.get(peer)
-        return edge is None or edge.weight == 0.0 or edge.copy is None
+    def begin_round(self, batch: tuple[PeerId, ...], now: float) -> list[Effect]:
+        """Ask the peers of a batch whose models are unknown."""
+        effects = self._finish_round(now) if self.rounds.current is not None else []
+        strangers = tuple(peer for peer in batch if not self.edges.has_neighbour(peer) or self.edges[peer].copy is None)
+        effects += [self.edges.report(peer, self.edges[peer]) for peer in self.edges.next_to_remind()]
+        effects += self.rounds.begin(strangers, now)
+        return effects if strangers else [*effects, *self._finish_round(now)]
 
     def _finish_round(self, now: float) -> list[Effect]:
-        """Judge the models that are followed and those that have come; follow the best."""
+        """Judge the neighbours' models and those in replies; follow the best."""
         candidates: list[tuple[PeerId, int, ModelCopy]] = []
         effects: list[Effect] = []
-        for peer in self.neighbours:
+        for peer in self.edges.neighbours:
             edge = self.edges[peer]
             if edge.copy is not None and self.own.accepts(edge.copy):
                 candidates.append((peer, edge.size, edge.copy))
-        for peer, reply, copy in self._end_round():
+        for peer, reply, copy in self.rounds.end():
             self.bits_counted += np.array([1, 1 + copy.n_support, copy.n_support])
             if copy.n_support > 0 and self.own.accepts(copy):
                 candidates.append((peer, reply.size, copy))
-        # Whoever does harm by now is let go, and whose model has not come although it was asked for.
-        for peer in sorted(set(self.neighbours) - {peer for peer, _, _ in candidates}):
-            effects += self._weigh(peer, self.edges[peer].size, None, 0.0, now)
+        # Drop neighbours whose models have become harmful, or did not arrive although they were asked for.
+        judged = {peer for peer, _, _ in candidates}
+        for peer in self.edges.neighbours:
+            if peer not in judged:
+                effects += self._weigh(peer, self.edges[peer].size, None, 0.0, now)
         if not candidates:
             return effects
-        most = self.reference_size
+        most = self.sizes.largest
         scores = [self.own.evidence(copy, self.config.tau, min(size, most)) for _, size, copy in candidates]
         weights = np.empty(len(candidates))
         keep_best(np.array(scores), self.config.n_neighbours, weights)
@@ -188,18 +191,17 @@ class Following(Neighbourhood):
         return effects
 
     def _weigh(self, peer: PeerId, size: int, copy: ModelCopy | None, weight: float, now: float) -> list[Effect]:
-        """Set the weight to a peer, and tell it if it is now followed, or no longer."""
+        """Set the weight to a peer, and report to it if it is now followed, or no longer."""
         edge = self.edges.get(peer, Edge())
-        is_change = (weight > 0.0) != (edge.weight > 0.0)
         if weight == edge.weight:
             return []
-        self.edges[peer] = edge
+        is_change = (weight > 0.0) != (edge.weight > 0.0)
         edge.size = size
-        version = self._versions.after(edge.version) if is_change else edge.version
-        effects = self._set_edge(peer, edge, weight, version, self.me)
+        version = self.edges.versions.after(edge.version) if is_change else edge.version
+        effects = self.edges.set(peer, edge, weight, version, self.me)
         if copy is not None and weight > 0.0:
-            self._take_copy(edge, copy)
+            self.edges.take_copy(edge, copy)
         if is_change:
             self.bits_counted[0] += 1
-            effects += self._announce(peer, edge, now)
+            effects.append(self.edges.announce(peer, now))
         return effects

@@ -1,42 +1,84 @@
-"""What a planner may ask of a peer."""
+"""Inputs and outputs of a peer: facts go in, effects come out.
+
+A fact is something that happened, with its time. An action is a fact that the peer's own planner decides on. Facts are
+also the records of a journal, so a peer can be replayed from what it was given.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from dada.peer.messages import Message, PeerId
 
 
-@dataclass(frozen=True)
-class ModelStep:
-    """Make one model update; `gamma` only for the rule "paper"."""
+class Restored(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    """The records that an earlier life stored were read; comes before `Started`."""
 
+    records: dict[bytes, bytes]
+
+
+class Started(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """A life begins."""
+
+    now: float
+
+
+class ModelStep(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """Action: make one model update; only the rule "paper" needs `gamma`."""
+
+    now: float
     gamma: float = -1.0
 
 
-@dataclass(frozen=True)
-class GraphStep:
-    """Update the weights to a batch of peers."""
+class GraphStep(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """Action: update the weights to a batch of peers."""
 
+    now: float
     batch: tuple[PeerId, ...]
 
 
-@dataclass(frozen=True)
-class ResetModel:
-    """Start the model again from zero."""
+class ResetModel(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """Action: start the model again from zero."""
+
+    now: float
 
 
-@dataclass(frozen=True)
-class Leave:
-    """Say goodbye to all neighbours."""
+class Leave(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """Action: send a goodbye to all neighbours."""
+
+    now: float
+
+
+class Received(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """A message arrived."""
+
+    now: float
+    sender: PeerId
+    message: Message
+
+
+class TimerFired(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """The peer's deadline has passed."""
+
+    now: float
+
+
+class Unreachable(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """The transport has stopped trying to reach a peer."""
+
+    now: float
+    peer: PeerId
 
 
 Action = ModelStep | GraphStep | ResetModel | Leave
+Fact = Restored | Started | Action | Received | TimerFired | Unreachable
 
 
 @dataclass(frozen=True)
 class Persist:
-    """Store a record durably before anything later in the list is done; an empty value forgets the key."""
+    """Store a record durably before any later effect is carried out; an empty value deletes the key."""
 
     key: bytes
     value: bytes
@@ -52,7 +94,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Refused:
-    """A message was not acted upon, and why; drivers count these."""
+    """A message was ignored, and why; drivers count these."""
 
     sender: PeerId
     reason: str

@@ -1,9 +1,9 @@
-"""A journal of all facts that a peer was told. Replayed into a fresh peer, they give the same state, bit for bit.
+"""A journal of all facts that a peer was given. Replayed into a new peer, they lead to the same state, bit for bit.
 
-A journal is a sequence of frames, each a length and a MessagePack record: first who the peer is, what it agreed on and
-its samples, then the facts in order, and now and then a digest of the state they led to. A peer that starts again goes
-on in the same journal with a new birth. A journal contains the samples (as margins of the base predictors), so it is as
-private as they are.
+A journal is a sequence of frames, each a length and a MessagePack record: first the peer's id, its settings and its
+samples, then the facts in order, and now and then a digest of the state they led to. A peer that starts again appends
+a new birth to the same journal. A journal contains the samples (as margins of the base predictors), so it is as private
+as they are.
 """
 
 from __future__ import annotations
@@ -21,24 +21,23 @@ import numpy as np
 from dada.core.compiled import Array
 from dada.core.regularizers import DegreeTarget, LogDegree
 from dada.peer.config import PeerConfig
-from dada.peer.inputs import Action, Effect, GraphStep, Leave, ModelStep, ResetModel
-from dada.peer.messages import Message
+from dada.peer.inputs import Fact
 from dada.peer.peer import Peer
 
 LENGTH = struct.Struct("<I")
 LARGEST_FRAME = 1 << 30
-# Facts between two digests: a difference is then found near to where it began.
+# Facts between two digests: a difference is then found near the place where it began.
 DIGEST_EVERY = 1000
 
 REGULARIZERS = {"LogDegree": LogDegree, "DegreeTarget": DegreeTarget}
 
 
 class JournalError(ValueError):
-    """A file that is not a journal, or a journal whose facts lead to another state than they once did."""
+    """A file that is not a journal, or a journal whose facts no longer lead to the recorded state."""
 
 
-class Birth(msgspec.Struct, array_like=True, tag=0):
-    """A peer that knows nothing yet: `Peer(me, A, config, known_largest)`."""
+class Birth(msgspec.Struct, array_like=True, tag=100):
+    """A new peer: `Peer(me, A, config, known_largest)`."""
 
     me: bytes
     A: bytes
@@ -51,87 +50,38 @@ class Birth(msgspec.Struct, array_like=True, tag=0):
     coupling: bytes
 
 
-class Restored(msgspec.Struct, array_like=True, tag=1):
-    """`restore(records)`."""
-
-    records: dict[bytes, bytes]
-
-
-class Started(msgspec.Struct, array_like=True, tag=2):
-    """`start(now)`."""
-
-    now: float
-
-
-class Acted(msgspec.Struct, array_like=True, tag=3):
-    """`act(action, now)`."""
-
-    now: float
-    action: str
-    gamma: float = -1.0
-    batch: tuple[bytes, ...] = ()
-
-
-class Received(msgspec.Struct, array_like=True, tag=4):
-    """`receive(sender, message, now)`."""
-
-    now: float
-    sender: bytes
-    message: Message
-
-
-class TimerFired(msgspec.Struct, array_like=True, tag=5):
-    """`on_timer(now)`."""
-
-    now: float
-
-
-class GivenUp(msgspec.Struct, array_like=True, tag=6):
-    """`on_unreachable(peer, now)`."""
-
-    now: float
-    peer: bytes
-
-
-class Digest(msgspec.Struct, array_like=True, tag=7):
-    """What all facts up to here led to."""
+class Digest(msgspec.Struct, array_like=True, tag=101):
+    """The state that all facts so far led to."""
 
     digest: bytes
 
 
-Fact = Restored | Started | Acted | Received | TimerFired | GivenUp
 Record = Birth | Fact | Digest
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)
 
 
-def acted(action: Action, now: float) -> Acted:
-    """An action as a fact."""
-    gamma = action.gamma if isinstance(action, ModelStep) else -1.0
-    batch = action.batch if isinstance(action, GraphStep) else ()
-    return Acted(now, type(action).__name__, gamma, batch)
-
-
-class Journal:
+class PeerJournal:
     """Writes the journal of one peer.
 
     Parameters
     ----------
     file : binary file
-        Where frames are appended.
+        Frames are appended to it.
     peer : Peer
-        The peer, before it is told anything.
+        The peer, before its first fact.
 
     Examples
     --------
     >>> import io
+    >>> from dada.peer.inputs import ModelStep, Started
     >>> file, A = io.BytesIO(), np.ones((1, 2), np.int8)
     >>> peer = Peer(b"me", A, PeerConfig(n_predictors=2, beta=1.0, mu1=1.0))
-    >>> journal = Journal(file, peer)
-    >>> for fact in (Started(0.0), acted(ModelStep(), 0.5)):
-    ...     journal.note(fact)
-    ...     effects = tell(peer, fact)
+    >>> journal = PeerJournal(file, peer)
+    >>> for fact in (Started(0.0), ModelStep(0.5)):
+    ...     journal.write(fact)
+    ...     effects = peer.handle(fact)
     >>> journal.close()
     >>> replay(io.BytesIO(file.getvalue()))
     Replay(births=1, facts=2, digests=1, is_whole=True)
@@ -140,44 +90,28 @@ class Journal:
     def __init__(self, file: BinaryIO, peer: Peer) -> None:
         self._file, self._peer = file, peer
         self._facts = 0
-        self._write(_birth(peer))
+        self._append(_birth(peer))
 
-    def note(self, fact: Fact) -> None:
-        """Record a fact that the peer is told next."""
+    def write(self, fact: Fact) -> None:
+        """Record the fact that the peer is given next."""
         if self._facts and self._facts % DIGEST_EVERY == 0:
-            self._write(Digest(digest_of(self._peer)))
+            self._append(Digest(digest_of(self._peer)))
         self._facts += 1
-        self._write(fact)
+        self._append(fact)
 
     def close(self) -> None:
-        """Record the state at the end."""
-        self._write(Digest(digest_of(self._peer)))
+        """Record the final state."""
+        self._append(Digest(digest_of(self._peer)))
         self._file.flush()
 
-    def _write(self, record: Record) -> None:
+    def _append(self, record: Record) -> None:
         data = _encoder.encode(record)
         self._file.write(LENGTH.pack(len(data)) + data)
 
 
-def tell(peer: Peer, fact: Fact) -> list[Effect]:
-    """Tell a peer a fact, and give its effects."""
-    if isinstance(fact, Received):
-        return peer.receive(fact.sender, fact.message, fact.now)
-    if isinstance(fact, Acted):
-        return peer.act(_action(fact), fact.now)
-    if isinstance(fact, TimerFired):
-        return peer.on_timer(fact.now)
-    if isinstance(fact, GivenUp):
-        return peer.on_unreachable(fact.peer, fact.now)
-    if isinstance(fact, Started):
-        return peer.start(fact.now)
-    peer.restore(fact.records)
-    return []
-
-
 @dataclass(frozen=True)
 class Replay:
-    """What a replayed journal held; `is_whole` unless it was cut off in the middle."""
+    """Contents of a replayed journal; `is_whole` unless it was cut off."""
 
     births: int
     facts: int
@@ -186,7 +120,7 @@ class Replay:
 
 
 def replay(file: BinaryIO) -> Replay:
-    """Tell a fresh peer all facts of a journal, and raise `JournalError` where its state differs from the recorded."""
+    """Give a new peer all facts of a journal; raise `JournalError` if its state differs from the recorded one."""
     peer: Peer | None = None
     births = facts = digests = 0
     record: Record | None = None
@@ -200,7 +134,7 @@ def replay(file: BinaryIO) -> Replay:
             if digest_of(peer) != record.digest:
                 raise JournalError(f"after {facts} facts the state differs from the recorded one")
         else:
-            tell(peer, record)
+            peer.handle(record)
             facts += 1
     if record is None:
         raise JournalError("this is not a journal: it is empty")
@@ -208,7 +142,7 @@ def replay(file: BinaryIO) -> Replay:
 
 
 def read(file: BinaryIO) -> Iterator[Record]:
-    """The records of a journal; a last one that was cut off is left out."""
+    """The records of a journal, without a last one that was cut off."""
     while len(header := file.read(LENGTH.size)) == LENGTH.size:
         (length,) = LENGTH.unpack(header)
         if length > LARGEST_FRAME:
@@ -223,14 +157,14 @@ def read(file: BinaryIO) -> Iterator[Record]:
 
 
 def digest_of(peer: Peer) -> bytes:
-    """Names the whole state of a peer: equal digests mean equal models, edges, copies and waits."""
+    """Digest of a peer's state: equal digests mean equal models, edges, copies and timers."""
     state = hashlib.sha256()
-    model = peer.model
-    waits = sorted(peer.waiting.items())
-    state.update(repr((model.number, peer.own_updates, peer.degree, peer.confidence, peer.rounds, waits)).encode())
-    state.update(model.alpha.tobytes() + model.support[: model.n_support].tobytes() + peer.user.margins.tobytes())
-    state.update(repr(peer.listeners).encode())
-    for name, edge in sorted(peer.edges.items()):
+    own, edges, neighbourhood = peer.own, peer.edges, peer.neighbourhood
+    model, waiting = own.model, sorted(edges.waiting.items())
+    counts = (own.updates, edges.degree, neighbourhood.sizes.confidence, neighbourhood.rounds.count)
+    state.update(repr((model.number, counts, waiting, neighbourhood.followers)).encode())
+    state.update(model.alpha.tobytes() + model.support[: model.n_support].tobytes() + own.user.margins.tobytes())
+    for name, edge in sorted(edges.items()):
         state.update(repr((name, edge.weight, edge.rank, edge.acknowledged, edge.repeats)).encode())
         if edge.copy is not None:
             state.update(repr(edge.copy.number).encode() + edge.copy.alpha.tobytes())
@@ -238,19 +172,21 @@ def digest_of(peer: Peer) -> bytes:
 
 
 def _birth(peer: Peer) -> Birth:
-    config, A = peer.config, peer.user.A
+    config, A = peer.config, peer.own.user.A
     kind = type(config.regularizer).__name__
     if kind not in REGULARIZERS:
-        raise JournalError(f"a journal can keep the regularizers {', '.join(REGULARIZERS)}, not one of your own")
-    settings = {
-        field.name: getattr(config, field.name)
-        for field in dataclasses.fields(config)
-        if field.name not in ("regularizer", "coupling")
-    }
-    coupling = b"" if config.coupling is None else np.asarray(config.coupling, np.float64).tobytes()
-    regularizer = dataclasses.asdict(config.regularizer)
+        raise JournalError(f"a journal can keep the regularizers {', '.join(REGULARIZERS)}, not a custom one")
+    others = [field.name for field in dataclasses.fields(config) if field.name not in ("regularizer", "coupling")]
     return Birth(
-        peer.me, A.tobytes(), A.dtype.str, A.shape[0], peer.known_largest, settings, kind, regularizer, coupling
+        me=peer.me,
+        A=A.tobytes(),
+        dtype=A.dtype.str,
+        n_samples=A.shape[0],
+        known_largest=peer.neighbourhood.sizes.known_largest,
+        settings={name: getattr(config, name) for name in others},
+        regularizer=kind,
+        regularizer_settings=dataclasses.asdict(config.regularizer),
+        coupling=b"" if config.coupling is None else np.asarray(config.coupling, np.float64).tobytes(),
     )
 
 
@@ -262,16 +198,4 @@ def _born(birth: Birth) -> Peer:
         A: Array = np.frombuffer(birth.A, np.dtype(birth.dtype)).reshape(birth.n_samples, config.n_predictors)
         return Peer(birth.me, A, config, birth.known_largest)
     except (TypeError, ValueError, KeyError) as error:
-        raise JournalError(f"this journal's peer cannot be made: {error}") from error
-
-
-def _action(fact: Acted) -> Action:
-    if fact.action == "ModelStep":
-        return ModelStep(fact.gamma)
-    if fact.action == "GraphStep":
-        return GraphStep(fact.batch)
-    if fact.action == "ResetModel":
-        return ResetModel()
-    if fact.action == "Leave":
-        return Leave()
-    raise JournalError(f"a journal of a later version: action {fact.action!r} is not known")
+        raise JournalError(f"the peer of this journal cannot be made: {error}") from error

@@ -1,4 +1,4 @@
-"""How much of one's attention another peer may take."""
+"""A member of a network: a peer, the plan of its wake-ups, its view, and a rate limit for others."""
 
 from __future__ import annotations
 
@@ -12,8 +12,24 @@ import msgspec
 import numpy as np
 
 from dada.core.compiled import Array
-from dada.peer.inputs import Action, Effect, GraphStep, Leave, ModelStep, Persist, Refused, ResetModel
-from dada.peer.journal import Fact, GivenUp, Journal, Received, Restored, Started, TimerFired, acted, tell
+from dada.peer.edges import put_last
+from dada.peer.inputs import (
+    Action,
+    Effect,
+    Fact,
+    GraphStep,
+    Leave,
+    ModelStep,
+    Persist,
+    Received,
+    Refused,
+    ResetModel,
+    Restored,
+    Started,
+    TimerFired,
+    Unreachable,
+)
+from dada.peer.journal import PeerJournal
 from dada.peer.messages import (
     CodecError,
     Descriptor,
@@ -30,23 +46,23 @@ from dada.peer.model import Fallback
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling, Search
 
-# A message of this many bytes counts as one more.
+# This many bytes count as one more message.
 BYTES_PER_MESSAGE = 1024
 
 
 class RateLimit:
-    """A bucket of messages for every sender: it fills at a steady rate, and each message takes from it.
+    """Per-sender rate limit: a bucket for each sender fills at a steady rate, and each message takes from it.
 
-    A long message counts as several and may leave a debt, so that every message up to the largest allowed can pass.
+    A long message counts as several and may leave a debt, so that even the largest message can pass.
 
     Parameters
     ----------
     messages_per_s : float
-        How fast a bucket fills.
+        Rate at which a bucket fills.
     burst : float
-        How much it holds.
+        Capacity of a bucket.
     most_senders : int
-        Buckets kept; those not used for longest are forgotten first.
+        Buckets kept; the least recently used are forgotten first.
 
     Examples
     --------
@@ -70,16 +86,13 @@ class RateLimit:
         return len(self._buckets)
 
     def admits(self, sender: PeerId, n_bytes: int, now: float) -> bool:
-        """Whether a message may be listened to; it then has been paid for."""
+        """Whether a message may pass; if so, it is charged to its sender."""
         left, seen = self._buckets.get(sender, (self.burst, now))
         left = min(self.burst, left + max(0.0, now - seen) * self.messages_per_s)
         is_admitted = left > 0.0
         if is_admitted:
             left -= 1.0 + n_bytes / BYTES_PER_MESSAGE
-        self._buckets[sender] = (left, now)
-        self._buckets.move_to_end(sender)
-        if len(self._buckets) > self.most_senders:
-            self._buckets.popitem(last=False)
+        put_last(self._buckets, sender, (left, now), self.most_senders)
         return is_admitted
 
 
@@ -88,7 +101,7 @@ RECORD_KEY = b"planner"
 
 @dataclass(frozen=True)
 class Rhythm:
-    """How a peer divides its wake-ups.
+    """The order of a peer's model steps and graph steps.
 
     Parameters
     ----------
@@ -126,11 +139,11 @@ class Rhythm:
             raise ValueError(f"wakeups_per_s must be > 0 and finite, got {self.wakeups_per_s}")
 
 
-class Source(Protocol):
-    """Knows whom to ask."""
+class PeerSource(Protocol):
+    """Draws the batches of graph steps."""
 
     def sample(self, kappa: int) -> tuple[PeerId, ...]:
-        """About so many distinct peers."""
+        """About `kappa` distinct peers."""
 
 
 class _Counters(msgspec.Struct, array_like=True):
@@ -142,7 +155,7 @@ class _Counters(msgspec.Struct, array_like=True):
 
 
 class Planner:
-    """Decides what each wake-up of one peer is.
+    """Decides on the action of each wake-up of one peer.
 
     Examples
     --------
@@ -150,7 +163,7 @@ class Planner:
     >>> rng = np.random.default_rng(0)
     >>> planner = Planner(Rhythm(local_steps=1, first_graph_steps=0, graph_every=2), rng)
     >>> nobody = PeerSampling(b"me", rng)
-    >>> [type(planner.next_action(nobody)).__name__ for _ in range(5)]
+    >>> [type(planner.next_action(nobody, now=0.0)).__name__ for _ in range(5)]
     ['ModelStep', 'ModelStep', 'ModelStep', 'GraphStep', 'ModelStep']
     """
 
@@ -161,53 +174,53 @@ class Planner:
 
     @property
     def wakeups(self) -> int:
-        """Wake-ups so far, in all lives of the peer."""
+        """Wake-ups in all lives of the peer."""
         return self._done.wakeups
 
     @property
     def is_alone(self) -> bool:
-        """Whether the next step is one of the first, which have nothing to do with others."""
+        """Whether the next step is one of the first, which are made without others."""
         return self._done.model_steps < self.rhythm.local_steps
 
     def wait_s(self) -> float:
-        """The time until the next wake-up, drawn anew at each call."""
+        """Draw the time until the next wake-up."""
         return float(self.rng.exponential(1.0 / self.rhythm.wakeups_per_s))
 
     def jitter(self) -> float:
-        """A factor around 1 that keeps what many peers do at steady times from happening all at once."""
+        """Draw a factor around 1, so that periodic work of many peers does not coincide."""
         return float(self.rng.uniform(0.5, 1.5))
 
-    def next_action(self, source: Source) -> Action:
-        """What this wake-up is; graph steps ask the peers that the source names."""
+    def next_action(self, source: PeerSource, now: float) -> Action:
+        """The action of this wake-up; the source draws the batch of a graph step."""
         done, rhythm = self._done, self.rhythm
         done.wakeups += 1
         if not self.is_alone:
             if done.graph_steps < rhythm.first_graph_steps:
                 done.graph_steps += 1
-                return GraphStep(source.sample(rhythm.kappa))
+                return GraphStep(now, source.sample(rhythm.kappa))
             if rhythm.restart and not done.is_restarted:
                 done.is_restarted = True
-                return ResetModel()
+                return ResetModel(now)
             if done.is_graph_next:
                 done.is_graph_next = False
                 done.graph_steps += 1
-                return GraphStep(source.sample(rhythm.kappa))
+                return GraphStep(now, source.sample(rhythm.kappa))
         done.model_steps += 1
         since_first = done.model_steps - rhythm.local_steps
         done.is_graph_next = since_first > 0 and since_first % rhythm.graph_every == 0
-        return ModelStep()
+        return ModelStep(now)
 
     def record(self) -> Persist:
-        """The counters, to be stored together with what the last action changed."""
+        """The counters, to be stored."""
         return Persist(RECORD_KEY, msgspec.msgpack.encode(self._done))
 
     def restore(self, records: dict[bytes, bytes]) -> None:
-        """Go on from stored counters, where there are any."""
+        """Continue from stored counters."""
         if RECORD_KEY in records:
             self._done = msgspec.msgpack.decode(records[RECORD_KEY], type=_Counters)
 
 
-# Exchanges of a newcomer's views that follow each other five times as fast as later ones.
+# First exchanges of views, which follow each other five times as fast as later ones.
 HURRIED_EXCHANGES = 5
 
 
@@ -217,17 +230,17 @@ class Member:
     Parameters
     ----------
     peer : Peer
-        The learning core.
+        The state machine.
     sampling : PeerSampling
-        Whom it knows.
+        Its view.
     planner : Planner
-        When it wakes, and for what.
+        Decides when it wakes, and for which action.
     exchange_every_s : float
         Mean time between two exchanges of views.
     limit : RateLimit, optional
-        How much others may say.
-    journal : Journal, optional
-        Where every fact that the peer is told is noted first.
+        Limits the messages of each sender.
+    journal : PeerJournal, optional
+        Records every fact before the peer handles it.
     """
 
     def __init__(
@@ -237,7 +250,7 @@ class Member:
         planner: Planner,
         exchange_every_s: float = 5.0,
         limit: RateLimit | None = None,
-        journal: Journal | None = None,
+        journal: PeerJournal | None = None,
     ) -> None:
         if not 0 < exchange_every_s < math.inf:
             raise ValueError(f"exchange_every_s must be > 0 and finite, got {exchange_every_s}")
@@ -245,7 +258,7 @@ class Member:
         self.exchange_every_s = exchange_every_s
         self.limit = RateLimit() if limit is None else limit
         self.search = Search(peer, sampling, planner.rng)
-        self.fallback = Fallback(peer.user.A, peer.config)
+        self.fallback = Fallback(peer.own.user.A, peer.config)
         self.next_wakeup = self.next_exchange = math.inf
         self._journal = journal
 
@@ -256,60 +269,60 @@ class Member:
 
     @property
     def deadline(self) -> float:
-        """When `on_timer` should next be called."""
+        """When `on_timer` is due."""
         return min(self.next_wakeup, self.next_exchange, self.peer.deadline)
 
     @property
     def trusts_others(self) -> bool:
-        """Whether the model learned together promises more than the one learned alone."""
-        degree, pull = self.peer.neighbour_sum()
-        return not self.fallback.is_better(self.peer.confidence, degree, pull)
+        """Whether the model learned with others is preferred to the fallback model."""
+        degree, neighbour_sum = self.peer.edges.neighbour_sum()
+        return not self.fallback.is_better(self.peer.neighbourhood.sizes.confidence, degree, neighbour_sum)
 
     @property
     def model(self) -> Array:
-        """The model to predict with: the one learned together, or the local one where that promises more."""
-        return self.peer.model.alpha if self.trusts_others else self.fallback.alpha
+        """The model to predict with: the one learned with others, or the fallback model."""
+        return self.peer.own.model.alpha if self.trusts_others else self.fallback.alpha
 
     def restore(self, records: dict[bytes, bytes]) -> None:
-        """Take up the records of an earlier life; call before `start`."""
-        self._tell(Restored(records))
+        """Take over the records of an earlier life; call before `start`."""
+        self._handle(Restored(records))
         self.planner.restore(records)
         self.sampling.restore(records)
 
     def start(self, now: float, known: Iterable[Descriptor] = ()) -> list[Effect]:
-        """Begin, knowing some peers. A new member first learns alone, at once, so that others meet a model."""
+        """Begin a life, with some known peers. A new member first makes its local steps, so that others get a model."""
         self.sampling.introduce(known)
         self.next_exchange = now
         self.next_wakeup = now + self.planner.wait_s()
-        effects = self._tell(Started(now))
+        effects = self._handle(Started(now))
         while self.planner.is_alone:
-            effects += self._tell(acted(self.planner.next_action(self.search), now))
+            effects += self._handle(self.planner.next_action(self.search, now))
         return [*effects, self.planner.record()]
 
     def on_timer(self, now: float) -> list[Effect]:
-        """Do what is due."""
+        """Do all that is due."""
         effects: list[Effect] = []
-        waiting = self.peer.round
+        waiting = self.peer.neighbourhood.rounds.current
         if self.peer.deadline <= now:
-            effects += self._tell(TimerFired(now))
+            effects += self._handle(TimerFired(now))
         if self.next_exchange <= now:
-            # Exchanges come at nearly steady times, because views grow stale; a newcomer is in a hurry.
+            # Views become stale, so exchanges are nearly periodic; those of a newcomer are faster.
             hurry = 0.2 if self.sampling.exchanges < HURRIED_EXCHANGES else 1.0
             self.next_exchange = now + hurry * self.exchange_every_s * self.planner.jitter()
             effects += self.sampling.exchange()
         if self.next_wakeup <= now:
             self.next_wakeup = now + self.planner.wait_s()
-            action = self.planner.next_action(self.search)
-            effects += [self.planner.record(), *self._tell(acted(action, now))]
+            action = self.planner.next_action(self.search, now)
+            effects += [self.planner.record(), *self._handle(action)]
             effects += self.search.ask() if isinstance(action, GraphStep) else []
-        if waiting is not None and self.peer.round is not waiting:
+        if waiting is not None and self.peer.neighbourhood.rounds.current is not waiting:
             for peer in waiting.batch:
                 if peer not in waiting.replies:
                     self.sampling.doubt(peer)
         return effects
 
     def receive_bytes(self, sender: PeerId, data: bytes, now: float) -> list[Effect]:
-        """Answer a message as it came from the wire."""
+        """Answer an encoded message."""
         if not self.limit.admits(sender, len(data), now):
             return [Refused(sender, "too many messages")]
         try:
@@ -320,35 +333,35 @@ class Member:
 
     def receive(self, sender: PeerId, message: Message, now: float) -> list[Effect]:
         """Answer a message."""
-        self.sampling.heard(sender)
+        self.sampling.trust(sender)
         if isinstance(message, ViewRequest | ViewReply):
             return self.sampling.receive(sender, message)
         if isinstance(message, FriendsRequest | FriendsReply):
             return self.search.receive(sender, message)
         if isinstance(message, Goodbye):
             self.sampling.forget(sender)
-        return self._tell(Received(now, sender, message))
+        return self._handle(Received(now, sender, message))
 
     def introduce(self, peer: PeerId, addresses: tuple[str, ...]) -> None:
-        """A peer is known from elsewhere, and where it listens."""
+        """Add a peer known from elsewhere, with its addresses."""
         self.sampling.introduce([Descriptor(peer, 0, addresses)])
-        self.search.learn(peer, addresses)
+        self.search.note_addresses(peer, addresses)
 
     def on_unreachable(self, peer: PeerId, now: float) -> list[Effect]:
-        """The transport has given a peer up."""
+        """The transport has stopped trying to reach a peer."""
         self.sampling.lose(peer)
-        return self._tell(GivenUp(now, peer))
+        return self._handle(Unreachable(now, peer))
 
     def rest(self) -> None:
-        """Make no more steps and exchanges; answer and repeat only."""
+        """Make no more steps and exchanges; only answer and repeat messages."""
         self.next_wakeup = self.next_exchange = math.inf
 
     def leave(self, now: float) -> list[Effect]:
-        """Say goodbye; nothing more is due afterwards."""
+        """Send goodbyes; nothing is due afterwards."""
         self.rest()
-        return self._tell(acted(Leave(), now))
+        return self._handle(Leave(now))
 
-    def _tell(self, fact: Fact) -> list[Effect]:
+    def _handle(self, fact: Fact) -> list[Effect]:
         if self._journal is not None:
-            self._journal.note(fact)
-        return tell(self.peer, fact)
+            self._journal.write(fact)
+        return self.peer.handle(fact)

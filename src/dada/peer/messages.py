@@ -1,8 +1,8 @@
-"""What peers say to each other.
+"""The messages of peers, and their encoding.
 
-Nothing here is data: a message carries model coordinates, edge weights, a loss, a degree, a number of samples, whether
-one follows another, or who else is about. Models are numbered by (epoch, sequence): the epoch grows by one each time a
-peer starts, the sequence by one with each move, so a receiver knows whether it has missed any.
+No message contains data: it carries model coordinates, edge weights, a loss, a degree, a number of samples, whether one
+peer follows another, or addresses of peers. Models are numbered by (epoch, sequence): the epoch grows by one each time
+a peer starts, the sequence by one with each move, so a receiver knows whether it has missed any.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 PeerId = bytes
 
 
-class Snapshot(msgspec.Struct, frozen=True, array_like=True):
+class ModelSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """A whole model: little-endian uint32 coordinates and float32 values, in the owner's order."""
 
     epoch: int
@@ -22,7 +22,7 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """First on every connection: which learning problem the sender works on, and its epoch."""
+    """First on every connection: the digest of the sender's learning problem, and its epoch."""
 
     problem: bytes
     epoch: int
@@ -45,45 +45,45 @@ class ModelDelta(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class SnapshotRequest(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Send me your whole model."""
+    """A request for the receiver's whole model."""
 
 
 class SnapshotReply(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """The sender's whole model."""
 
-    snapshot: Snapshot
+    snapshot: ModelSnapshot
 
 
 class StateRequest(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """Asked at a graph wake-up; `round` is returned with the reply."""
+    """A request at a graph step; the reply returns `round`."""
 
     round: int
 
 
 class StateReply(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """What a graph step needs of a peer: model, loss per sample set, degree, number of samples."""
+    """Distance graph: the state of a peer: model, loss on its own samples, degree, number of samples."""
 
     round: int
-    snapshot: Snapshot
+    snapshot: ModelSnapshot
     loss: float
     degree: float
     size: int
 
 
 class EdgeState(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """What the sender holds of the edge between us. The higher (version, author) wins at both ends.
+    """Distance graph: the sender's state of the edge to the receiver. The higher (version, author) wins at both ends.
 
-    A sender that proposes a new weight attaches its model where the receiver may not have it yet.
+    A sender that proposes a new weight attaches its model if the receiver may not have it yet.
     """
 
     version: int
     author: bytes
     weight: float
-    snapshot: Snapshot | None = None
+    snapshot: ModelSnapshot | None = None
 
 
 class EdgeAck(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """The sender holds that version of our edge, and its model stands at (epoch, sequence)."""
+    """Distance graph: the version of the edge that the sender holds, and the number of its model."""
 
     version: int
     author: bytes
@@ -92,7 +92,7 @@ class EdgeAck(msgspec.Struct, frozen=True, array_like=True, tag=8):
 
 
 class Descriptor(msgspec.Struct, frozen=True, array_like=True):
-    """A peer that somebody knows of: its id, how many exchanges ago it was heard of, and where to dial it."""
+    """How to reach a peer: its id, the number of exchanges since its last sign of life, and its addresses."""
 
     peer: bytes
     age: int
@@ -112,14 +112,14 @@ class ViewReply(msgspec.Struct, frozen=True, array_like=True, tag=10):
 
 
 class Follow(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """Evidence graph: whether the sender follows the receiver's model, from this version of its word on."""
+    """Evidence graph: whether the sender follows the receiver; the highest version counts."""
 
     version: int
     follows: bool
 
 
 class FollowAck(msgspec.Struct, frozen=True, array_like=True, tag=12):
-    """Evidence graph: what the sender holds of the receiver's word, and its model stands at (epoch, sequence)."""
+    """Evidence graph: the last `Follow` of the receiver that the sender holds, and the number of the sender's model."""
 
     version: int
     follows: bool
@@ -128,19 +128,19 @@ class FollowAck(msgspec.Struct, frozen=True, array_like=True, tag=12):
 
 
 class ModelOffer(msgspec.Struct, frozen=True, array_like=True, tag=13):
-    """Evidence graph: the answer to a `StateRequest`: a model, and from how many samples; no loss, no degree."""
+    """Evidence graph: the answer to a `StateRequest`: a model and its number of samples; no loss, no degree."""
 
     round: int
-    snapshot: Snapshot
+    snapshot: ModelSnapshot
     size: int
 
 
 class FriendsRequest(msgspec.Struct, frozen=True, array_like=True, tag=14):
-    """Neighbour search: whom do you learn from? Answered to those who learn from the receiver."""
+    """Neighbour search: a request for the receiver's neighbours. Only its followers get an answer."""
 
 
 class FriendsReply(msgspec.Struct, frozen=True, array_like=True, tag=15):
-    """Neighbour search: a few of those whom the sender learns from."""
+    """Neighbour search: a few neighbours of the sender."""
 
     friends: tuple[Descriptor, ...]
 
@@ -164,9 +164,8 @@ Message = (
     | FriendsReply
 )
 
-
 PROTOCOL_VERSION = 1
-# A model of a hundred thousand coordinates fits; nothing that a peer says needs more.
+# A model of a hundred thousand coordinates fits; no message needs more.
 LARGEST_MESSAGE = 1 << 20
 
 _encoder = msgspec.msgpack.Encoder()
@@ -180,7 +179,6 @@ class CodecError(ValueError):
 def encode(message: Message) -> bytes:
     """A message as bytes: the protocol version, then MessagePack.
 
-    >>> from dada.peer.messages import StateRequest
     >>> decode(encode(StateRequest(round=3)))
     StateRequest(round=3)
     """

@@ -1,4 +1,4 @@
-"""The model of one peer: its samples, the pull of its neighbours, and the steps that improve it."""
+"""The model of one peer, copies of its neighbours' models, and the locally trained fallback model."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from dada.core.model_steps import (
 )
 from dada.peer.config import PeerConfig
 from dada.peer.inputs import Persist
-from dada.peer.messages import ModelDelta, Snapshot
+from dada.peer.messages import ModelDelta, ModelSnapshot
 
 MODEL_KEY, EPOCH_KEY = b"model", b"epoch"
 
 
 class _StoredModel(msgspec.Struct, array_like=True):
-    snapshot: Snapshot
+    snapshot: ModelSnapshot
     updates: int
 
 
 class OwnModel:
-    """What a peer has learned, and from what.
+    """The model of a peer, and the samples it is learned from.
 
     Parameters
     ----------
@@ -56,11 +56,11 @@ class OwnModel:
     ----------
     model : ModelCopy
     updates : int
-        Steps made since the model was zero.
+        Steps since the model was zero.
     is_stale : bool
-        Whether the pull must be summed anew before the next step.
+        Whether the sum of the neighbours' models must be recomputed before the next step.
     degree : float
-        Sum of the weights of the models that pull.
+        Sum of the weights of the models in that sum.
 
     Examples
     --------
@@ -103,24 +103,27 @@ class OwnModel:
         return float(loss_for_graph(kind, self._settings.loss, user.margins, user.sample_weight, self.scratch.eta))
 
     def evidence(self, copy: ModelCopy, tau: float = 1.0, size: int = 1) -> float:
-        """How well another model does on the peer's own samples (see `dada.core.graph_steps`)."""
-        judged = self._settings.loss, self.user, copy.alpha, copy.support, copy.n_support
-        return float(log_evidence(tau, *judged, size))
+        """Log evidence for another model on the peer's own samples (see `dada.core.graph_steps`)."""
+        return float(log_evidence(tau, self._settings.loss, self.user, copy.alpha, copy.support, copy.n_support, size))
 
     def accepts(self, copy: ModelCopy) -> bool:
-        """Whether a model is no worse than none on the peer's own samples, where the network vets."""
+        """Whether a model is at least as good as none on the peer's own samples; always true without vetting."""
         if not self.config.vet or copy.n_support == 0:
             return True
         return self.evidence(copy) >= self._evidence_of_nothing
 
     def squared_distance(self, copy: ModelCopy) -> float:
-        """How far another model is from this one."""
+        """Squared distance to another model."""
         own = self.model
         return float(
             squared_distance(
                 self._settings.coupling, own.alpha, own.support, own.n_support, copy.alpha, copy.support, copy.n_support
             )
         )
+
+    def copy_of(self, snapshot: ModelSnapshot) -> ModelCopy:
+        """A model that another peer sent, checked."""
+        return ModelCopy.from_snapshot(snapshot, self.config.n_predictors, self.config.beta)
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
@@ -134,7 +137,7 @@ class OwnModel:
         return self.updates % REFRESH_EVERY == REFRESH_EVERY - 1
 
     def refresh(self, models: Iterable[tuple[float, ModelCopy]]) -> None:
-        """Sum the neighbours' models anew, in the given order; from time to time the margins too."""
+        """Recompute the sum of the neighbours' models, in the given order; from time to time the margins too."""
         self.user.neighbour_sum[:] = 0
         self.degree = add_models(self.user.neighbour_sum, models)
         self.is_stale = False
@@ -142,18 +145,12 @@ class OwnModel:
             refresh_margins(self.user, self.model.n_support)
 
     def step(self, gamma: float, confidence: float) -> ModelDelta | None:
-        """Make one step; returns the move, if there was any to make."""
+        """Make one step; returns the move, or None if the model did not change."""
         if self._rule == LOCAL:
             gamma = step_size(LOCAL, 0, 0, self.updates)
+        n_support = self.model.n_support
         move, n_support, n_changed = model_step(
-            self._rule,
-            self._settings,
-            confidence,
-            self.degree,
-            self.user,
-            self.model.n_support,
-            gamma,
-            self.scratch,
+            self._rule, self._settings, confidence, self.degree, self.user, n_support, gamma, self.scratch
         )
         self.model.n_support = n_support
         self.updates += 1
@@ -165,7 +162,7 @@ class OwnModel:
         )
 
     def follow(self, copy: ModelCopy, weight: float, delta: ModelDelta) -> None:
-        """Apply a neighbour's move to the copy of its model, and to the pull."""
+        """Apply a neighbour's move to the copy of its model, and to the sum of the neighbours' models."""
         n_changed = copy.follow(delta, self.config.beta, self.scratch)
         if not self.is_stale:
             add_change(self.user.neighbour_sum, weight, n_changed, self.scratch)
@@ -176,7 +173,7 @@ class OwnModel:
         self.updates = 0
 
     def _adopt(self, model: ModelCopy) -> None:
-        """Replace the values of the model, in place, and all that follows from them."""
+        """Replace the values of the model in place, and recompute the margins."""
         self.model.alpha[:], self.model.support[:] = model.alpha, model.support
         self.model.n_support, self.model.sequence = model.n_support, self.model.sequence + 1
         refresh_margins(self.user, self.model.n_support)
@@ -189,15 +186,15 @@ class OwnModel:
         return Persist(MODEL_KEY, msgspec.msgpack.encode(_StoredModel(self.model.snapshot(), self.updates)))
 
     def begin_epoch(self) -> Persist:
-        """Number the model anew: no number of an earlier life comes back."""
+        """Begin a new epoch: no number of an earlier life repeats."""
         self.model.epoch, self.model.sequence = self.model.epoch + 1, 0
         return Persist(EPOCH_KEY, self.model.epoch.to_bytes(8, "big"))
 
     def restore(self, records: dict[bytes, bytes]) -> None:
-        """Take up a stored model, where there is one."""
+        """Take over a stored model."""
         if MODEL_KEY in records:
             stored = msgspec.msgpack.decode(records[MODEL_KEY], type=_StoredModel)
-            self._adopt(ModelCopy.from_snapshot(stored.snapshot, self.config.n_predictors, self.config.beta))
+            self._adopt(self.copy_of(stored.snapshot))
             self.updates = stored.updates
         if EPOCH_KEY in records:
             self.model.epoch = int.from_bytes(records[EPOCH_KEY], "big")
@@ -212,12 +209,12 @@ def add_models(neighbour_sum: Array, models: Iterable[tuple[float, ModelCopy]]) 
     return total
 
 
-# A model may exceed the l1 ball by what single precision rounds, and by no more.
+# Rounding in single precision may take a model this far beyond its l1 ball.
 SLACK = 1e-3
 
 
 class ImplausibleError(ValueError):
-    """Something a sound peer cannot have said."""
+    """A message that no sound peer sends."""
 
 
 @dataclass(eq=False)
@@ -232,12 +229,12 @@ class ModelCopy:
 
     @classmethod
     def zero(cls, n: int, epoch: int = 0) -> ModelCopy:
-        """The model that predicts nothing."""
+        """The zero model."""
         return cls(np.zeros(n, np.float32), np.zeros(n, np.int16 if n < 2**15 else np.int32), 0, epoch, 0)
 
     @classmethod
-    def from_snapshot(cls, snapshot: Snapshot, n: int, beta: float) -> ModelCopy:
-        """A model as another peer sent it, checked."""
+    def from_snapshot(cls, snapshot: ModelSnapshot, n: int, beta: float) -> ModelCopy:
+        """The model in a message, checked."""
         if len(snapshot.coordinates) % 4 or len(snapshot.coordinates) != len(snapshot.values):
             raise ImplausibleError("a model's coordinates and values differ in number")
         coordinates = np.frombuffer(snapshot.coordinates, "<u4")
@@ -261,10 +258,10 @@ class ModelCopy:
         """(epoch, sequence)."""
         return self.epoch, self.sequence
 
-    def snapshot(self) -> Snapshot:
-        """The model as a message carries it."""
+    def snapshot(self) -> ModelSnapshot:
+        """The model for a message."""
         used = self.support[: self.n_support]
-        return Snapshot(
+        return ModelSnapshot(
             self.epoch, self.sequence, used.astype("<u4").tobytes(), self.alpha[used].astype("<f4").tobytes()
         )
 
@@ -276,7 +273,7 @@ class ModelCopy:
         if not 0.0 <= delta.gamma <= 1.0:
             raise ImplausibleError(f"a move has a step of {delta.gamma}, not in [0, 1]")
         if delta.away >= 0 and self.alpha[delta.away] == 0:
-            raise ImplausibleError("a move takes mass where there is none")
+            raise ImplausibleError("a move takes weight from a coordinate that is zero")
         toward = beta if delta.positive else -beta
         move = Move(delta.j, toward, delta.away, float(np.float32(delta.gamma)), delta.takes_all)
         self.n_support, n_changed = apply_move(move, self.alpha, self.support, self.n_support, scratch)
@@ -286,8 +283,8 @@ class ModelCopy:
         return int(n_changed)
 
 
-STEPS = 200
-MOST_PARTS = 10
+# Steps of the fallback model, and parts of the samples that are held out in turn.
+STEPS, MOST_PARTS = 200, 10
 
 
 @kernel
@@ -300,7 +297,7 @@ def learn(
     n_steps: int,
     scratch: StepScratch,
 ) -> int:
-    """Model steps of one user from zero while its neighbours stand still; returns the size of the support."""
+    """Model steps of one user from zero, with its neighbours' models frozen; returns the size of the support."""
     n_support = 0
     for t in range(n_steps):
         gamma = step_size(rule, 1, t, t)
@@ -311,7 +308,7 @@ def learn(
 
 
 class Fallback:
-    """The local model of a peer, and the choice between it and the one learned together.
+    """The locally trained model of a peer, and the choice between it and the model learned with others.
 
     Parameters
     ----------
@@ -341,26 +338,26 @@ class Fallback:
         self._rule = STEP_RULES["pairwise" if config.step == "paper" else config.step]
         self._scratch = make_scratch(A.shape[1], A.shape[0], np.dtype(np.float32))
         nobody = np.zeros(A.shape[1], np.float32)
-        self.alpha = self._learned(self._A, 1.0, 0.0, nobody)
+        self.alpha = self.learned(self._A, 1.0, 0.0, nobody)
         self._own_margin = self._held_out_margin(1.0, 0.0, nobody)
 
     def is_better(self, confidence: float, degree: float, neighbour_sum: Array) -> bool:
-        """Whether the local model promises more than one that is drawn to the neighbours' models.
+        """Whether the local model has larger held-out margins than a model learned with the neighbours.
 
         Parameters
         ----------
         confidence : float
-            c_k, by which the user's own loss counts.
+            c_k, the weight of the user's own loss.
         degree : float
-            Sum of the neighbours' weights; without any there is nothing to choose.
-        pull : array of shape (n_predictors,)
+            Sum of the neighbours' weights; if zero, the local model is chosen.
+        neighbour_sum : array of shape (n_predictors,)
             Weighted sum of the neighbours' models.
         """
         return degree <= 0.0 or self._held_out_margin(confidence, degree, neighbour_sum) < self._own_margin
 
     def _held_out_margin(self, confidence: float, degree: float, neighbour_sum: Array) -> float:
         m = self._A.shape[0]
-        # The only sample of a user judges what the neighbours know without it.
+        # With one sample, the neighbours' models are judged as they are.
         if m == 1:
             return _clipped_margins(self._A, neighbour_sum / degree if degree > 0.0 else neighbour_sum)
         n_parts = min(m, MOST_PARTS)
@@ -368,11 +365,12 @@ class Fallback:
         total = 0.0
         for part in range(n_parts):
             is_out = part_of == part
-            alpha = self._learned(self._A[~is_out], confidence * float(np.mean(~is_out)), degree, neighbour_sum)
+            alpha = self.learned(self._A[~is_out], confidence * float(np.mean(~is_out)), degree, neighbour_sum)
             total += _clipped_margins(self._A[is_out], alpha)
         return total / m
 
-    def _learned(self, A: Array, confidence: float, degree: float, neighbour_sum: Array) -> Array:
+    def learned(self, A: Array, confidence: float, degree: float, neighbour_sum: Array) -> Array:
+        """A model learned from some samples and a fixed sum of neighbours' models."""
         m, n = A.shape
         support = np.zeros(n, np.int32)
         margins, offset = np.zeros(m, np.float32), np.zeros(m, np.float32)

@@ -1,34 +1,34 @@
-"""Whom can I ask? A small, ever-changing view of the network, kept fresh by gossip.
+"""Peer sampling: a small view of the network, kept fresh by gossip, and the batches drawn from it.
 
 Theory of operation
 -------------------
-Nobody knows all peers. Each keeps a view: at most `VIEW_SIZE` descriptors (id, age, addresses). Now and then a peer
-exchanges half of its view with the peer of its view it has heard of longest ago, and both keep the better of what they
-then have: the youngest descriptor of each peer; of too many, the oldest are dropped first (they may be dead), then
-those just given away (somebody else keeps them now), then any. This is peer sampling by gossip (Jelasity et al., 2007)
-with push and pull, healer 3 and swapper c/2 - 3: views behave like fresh uniform samples, and the dead fade away.
-A network that fits a view is known in full.
+No peer knows all others. Each keeps a view: at most `VIEW_SIZE` descriptors (id, age, addresses). Now and then a peer
+exchanges half of its view with the peer of its view that has been silent longest. Both keep the youngest descriptor of
+each peer. If there are too many, they drop the oldest first (those peers may be dead), then those just given away (the
+partner keeps them now), then any. This is peer sampling by gossip (Jelasity et al., 2007) with push and pull, healer 3
+and swapper c/2 - 3: views behave like fresh uniform samples, and dead peers disappear. A network that fits a view is
+known in full.
 
-A partner that does not answer until the next exchange is moved to a small reserve, from which it returns with news
-clearly younger than the loss. Every tenth exchange calls somebody of the reserve, so that two halves of a network
-which lost sight of each other meet again.
+A partner that does not answer until the next exchange moves to a small reserve. It returns when a descriptor arrives
+that is clearly younger than the loss. Every tenth exchange calls a peer of the reserve, so that the halves of a divided
+network find each other again.
 
-*Liars.* What a message can do is bounded: half a view of well-formed descriptors, one offer of a sender between two
-exchanges and four in all (others are answered, but taken up only while there is room), no reply that was not asked
-for. Who was asked something else and kept silent is doubted: it is told to nobody, called next, and lost if it keeps
-silent again. So peers that exist only in a liar's words do not last, and do not spread.
+*Liars.* The effect of a message is bounded: half a view of well-formed descriptors; between two exchanges one offer per
+sender and four in all (others are answered, but merged only while there is room); no reply that was not asked for. A
+peer that leaves another question unanswered is doubted: it is not passed on, is called next, and is lost if it stays
+silent again. So invented peers neither last nor spread.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 import numpy as np
 
 from dada.core.neighbours import gossip_mix
+from dada.peer.edges import put_last
 from dada.peer.inputs import Effect, Persist, Refused, Send
 from dada.peer.messages import Descriptor, FriendsReply, FriendsRequest, PeerId, ViewReply, ViewRequest
 from dada.peer.peer import Peer
@@ -37,27 +37,27 @@ VIEW_SIZE = 30
 HEALER = 3
 # Exchanges between two calls to a peer of the reserve.
 RESERVE_EVERY = 10
-# Exchanges between two writings of the view; a restarted peer finds somebody in a slightly old one too.
+# Exchanges between two writes of the view; a slightly old one is good enough for a restart.
 STORED_EVERY = 10
 RECORD_KEY = b"view"
-# Offers that are taken up between two exchanges of one's own: one is expected, many are an attack on the view.
+# Offers that are merged between two exchanges: one is expected, many are an attack on the view.
 MOST_OFFERS = 4
 OLDEST, LONGEST_ID, MOST_ADDRESSES, LONGEST_ADDRESS = 10_000, 64, 8, 256
 
 
 class PeerSampling:
-    """The view of one peer: what it knows of who else is about.
+    """The view of one peer.
 
     Parameters
     ----------
     me : bytes
         The id of this peer.
     rng : numpy.random.Generator
-        Its chance.
+        Source of randomness.
     addresses : tuple of str
-        Where others can dial this peer.
+        Addresses under which others can dial this peer.
     view_size : int
-        Most descriptors kept; an even number of at least twice the binary logarithm of the size of the network.
+        Most descriptors kept; even, and at least twice the binary logarithm of the size of the network.
 
     Examples
     --------
@@ -89,16 +89,16 @@ class PeerSampling:
 
     @property
     def peers(self) -> tuple[PeerId, ...]:
-        """Everybody in the view."""
+        """All peers of the view."""
         return tuple(self.view)
 
     def addresses_of(self, peer: PeerId) -> tuple[str, ...]:
-        """Where to dial a peer, as far as is known."""
+        """Known addresses of a peer."""
         known = self.view.get(peer) or self.reserve.get(peer)
         return known.addresses if known is not None else ()
 
     def sample(self, kappa: int) -> tuple[PeerId, ...]:
-        """At most `kappa` distinct peers of the view, drawn uniformly from those longest not drawn."""
+        """At most `kappa` distinct peers of the view, drawn uniformly; none twice before all were drawn."""
         fresh = [peer for peer in self.view if peer not in self._sampled]
         drawn = self._draw(fresh, kappa)
         if len(drawn) < kappa:
@@ -110,16 +110,16 @@ class PeerSampling:
     # -- facts -----------------------------------------------------------------------------------------------------
 
     def introduce(self, descriptors: Iterable[Descriptor]) -> None:
-        """Take up peers known from elsewhere: a ticket, stored neighbours, a connection that came in."""
+        """Add peers known from elsewhere: a ticket, stored neighbours, an incoming connection."""
         self._merge([known for known in descriptors if _flaw(known) is None], frozenset())
 
     def forget(self, peer: PeerId) -> None:
-        """A peer has left for good."""
+        """Remove a peer that has left for good."""
         self.lose(peer)
         self.reserve.pop(peer, None)
 
     def lose(self, peer: PeerId) -> None:
-        """A peer cannot be reached at present."""
+        """Move an unreachable peer to the reserve."""
         if peer == self._partner:
             self._partner = None
         known = self.view.get(peer)
@@ -130,18 +130,18 @@ class PeerSampling:
                 del self.reserve[self._draw(list(self.reserve), 1)[0]]
 
     def doubt(self, peer: PeerId) -> None:
-        """A peer of the view has not answered a question; twice in a row, and it is lost."""
+        """A peer has not answered a question; after the second time in a row it is lost."""
         if peer in self._doubted:
             self.lose(peer)
         elif peer in self.view:
             self._doubted.add(peer)
 
-    def heard(self, peer: PeerId) -> None:
-        """A peer has said something, whatever it was."""
+    def trust(self, peer: PeerId) -> None:
+        """A peer has sent a message: it is alive."""
         self._doubted.discard(peer)
 
     def exchange(self) -> list[Effect]:
-        """Offer half of the view to the peer heard of longest ago; whoever left the last offer unanswered is lost."""
+        """Offer half of the view to the peer silent longest; a partner that did not answer the last offer is lost."""
         if self._partner is not None:
             self.lose(self._partner)
         self.exchanges += 1
@@ -156,9 +156,9 @@ class PeerSampling:
         return [*stored, Send(self._partner, ViewRequest(offer))]
 
     def receive(self, sender: PeerId, message: ViewRequest | ViewReply) -> list[Effect]:
-        """Answer an offer, or take up an answer."""
+        """Answer an offer, or merge an answer."""
         if sender == self.me:
-            return [Refused(sender, "a view from oneself")]
+            return [Refused(sender, "a view from this peer itself")]
         flaw = flaw_of(message.view, self.view_size // 2)
         if flaw is not None:
             return [Refused(sender, flaw)]
@@ -180,7 +180,7 @@ class PeerSampling:
         return Persist(RECORD_KEY, msgspec.msgpack.encode(tuple(self.view.values())))
 
     def restore(self, records: dict[bytes, bytes]) -> None:
-        """Take up a stored view, where there is one."""
+        """Add the peers of a stored view."""
         if RECORD_KEY in records:
             self.introduce(msgspec.msgpack.decode(records[RECORD_KEY], type=tuple[Descriptor, ...]))
 
@@ -197,7 +197,7 @@ class PeerSampling:
         return self._draw([peer for peer in candidates if self.view[peer].age == oldest], 1)[0]
 
     def _offer(self, partner: PeerId) -> tuple[Descriptor, ...]:
-        """Half a view: oneself, and others, the oldest few only where there are not enough."""
+        """Half a view: this peer and others; the oldest few only if there are not enough."""
         others = [known for peer, known in self.view.items() if peer != partner and peer not in self._doubted]
         others = [others[p] for p in self._rng.permutation(len(others))]
         old = sorted(others, key=lambda known: -known.age)[:HEALER]
@@ -209,7 +209,7 @@ class PeerSampling:
             if known.peer == self.me:
                 continue
             lost = self.reserve.get(known.peer)
-            # Clocks differ: what is only a little younger than the loss may well be as old.
+            # Clocks differ: a descriptor only a little younger than the loss may be as old.
             if lost is not None and 2 * known.age >= lost.age:
                 continue
             self.reserve.pop(known.peer, None)
@@ -245,7 +245,7 @@ class PeerSampling:
 
 
 def flaw_of(view: tuple[Descriptor, ...], most: int) -> str | None:
-    """What is wrong with a list of peers from outside, of which there may be so many; None if nothing is."""
+    """The first flaw of a received list of at most `most` peers; None if it is sound."""
     if len(view) > most:
         return f"a view of {len(view)} peers, at most {most} are exchanged"
     if len({known.peer for known in view}) != len(view):
@@ -263,24 +263,24 @@ def _flaw(known: Descriptor) -> str | None:
     return None
 
 
-# Neighbours that an answer names, candidates kept for the next graph steps, neighbours whose answers are awaited,
-# and answers of each.
-FRIENDS_TOLD, MOST_CANDIDATES, MOST_ASKED, MOST_ANSWERS = 4, 32, 8, 4
-# Peers whose addresses are remembered beside those of the view.
+# Neighbours named in a reply, candidates kept for the next graph steps, neighbours whose replies are awaited, and
+# replies of each.
+FRIENDS_PER_REPLY, MOST_CANDIDATES, MOST_ASKED, MOST_ANSWERS = 4, 32, 8, 4
+# Peers outside the view whose addresses are remembered.
 MOST_KNOWN_ADDRESSES = 1024
 
 
 class Search:
-    """Draws the batches of one peer.
+    """Draws the batches of one peer, from its view and from neighbours of its neighbours.
 
     Parameters
     ----------
     peer : Peer
-        Whose neighbours are asked.
+        The peer whose neighbours are asked.
     sampling : PeerSampling
         The view.
     rng : numpy.random.Generator
-        Its chance.
+        Source of randomness.
 
     Examples
     --------
@@ -301,11 +301,11 @@ class Search:
 
     @property
     def is_beyond_view(self) -> bool:
-        """Whether the network is larger than what this peer can know of it."""
+        """Whether the network is larger than the view."""
         return len(self._sampling.view) >= self._sampling.view_size
 
     def sample(self, kappa: int) -> tuple[PeerId, ...]:
-        """The peers of the next graph step: `kappa` to meet, and a few present neighbours."""
+        """The batch of the next graph step: `kappa` other peers, and a few present neighbours."""
         if not self.is_beyond_view:
             return self._sampling.sample(kappa)
         mix = gossip_mix(kappa)
@@ -313,53 +313,45 @@ class Search:
         for friend in friends:
             del self.candidates[friend]
         others = self._sampling.sample(kappa - len(friends))
-        refreshed = self._draw(self._peer.neighbours, mix.n_refresh)
+        refreshed = self._draw(self._peer.edges.neighbours, mix.n_refresh)
         return tuple(dict.fromkeys((*others, *friends, *refreshed)))
 
     def ask(self) -> list[Effect]:
-        """Ask some neighbours for theirs."""
+        """Ask some neighbours for their neighbours."""
         if not self.is_beyond_view:
             return []
-        asked = self._draw(self._peer.neighbours, gossip_mix(1).n_refresh)
+        asked = self._draw(self._peer.edges.neighbours, gossip_mix(1).n_refresh)
         for peer in asked:
-            _put(self._asked, peer, min(self._asked.get(peer, 0) + 1, MOST_ANSWERS), MOST_ASKED)
+            put_last(self._asked, peer, min(self._asked.get(peer, 0) + 1, MOST_ANSWERS), MOST_ASKED)
         return [Send(peer, FriendsRequest()) for peer in asked]
 
     def receive(self, sender: PeerId, message: FriendsRequest | FriendsReply) -> list[Effect]:
-        """Answer one who learns from this peer, or take up an answer."""
+        """Answer a follower, or keep the candidates of a reply."""
         if isinstance(message, FriendsRequest):
-            if sender not in self._peer.listeners:
+            if sender not in self._peer.neighbourhood.followers:
                 return []
-            friends = self._draw([peer for peer in self._peer.neighbours if peer != sender], FRIENDS_TOLD)
+            friends = self._draw([peer for peer in self._peer.edges.neighbours if peer != sender], FRIENDS_PER_REPLY)
             return [Send(sender, FriendsReply(tuple(Descriptor(one, 0, self.addresses_of(one)) for one in friends)))]
         if self._asked.get(sender, 0) == 0:
             return [Refused(sender, "friends that were not asked for")]
         self._asked[sender] -= 1
-        flaw = flaw_of(message.friends, FRIENDS_TOLD)
+        flaw = flaw_of(message.friends, FRIENDS_PER_REPLY)
         if flaw is not None:
             return [Refused(sender, flaw)]
         for known in message.friends:
             if known.peer != self._peer.me:
-                self.learn(known.peer, known.addresses)
-                _put(self.candidates, known.peer, None, MOST_CANDIDATES)
+                self.note_addresses(known.peer, known.addresses)
+                put_last(self.candidates, known.peer, None, MOST_CANDIDATES)
         return []
 
-    def learn(self, peer: PeerId, addresses: tuple[str, ...]) -> None:
-        """Remember where a peer listens."""
+    def note_addresses(self, peer: PeerId, addresses: tuple[str, ...]) -> None:
+        """Remember the addresses of a peer."""
         if addresses:
-            _put(self.addresses, peer, addresses, MOST_KNOWN_ADDRESSES)
+            put_last(self.addresses, peer, addresses, MOST_KNOWN_ADDRESSES)
 
     def addresses_of(self, peer: PeerId) -> tuple[str, ...]:
-        """Where to dial a peer, as far as is known."""
+        """Known addresses of a peer."""
         return self._sampling.addresses_of(peer) or self.addresses.get(peer, ())
 
     def _draw(self, peers: list[PeerId], n: int) -> list[PeerId]:
         return [peers[p] for p in self._rng.permutation(len(peers))[:n]]
-
-
-def _put(held: OrderedDict[PeerId, Any], peer: PeerId, value: Any, most: int) -> None:
-    """Hold a value for a peer, and let go of the oldest where there are too many."""
-    held[peer] = value
-    held.move_to_end(peer)
-    if len(held) > most:
-        held.popitem(last=False)

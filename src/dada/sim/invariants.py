@@ -1,12 +1,12 @@
-"""What must hold at every moment of a simulated network, checked after every event for those it had to do with.
+"""Invariants of a simulated network, checked after every event for the hosts it involved.
 
-- A model stays in its l1 ball; weights, losses and degrees are numbers, and weights are not negative.
-- The two ends of a settled edge hold the same weight. Settled: both ends are up and honest, nothing is under way
-  between them, and each believes the other to know. When all has come to rest, this holds for every edge. In an
-  evidence graph, where a weight is its owner's alone, a peer is followed by those who it believes follow it.
-- A copy of a model is, bit for bit, the model that its owner had at that number.
-- Nothing grows without bound.
-- Every peer has a model of its own to fall back on.
+- A model stays in its l1 ball; weights, losses and degrees are finite, and weights are not negative.
+- The two ends of a settled edge hold the same weight. An edge is settled if both ends are running and honest, no
+  message is under way between them, and each believes the other to be informed. At the end of a run this holds for
+  every edge. In an evidence graph, a peer follows another exactly if the other has it among its followers.
+- A copy of a model equals, bit for bit, the model that its owner had at that number.
+- All memory is bounded.
+- Every peer has a fallback model.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ import numpy as np
 from dada.core.compiled import Array
 from dada.core.neighbours import gossip_mix
 from dada.peer.edges import MOST_ENDED_EDGES, MOST_SIZES, Edge
-from dada.peer.evidence_graph import MOST_LISTENERS, Following
+from dada.peer.evidence_graph import MOST_FOLLOWERS, EvidenceGraph
 from dada.peer.model import SLACK
 from dada.peer.peer import MOST_OFFENDERS
 from dada.peer.sampling import MOST_CANDIDATES
 from dada.sim.world import MOST_LOST_RECORDS, Host, World
 
-# Models of each owner that are kept for comparison; copies of older ones are too late to compare.
+# Models of each owner kept for comparison; copies of older ones are not compared.
 MODELS_KEPT = 128
-# Records of a member besides those of its edges.
+# Records of a member other than edges.
 OTHER_RECORDS = 8
 
 
 class InvariantError(AssertionError):
-    """Something happened that never should."""
+    """An invariant is violated."""
 
 
 class Invariants:
-    """Watches a world, and raises `InvariantError` at the first event after which something is wrong.
+    """Watches a world, and raises `InvariantError` after the first event that violates an invariant.
 
     Parameters
     ----------
@@ -62,11 +62,11 @@ class Invariants:
                 self._check_edge(world, host, other)
 
     def check_all(self, world: World) -> None:
-        """Check every host and every edge, settled or not: call when all has come to rest."""
-        living = [host for host in world.hosts if host.is_honest and host.is_up]
-        for host in living:
+        """Check every host and every edge, settled or not, at the end of a run."""
+        running = [host for host in world.hosts if host.is_honest and host.is_up]
+        for host in running:
             self._check_bounds(world, host)
-            for other in living:
+            for other in running:
                 if other is not host:
                     self._check_copy(world, host, other)
                     self._check_agreement(world, host, other)
@@ -74,7 +74,7 @@ class Invariants:
     # -- one peer --------------------------------------------------------------------------------------------------
 
     def _note_model(self, world: World, host: Host) -> None:
-        model = host.member.peer.model
+        model = host.member.peer.own.model
         history = self._history[host.number]
         if model.number in history:
             return
@@ -86,26 +86,27 @@ class Invariants:
 
     def _check_bounds(self, world: World, host: Host) -> None:
         member = host.member
-        peer, sampling = member.peer, member.sampling
+        peer, sampling, neighbourhood = member.peer, member.sampling, member.peer.neighbourhood
+        round_ = neighbourhood.rounds.current
         most_edges = (peer.config.max_neighbours or len(world.hosts)) + MOST_ENDED_EDGES
-        most_listeners = len(world.hosts) if isinstance(peer.neighbourhood, Following) else 0
+        most_followers = len(world.hosts) if isinstance(neighbourhood, EvidenceGraph) else 0
         bounds = (
             ("edges", len(peer.edges), most_edges + MOST_LOST_RECORDS),
-            ("records", len(host.records), most_edges + 2 * MOST_LOST_RECORDS + OTHER_RECORDS + most_listeners),
-            ("waiting edges", len(peer.waiting), len(peer.edges)),
+            ("records", len(host.records), most_edges + 2 * MOST_LOST_RECORDS + OTHER_RECORDS + most_followers),
+            ("waiting edges", len(peer.edges.waiting), len(peer.edges)),
             ("offenders", len(peer.offences), MOST_OFFENDERS),
-            ("sizes", len(peer.sizes), MOST_SIZES),
+            ("sizes", len(neighbourhood.sizes), MOST_SIZES),
             ("view", len(sampling.view), sampling.view_size),
             ("reserve", len(sampling.reserve), sampling.view_size),
             ("senders", len(member.limit), member.limit.most_senders),
-            ("replies", len(peer.round.replies) if peer.round else 0, gossip_mix(member.planner.rhythm.kappa).size),
+            ("replies", len(round_.replies) if round_ else 0, gossip_mix(member.planner.rhythm.kappa).size),
             ("candidates", len(member.search.candidates), MOST_CANDIDATES),
-            ("listeners", len(peer.listeners), MOST_LISTENERS),
+            ("followers", len(neighbourhood.followers), MOST_FOLLOWERS),
         )
         for name, size, most in bounds:
             self._require(size <= most, world, host, f"{size} {name}, at most {most} are allowed")
-        self._require(0.0 <= peer.degree < math.inf, world, host, f"a degree of {peer.degree}")
-        self._require(member.fallback.alpha.size > 0, world, host, "no model of its own to fall back on")
+        self._require(0.0 <= peer.edges.degree < math.inf, world, host, f"a degree of {peer.edges.degree}")
+        self._require(member.fallback.alpha.size > 0, world, host, "no fallback model")
 
     # -- two peers -------------------------------------------------------------------------------------------------
 
@@ -116,15 +117,13 @@ class Invariants:
         if not (other.is_honest and other.is_up):
             return
         self._check_copy(world, host, other)
-        pair = (host.number, other.number) if host.number < other.number else (other.number, host.number)
-        back = other.member.peer.edges.get(host.me)
-        if world.under_way[pair]:
+        if world.is_message_under_way(host, other):
             return
-        if isinstance(host.member.peer.neighbourhood, Following):
+        if isinstance(host.member.peer.neighbourhood, EvidenceGraph):
             for follower, followed in ((host, other), (other, host)):
-                if _is_told(follower, follower.member.peer.edges.get(followed.me)) and _is_sure(followed, follower):
+                if _is_informed(follower, followed) and _is_sure(followed, follower):
                     self._check_agreement(world, follower, followed)
-        elif _is_told(host, edge) and _is_told(other, back):
+        elif _is_informed(host, other) and _is_informed(other, host):
             self._check_agreement(world, host, other)
 
     def _check_copy(self, world: World, host: Host, other: Host) -> None:
@@ -142,15 +141,15 @@ class Invariants:
             self._require(np.array_equal(edge.copy.alpha, original), world, host, what)
 
     def _check_agreement(self, world: World, host: Host, other: Host) -> None:
-        if isinstance(other.member.peer.neighbourhood, Following):
-            follows, is_heard = other.me in host.member.peer.neighbours, host.me in other.member.peer.listeners
-            what = f"edge to {other.number}: followed is {follows} here, {is_heard} there"
-            self._require(follows == is_heard, world, host, what)
+        here, there = host.member.peer, other.member.peer
+        if isinstance(there.neighbourhood, EvidenceGraph):
+            follows, is_follower = here.edges.has_neighbour(there.me), here.me in there.neighbourhood.followers
+            what = f"edge to {other.number}: followed is {follows} here, {is_follower} there"
+            self._require(follows == is_follower, world, host, what)
             return
-        here = host.member.peer.edges.get(other.me, Edge())
-        there = other.member.peer.edges.get(host.me, Edge())
-        what = f"edge to {other.number}: {here.weight} at {here.rank} here, {there.weight} at {there.rank} there"
-        self._require(here.weight == there.weight, world, host, what)
+        edge, back = here.edges.get(there.me, Edge()), there.edges.get(here.me, Edge())
+        what = f"edge to {other.number}: {edge.weight} at {edge.rank} here, {back.weight} at {back.rank} there"
+        self._require(edge.weight == back.weight, world, host, what)
 
     def _require(self, holds: bool, world: World, host: Host, what: str) -> None:
         self.checked += 1
@@ -160,13 +159,14 @@ class Invariants:
             )
 
 
-def _is_told(host: Host, edge: Edge | None) -> bool:
-    """Whether an end of an edge believes the other to know; one that may have lost its records believes nothing."""
+def _is_informed(host: Host, other: Host) -> bool:
+    """Whether a host believes the other end of their edge to be informed. After lost records it believes nothing."""
+    edge = host.member.peer.edges.get(other.me)
     return host.life == 1 if edge is None else edge.acknowledged
 
 
 def _is_sure(host: Host, other: Host) -> bool:
-    """Whether a host of an evidence graph has heard in its present life whether the other follows it."""
+    """Whether a host of an evidence graph was informed in its present life whether the other follows it."""
     neighbourhood = host.member.peer.neighbourhood
-    listener = neighbourhood.heard.get(other.me) if isinstance(neighbourhood, Following) else None
-    return host.life == 1 if listener is None else listener.is_sure
+    state = neighbourhood.follow_states.get(other.me) if isinstance(neighbourhood, EvidenceGraph) else None
+    return host.life == 1 if state is None else state.is_sure

@@ -1,18 +1,19 @@
-"""Peers that do not do what the protocol says. Each wraps a member and changes what it says.
+"""Peers that break the protocol.
 
-A liar is a member like any other underneath, so that others come to know it and ask it; it lies in what it sends.
+A liar is a member like any other, so that others come to know and ask it. It changes the messages of its member.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 
 from dada.core.compiled import Array
-from dada.peer.inputs import Send
+from dada.peer.inputs import Effect, Send
 from dada.peer.member import Member
 from dada.peer.messages import (
     Descriptor,
@@ -22,8 +23,8 @@ from dada.peer.messages import (
     Message,
     ModelDelta,
     ModelOffer,
+    ModelSnapshot,
     PeerId,
-    Snapshot,
     SnapshotReply,
     SnapshotRequest,
     StateReply,
@@ -32,18 +33,28 @@ from dada.peer.messages import (
     ViewRequest,
     encode,
 )
-from dada.sim.world import Deed, SendBytes
+
+
+@dataclass(frozen=True)
+class SendBytes:
+    """Send bytes that are not an encoded message."""
+
+    to: PeerId
+    data: bytes
+
+
+Deed = Effect | SendBytes
 
 
 class Liar:
-    """A member whose words are changed on the way out; kinds of liars say how.
+    """Changes the messages of a member before they are sent; subclasses are kinds of liars.
 
     Parameters
     ----------
     member : Member
-        What it would be if it were honest.
+        The member, which is honest itself.
     rng : numpy.random.Generator
-        Its chance.
+        Source of randomness.
     """
 
     def __init__(self, member: Member, rng: np.random.Generator) -> None:
@@ -51,44 +62,16 @@ class Liar:
         self.beta = member.peer.config.beta
         self.n_predictors = member.peer.config.n_predictors
 
-    @property
-    def deadline(self) -> float:
-        """See `Member`."""
-        return self.member.deadline
+    def falsify(self, effects: Sequence[Effect]) -> list[Deed]:
+        """The effects of the member, with other messages."""
+        return [Send(one.to, self.lie(one.message)) if isinstance(one, Send) else one for one in effects]
 
-    def restore(self, records: dict[bytes, bytes]) -> None:
-        """See `Member`."""
-        self.member.restore(records)
-
-    def start(self, now: float, known: Iterable[Descriptor] = ()) -> Sequence[Deed]:
-        """See `Member`."""
-        return self._lied(self.member.start(now, known))
-
-    def on_timer(self, now: float) -> Sequence[Deed]:
-        """See `Member`."""
-        return [*self._lied(self.member.on_timer(now)), *self.mischief()]
-
-    def receive_bytes(self, sender: PeerId, data: bytes, now: float) -> Sequence[Deed]:
-        """See `Member`."""
-        return self._lied(self.member.receive_bytes(sender, data, now))
-
-    def on_unreachable(self, peer: PeerId, now: float) -> Sequence[Deed]:
-        """See `Member`."""
-        return self._lied(self.member.on_unreachable(peer, now))
-
-    def leave(self, now: float) -> Sequence[Deed]:
-        """See `Member`."""
-        return self._lied(self.member.leave(now))
-
-    def _lied(self, deeds: Sequence[Deed]) -> list[Deed]:
-        return [Send(deed.to, self.lie(deed.to, deed.message)) if isinstance(deed, Send) else deed for deed in deeds]
-
-    def lie(self, to: PeerId, message: Message) -> Message:
-        """What is said in place of a message."""
+    def lie(self, message: Message) -> Message:
+        """The message that is sent in place of another."""
         return message
 
-    def mischief(self) -> Sequence[Deed]:
-        """What is done beyond the protocol whenever the member wakes."""
+    def attack(self) -> Sequence[Deed]:
+        """What the liar does in addition whenever the timer of its member fires."""
         return ()
 
     def victims(self, n: int) -> tuple[PeerId, ...]:
@@ -96,7 +79,7 @@ class Liar:
         return self.member.sampling.sample(n)
 
 
-def _in_place_of_models(message: Message, snapshot: Snapshot) -> Message:
+def _in_place_of_models(message: Message, snapshot: ModelSnapshot) -> Message:
     """The message with another model in it."""
     if isinstance(message, SnapshotReply | StateReply | ModelOffer) or (
         isinstance(message, EdgeState) and message.snapshot
@@ -105,23 +88,23 @@ def _in_place_of_models(message: Message, snapshot: Snapshot) -> Message:
     return message
 
 
-def _as_snapshot(model: Array, epoch: int, sequence: int) -> Snapshot:
+def _as_snapshot(model: Array, epoch: int, sequence: int) -> ModelSnapshot:
     used = np.flatnonzero(model)
-    return Snapshot(epoch, sequence, used.astype("<u4").tobytes(), model[used].astype("<f4").tobytes())
+    return ModelSnapshot(epoch, sequence, used.astype("<u4").tobytes(), model[used].astype("<f4").tobytes())
 
 
 class Exaggerator(Liar):
-    """Sends models outside the ball, numbers that are none, coordinates that do not exist, and impossible moves."""
+    """Sends models outside the l1 ball, values that are not finite, unknown coordinates and impossible moves."""
 
-    def lie(self, to: PeerId, message: Message) -> Message:
+    def lie(self, message: Message) -> Message:
         """See `Liar`."""
-        number = self.member.peer.model.number
+        number = self.member.peer.own.model.number
         lies = (
-            Snapshot(*number, b"\x00\x00\x00\x00", np.float32(1e30).tobytes()),
-            Snapshot(*number, b"\x00\x00\x00\x00", np.float32(np.nan).tobytes()),
-            Snapshot(*number, b"\xff\xff\xff\xff", np.float32(1.0).tobytes()),
-            Snapshot(*number, b"\x00" * 8, np.ones(2, "<f4").tobytes()),
-            Snapshot(*number, b"\x00", b""),
+            ModelSnapshot(*number, b"\x00\x00\x00\x00", np.float32(1e30).tobytes()),
+            ModelSnapshot(*number, b"\x00\x00\x00\x00", np.float32(np.nan).tobytes()),
+            ModelSnapshot(*number, b"\xff\xff\xff\xff", np.float32(1.0).tobytes()),
+            ModelSnapshot(*number, b"\x00" * 8, np.ones(2, "<f4").tobytes()),
+            ModelSnapshot(*number, b"\x00", b""),
         )
         if isinstance(message, ModelDelta):
             gamma = (5.0, -1.0, math.nan, math.inf, 1.0)[self.rng.integers(5)]
@@ -132,7 +115,7 @@ class Exaggerator(Liar):
 
 
 class Attractor(Liar):
-    """Offers a useless but well-formed model together with the loss, degree and size that attract most."""
+    """Sends a useless but well-formed model with the loss, degree and size that attract most."""
 
     def __init__(self, member: Member, rng: np.random.Generator) -> None:
         super().__init__(member, rng)
@@ -140,9 +123,9 @@ class Attractor(Liar):
         model[0] = 1.0
         self.model = 0.99 * self.beta * model / np.abs(model).sum()
 
-    def lie(self, to: PeerId, message: Message) -> Message:
+    def lie(self, message: Message) -> Message:
         """See `Liar`."""
-        message = _in_place_of_models(message, _as_snapshot(self.model, *self.member.peer.model.number))
+        message = _in_place_of_models(message, _as_snapshot(self.model, *self.member.peer.own.model.number))
         if isinstance(message, StateReply):
             return msgspec.structs.replace(message, loss=-self.beta, degree=0.0, size=10**6)
         if isinstance(message, ModelOffer):
@@ -151,48 +134,48 @@ class Attractor(Liar):
 
 
 class Poisoner(Attractor):
-    """As an attractor, with the opposite of a model that was honestly learned."""
+    """An attractor with the negative of an honestly learned model."""
 
-    def lie(self, to: PeerId, message: Message) -> Message:
+    def lie(self, message: Message) -> Message:
         """See `Liar`."""
-        self.model = -self.member.peer.model.alpha.astype(np.float64)
-        return super().lie(to, message)
+        self.model = -self.member.peer.own.model.alpha.astype(np.float64)
+        return super().lie(message)
 
 
 class Chameleon(Liar):
-    """Honest until others have come to trust it, and then wrong: its model turns into its opposite."""
+    """Honest until others have come to trust it; then it sends the negative of its model."""
 
-    def lie(self, to: PeerId, message: Message) -> Message:
+    def lie(self, message: Message) -> Message:
         """See `Liar`."""
         peer = self.member.peer
         if self.member.planner.wakeups < 40:
             return message
         if isinstance(message, ModelDelta):
-            # Takes the place of the next move: a whole model, of the number that the move would have had.
-            return SnapshotReply(_as_snapshot(-peer.model.alpha, *peer.model.number))
-        return _in_place_of_models(message, _as_snapshot(-peer.model.alpha, *peer.model.number))
+            # A whole model with the number of the move that it replaces.
+            return SnapshotReply(_as_snapshot(-peer.own.model.alpha, *peer.own.model.number))
+        return _in_place_of_models(message, _as_snapshot(-peer.own.model.alpha, *peer.own.model.number))
 
 
 class Claimer(Liar):
-    """Answers every word about an edge with a version nobody can exceed and a weight that drowns all others."""
+    """Claims edges with huge versions and with weights far above all others."""
 
-    def lie(self, to: PeerId, message: Message) -> Message:
+    def lie(self, message: Message) -> Message:
         """See `Liar`."""
         if isinstance(message, EdgeState):
             version, weight = 2 ** int(self.rng.integers(10, 49)), 10.0 ** int(self.rng.integers(0, 10))
-            snapshot = self.member.peer.model.snapshot()
+            snapshot = self.member.peer.own.model.snapshot()
             return EdgeState(version, self.member.me, weight, snapshot)
         return message
 
-    def mischief(self) -> Sequence[Deed]:
+    def attack(self) -> Sequence[Deed]:
         """See `Liar`."""
-        return [Send(peer, self.lie(peer, EdgeState(1, self.member.me, 1.0))) for peer in self.victims(2)]
+        return [Send(peer, self.lie(EdgeState(1, self.member.me, 1.0))) for peer in self.victims(2)]
 
 
 class Rewinder(Liar):
-    """Says what was true in the past: old versions of edges, with other weights, and in the name of others."""
+    """Sends old versions of edges, with other weights, and in the name of others."""
 
-    def mischief(self) -> Sequence[Deed]:
+    def attack(self) -> Sequence[Deed]:
         """See `Liar`."""
         lies: list[Deed] = []
         for peer in self.victims(3):
@@ -205,11 +188,11 @@ class Rewinder(Liar):
 
 
 class Garbler(Liar):
-    """Puts random bytes, cut-off messages and messages of another version on the wire."""
+    """Sends random bytes, truncated messages and messages of another version."""
 
-    def mischief(self) -> Sequence[Deed]:
+    def attack(self) -> Sequence[Deed]:
         """See `Liar`."""
-        sound = encode(StateReply(1, self.member.peer.model.snapshot(), 0.0, 0.0, 1))
+        sound = encode(StateReply(1, self.member.peer.own.model.snapshot(), 0.0, 0.0, 1))
         garbage = (
             self.rng.bytes(int(self.rng.integers(1, 200))),
             sound[: int(self.rng.integers(len(sound)))],
@@ -220,18 +203,18 @@ class Garbler(Liar):
 
 
 class Flooder(Liar):
-    """Asks one peer hundreds of times for all it has."""
+    """Sends one peer a hundred requests at a time."""
 
-    def mischief(self) -> Sequence[Deed]:
+    def attack(self) -> Sequence[Deed]:
         """See `Liar`."""
         question = (SnapshotRequest(), StateRequest(1))[self.rng.integers(2)]
         return [Send(peer, question) for peer in self.victims(1) for _ in range(100)]
 
 
 class Gossip(Liar):
-    """Spreads views of peers that do not exist, oversized views, and views that nobody asked for."""
+    """Sends views of invented peers, oversized views, and unsolicited views."""
 
-    def lie(self, to: PeerId, message: Message) -> Message:
+    def lie(self, message: Message) -> Message:
         """See `Liar`."""
         if isinstance(message, ViewRequest | ViewReply | FriendsReply):
             most = 4 if isinstance(message, FriendsReply) else 15
@@ -240,9 +223,9 @@ class Gossip(Liar):
             return type(message)(ghosts)
         return message
 
-    def mischief(self) -> Sequence[Deed]:
+    def attack(self) -> Sequence[Deed]:
         """See `Liar`."""
-        return [Send(peer, self.lie(peer, ViewReply(()))) for peer in self.victims(2)]
+        return [Send(peer, self.lie(ViewReply(()))) for peer in self.victims(2)]
 
 
 KINDS: tuple[type[Liar], ...] = (

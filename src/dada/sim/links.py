@@ -1,25 +1,25 @@
-"""What goes wrong in a simulated network, in numbers and by name."""
+"""Faults of a simulated network: shares by name, and links that lose, repeat, delay and cut off messages."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Protocol
 
 import numpy as np
 
 
 @dataclass(frozen=True)
 class Faults:
-    """Shares of messages and of peers to which something happens.
+    """Shares of the messages and of the peers that each fault affects.
 
     Parameters
     ----------
     lost, repeated, held_up : float
         Shares of the messages.
     churning : float
-        Share of the peers that crash again and again, and come back from what they have stored.
+        Share of the peers that crash repeatedly, and restart from their stored records.
     late, leaving : float
-        Shares of the peers that join late, or leave for good in the middle of the run, half of them without a word.
+        Shares of the peers that join late, or leave for good during the run, half of them without a goodbye.
     lying : float
         Share of the peers that are liars, of all kinds in turn.
     apart : float
@@ -47,7 +47,7 @@ class Faults:
 
     @classmethod
     def named(cls, names: str) -> Faults:
-        """The faults of one name, or of several separated by commas."""
+        """The faults with a name, or with several names separated by commas."""
         known = {"none": cls(), "loss": LOSS, "churn": CHURN, "byzantine": BYZANTINE, "all": ALL}
         chosen = []
         for name in names.split(","):
@@ -63,86 +63,55 @@ BYZANTINE = Faults(lying=0.1)
 ALL = Faults(lost=0.2, repeated=0.05, held_up=0.1, churning=0.1, late=0.04, leaving=0.04, lying=0.1, apart=0.3)
 
 
-class Link(Protocol):
-    """What happens to a message between two hosts, given by number."""
-
-    def delays(self, sender: int, receiver: int, now: float, rng: np.random.Generator) -> tuple[float, ...]:
-        """How long each copy that arrives is under way; none if the message is lost."""
+# From sender and receiver (by number), time and randomness to the delay of each copy of a message that arrives. No copy
+# arrives if the message is lost.
+VirtualLink = Callable[[int, int, float, np.random.Generator], tuple[float, ...]]
 
 
-@dataclass(frozen=True)
-class SteadyLink:
-    """Every message takes the same time, so order is kept."""
-
-    latency_s: float
-
-    def delays(self, sender: int, receiver: int, now: float, rng: np.random.Generator) -> tuple[float, ...]:
-        """See `Link`."""
-        return (self.latency_s,)
+def steady_link(latency_s: float) -> VirtualLink:
+    """All messages take the same time, so they stay in order."""
+    return lambda sender, receiver, now, rng: (latency_s,)
 
 
-@dataclass(frozen=True)
-class VaryingLink:
-    """Log-normal latencies, as between machines that are far apart: some messages overtake others."""
-
-    median_s: float
-    spread: float = 0.5
-
-    def delays(self, sender: int, receiver: int, now: float, rng: np.random.Generator) -> tuple[float, ...]:
-        """See `Link`."""
-        return (self.median_s * float(np.exp(self.spread * rng.standard_normal())),)
+def varying_link(median_s: float, spread: float = 0.5) -> VirtualLink:
+    """Log-normal latencies, as between distant machines: some messages overtake others."""
+    return lambda sender, receiver, now, rng: (median_s * float(np.exp(spread * rng.standard_normal())),)
 
 
-@dataclass(frozen=True)
-class LossyLink:
+def lossy_link(link: VirtualLink, share: float) -> VirtualLink:
     """A share of the messages never arrives."""
 
-    link: Link
-    share: float
+    def delays(sender: int, receiver: int, now: float, rng: np.random.Generator) -> tuple[float, ...]:
+        return () if rng.random() < share else link(sender, receiver, now, rng)
 
-    def delays(self, sender: int, receiver: int, now: float, rng: np.random.Generator) -> tuple[float, ...]:
-        """See `Link`."""
-        return () if rng.random() < self.share else self.link.delays(sender, receiver, now, rng)
+    return delays
 
 
-@dataclass(frozen=True)
-class RepeatingLink:
+def repeating_link(link: VirtualLink, share: float) -> VirtualLink:
     """A share of the messages arrives twice."""
 
-    link: Link
-    share: float
+    def delays(sender: int, receiver: int, now: float, rng: np.random.Generator) -> tuple[float, ...]:
+        first = link(sender, receiver, now, rng)
+        return first + link(sender, receiver, now, rng) if rng.random() < share else first
 
-    def delays(self, sender: int, receiver: int, now: float, rng: np.random.Generator) -> tuple[float, ...]:
-        """See `Link`."""
-        first = self.link.delays(sender, receiver, now, rng)
-        return first + self.link.delays(sender, receiver, now, rng) if rng.random() < self.share else first
+    return delays
 
 
-@dataclass(frozen=True)
-class ReorderingLink:
-    """A share of the messages is held up, so that later ones arrive first."""
+def reordering_link(link: VirtualLink, share: float, longest_s: float) -> VirtualLink:
+    """A share of the messages is held up, so that later messages arrive first."""
 
-    link: Link
-    share: float
-    longest_s: float
+    def delays(sender: int, receiver: int, now: float, rng: np.random.Generator) -> tuple[float, ...]:
+        held = float(rng.uniform(0.0, longest_s)) if rng.random() < share else 0.0
+        return tuple(delay + held for delay in link(sender, receiver, now, rng))
 
-    def delays(self, sender: int, receiver: int, now: float, rng: np.random.Generator) -> tuple[float, ...]:
-        """See `Link`."""
-        held = float(rng.uniform(0.0, self.longest_s)) if rng.random() < self.share else 0.0
-        return tuple(delay + held for delay in self.link.delays(sender, receiver, now, rng))
+    return delays
 
 
-@dataclass(frozen=True)
-class PartitionedLink:
-    """Between two moments nothing passes between a set of hosts and the others."""
+def partitioned_link(link: VirtualLink, apart: frozenset[int], start: float, stop: float) -> VirtualLink:
+    """From start to stop, no message passes between a set of hosts and all others."""
 
-    link: Link
-    apart: frozenset[int]
-    start: float
-    stop: float
+    def delays(sender: int, receiver: int, now: float, rng: np.random.Generator) -> tuple[float, ...]:
+        is_cut = start <= now < stop and (sender in apart) != (receiver in apart)
+        return () if is_cut else link(sender, receiver, now, rng)
 
-    def delays(self, sender: int, receiver: int, now: float, rng: np.random.Generator) -> tuple[float, ...]:
-        """See `Link`."""
-        if self.start <= now < self.stop and (sender in self.apart) != (receiver in self.apart):
-            return ()
-        return self.link.delays(sender, receiver, now, rng)
+    return delays

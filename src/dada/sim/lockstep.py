@@ -1,7 +1,7 @@
-"""Peers on a perfect network, driven by an engine's schedule: each message arrives at once, one wake-up after another.
+"""Peers on a perfect network, driven by the engine's schedule: wake-ups are sequential, messages arrive at once.
 
-This is the bridge between the two ways of running the method. Given the same problem, plan and schedule, the peers end
-with the models, the graph and the counted bits of the compiled engine, bit for bit.
+Given the same problem, plan and schedule, the peers compute the models, the graph and the message counts of the
+compiled engine, bit for bit.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from dada.core.model_steps import STEP_RULES, step_size
 from dada.core.plan import GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Plan, Schedule
 from dada.core.problem import Problem
 from dada.peer.config import PeerConfig
-from dada.peer.inputs import Action, Effect, GraphStep, ModelStep, ResetModel, Send
+from dada.peer.inputs import Action, GraphStep, ModelStep, Received, ResetModel, Send
 from dada.peer.messages import PeerId
 from dada.peer.peer import Peer
 
 
 def peer_id(k: int) -> PeerId:
-    """User number k as the id of a peer; ids are ordered as the numbers are."""
+    """The id of the peer of user k; ids have the order of the users."""
     return k.to_bytes(8, "big")
 
 
 def config_of(problem: Problem, plan: Plan, **others: Any) -> PeerConfig:
     """The peers' settings that correspond to a problem and a plan of the engine."""
     if not isinstance(problem.loss, str):
-        raise ValueError("peers know the built-in losses only: name one")
+        raise ValueError("peers support the built-in losses only: pass the name of one")
     return PeerConfig(
         problem.n_predictors,
         problem.beta,
@@ -50,7 +50,7 @@ def config_of(problem: Problem, plan: Plan, **others: Any) -> PeerConfig:
 
 
 class Lockstep:
-    """A population of peers that answer each other without delay or loss.
+    """Peers that exchange messages without delay or loss.
 
     Examples
     --------
@@ -70,7 +70,7 @@ class Lockstep:
         self._numbers = {peer.me: k for k, peer in enumerate(self.peers)}
 
     def run(self, rng: np.random.Generator) -> None:
-        """Carry out the plan with the schedule that the engine would draw from the same generator."""
+        """Execute the plan with the schedule that the engine draws from the same generator."""
         K = self.problem.n_users
         schedule = Schedule.draw(rng, K, self.plan.kappa if self.plan.learn_graph else 1, self.plan.span)
         counts = {"local": 0, "graph": 0, "models": 0}
@@ -79,40 +79,37 @@ class Lockstep:
             start, stop = counts[phase.kind], counts[phase.kind] + phase.events
             if phase.kind == "models" and number == 2 and self.plan.restart == "zero":
                 for k in range(K):
-                    self.wake(k, ResetModel())
+                    self.wake(k, ResetModel(0.0))
             awake = schedule.users(streams[phase.kind], start, stop)
             batches = schedule.batches(start, stop) if phase.kind == "graph" else None
             t = start + (counts["local"] if phase.kind == "models" and self.plan.restart == "local" else 0)
             for e, k in enumerate(awake.tolist()):
                 if batches is not None:
-                    self.wake(k, GraphStep(tuple(peer_id(l) for l in batches[e].tolist())))
+                    self.wake(k, GraphStep(0.0, tuple(peer_id(l) for l in batches[e].tolist())))
                 else:
-                    own = self.peers[k].own_updates
-                    self.wake(k, ModelStep(step_size(STEP_RULES[self.plan.step], K, t + e, own)))
+                    own = self.peers[k].own.updates
+                    self.wake(k, ModelStep(0.0, step_size(STEP_RULES[self.plan.step], K, t + e, own)))
             counts[phase.kind] = stop
 
     def wake(self, k: int, action: Action) -> None:
-        """One wake-up, and all messages that follow from it."""
-        self._deliver(k, self.peers[k].act(action, 0.0))
-
-    def _deliver(self, k: int, effects: list[Effect]) -> None:
-        queue = deque((k, effect) for effect in effects)
+        """Make one step, and deliver all messages that follow from it."""
+        queue = deque((k, effect) for effect in self.peers[k].handle(action))
         while queue:
             sender, effect = queue.popleft()
             if isinstance(effect, Send):
                 l = self._numbers[effect.to]
-                answers = self.peers[l].receive(self.peers[sender].me, effect.message, 0.0)
+                answers = self.peers[l].handle(Received(0.0, self.peers[sender].me, effect.message))
                 queue.extend((l, answer) for answer in answers)
 
     @property
     def models(self) -> Array:
         """The peers' models, one row each."""
-        return np.stack([peer.model.alpha for peer in self.peers])
+        return np.stack([peer.own.model.alpha for peer in self.peers])
 
     @property
     def graph(self) -> CollaborationGraph:
-        """Whom each peer learns from, as it holds it."""
-        ends = [[(self._numbers[l], peer.edges[l].weight) for l in peer.neighbours] for peer in self.peers]
+        """The graph of the peers' edges."""
+        ends = [[(self._numbers[l], peer.edges[l].weight) for l in peer.edges.neighbours] for peer in self.peers]
         indptr = np.cumsum([0, *(len(row) for row in ends)])
         pairs = np.array([pair for row in ends for pair in row]).reshape(-1, 2)
         directed = self.plan.graph_rule == "evidence"
@@ -121,5 +118,5 @@ class Lockstep:
     @property
     def counts(self) -> Array:
         """Messages, floats and indices sent, in the paper's count."""
-        total: Array = sum((peer.bits_counted for peer in self.peers), np.zeros(3, np.int64))
+        total: Array = sum((peer.neighbourhood.bits_counted for peer in self.peers), np.zeros(3, np.int64))
         return total

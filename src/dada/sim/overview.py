@@ -1,4 +1,4 @@
-"""A simulated network as those who watch see it: who is up, who learns from whom, and how well each does."""
+"""Events of a simulated network for observers: which peers run, the graph, and accuracies."""
 
 from __future__ import annotations
 
@@ -9,40 +9,39 @@ import numpy as np
 
 from dada.core.compiled import Array
 from dada.events import Observer, PeerStatus, RunInfo, Snapshot, SnapshotOffer, edges_said, heaviest_predictors
-from dada.sim.simulation import Network
+from dada.sim.simulation import SimulatedNetwork
 from dada.sim.world import Host
 
 
 @dataclass(eq=False)
-class Overview:
-    """Tells an observer of a network, whenever it is called.
+class SimulationOverview:
+    """Sends the state of a simulated network to an observer.
 
     Parameters
     ----------
-    network : Network
-        The network.
+    network : SimulatedNetwork
     info : RunInfo
-        What is known beforehand.
+        Description of the run.
     accuracy : function of models
-        Gives every user's accuracy with the models in its rows.
+        Accuracy of every user, with the models in its rows.
     observer : callable
-        Gets the events.
+        Receives the events.
     """
 
-    network: Network
+    network: SimulatedNetwork
     info: RunInfo
     accuracy: Callable[[Array], Array]
     observer: Observer
     n_met: int = -1
 
-    def tell(self, milestone: bool = False) -> None:
-        """Tell how the network is now."""
+    def send(self, milestone: bool = False) -> None:
+        """Send the present state."""
         hosts = self.network.world.hosts
-        # The first look is kept whatever it costs: kernels may have to be compiled for it.
+        # The first snapshot is always taken, even if kernels must be compiled for it.
         milestone = milestone or self.n_met < 0
         n_met = sum(_is_known(host) for host in hosts)
         if n_met != self.n_met:
-            # What a user reaches alone is known when it has joined.
+            # The accuracy of a fallback model is known once its user has joined.
             self.n_met = n_met
             alone = self._per_user(self.accuracy(self._rows(lambda host: host.member.fallback.alpha)))
             self.observer(replace(self.info, alone=alone))
@@ -58,23 +57,23 @@ class Overview:
 
     @property
     def _is_directed(self) -> bool:
-        """By evidence each peer follows whom it likes; otherwise the two ends of an edge agree on it."""
+        """Whether edges have a direction."""
         return self.network.config.graph == "evidence"
 
     def _snapshot(self) -> Snapshot:
         hosts = self.network.world.hosts
         k, l, w = self._edges()
-        models = self._rows(lambda host: host.member.peer.model.alpha)
+        models = self._rows(lambda host: host.member.peer.own.model.alpha)
         predictors, weights = heaviest_predictors(models)
         return Snapshot(
             phase="peers",
-            updates=sum(host.member.peer.own_updates for host in hosts if _is_known(host)),
+            updates=sum(host.member.peer.own.updates for host in hosts if _is_known(host)),
             k=k,
             l=l,
             w=w,
             directed=self._is_directed,
             confidence=self.network.problem.confidence,
-            loss=np.array([host.member.peer.loss if _is_known(host) else np.nan for host in hosts]),
+            loss=np.array([host.member.peer.own.loss if _is_known(host) else np.nan for host in hosts]),
             accuracy=self._per_user(self.accuracy(models)),
             predictors=predictors,
             predictor_weights=weights,
@@ -83,13 +82,13 @@ class Overview:
         )
 
     def _edges(self) -> tuple[Array, Array, Array]:
-        """What the honest who are up say of their neighbours; ids that a liar made up belong to nobody."""
+        """The edges of running honest members, without those to ids that a liar invented."""
         numbers = self.network.world.numbers
         said = [
             (host.number, numbers[peer], host.member.peer.edges[peer].weight)
             for host in self.network.world.hosts
             if host.is_up and _is_known(host)
-            for peer in host.member.peer.neighbours
+            for peer in host.member.peer.edges.neighbours
             if peer in numbers
         ]
         return edges_said(said, self._is_directed)
@@ -103,7 +102,7 @@ class Overview:
         return rows
 
     def _per_user(self, values: Array) -> Array:
-        """Values of those who have joined and do not lie; of others nothing is known."""
+        """Values of honest users that have joined; NaN for others."""
         known = np.array([_is_known(host) for host in self.network.world.hosts])
         return np.where(known, values, np.nan)
 

@@ -1,8 +1,8 @@
-"""A whole simulated network: users' data, faults and a seed in; models, counts and checked invariants out."""
+"""A simulated network: from users' samples, faults and a seed to models, counts and checked invariants."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -11,7 +11,7 @@ import numpy as np
 from dada.core.compiled import Array
 from dada.core.problem import Problem
 from dada.peer.config import PeerConfig
-from dada.peer.journal import Journal
+from dada.peer.journal import PeerJournal
 from dada.peer.member import Member, Planner, Rhythm
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
@@ -19,21 +19,21 @@ from dada.sim.invariants import Invariants
 from dada.sim.liars import KINDS, Liar
 from dada.sim.links import (
     Faults,
-    Link,
-    LossyLink,
-    PartitionedLink,
-    ReorderingLink,
-    RepeatingLink,
-    SteadyLink,
-    VaryingLink,
+    VirtualLink,
+    lossy_link,
+    partitioned_link,
+    reordering_link,
+    repeating_link,
+    steady_link,
+    varying_link,
 )
 from dada.sim.lockstep import peer_id
-from dada.sim.world import Host, Inhabitant, World
+from dada.sim.world import Host, World
 
 MEDIAN_LATENCY_S = 0.05
 LONGEST_HOLD_S = 3.0
 WAKEUPS_PER_EXCHANGE = 5.0
-# A churning peer's mean time between two crashes, and until it is back, as parts of the run.
+# Mean time between two crashes of a churning peer, and until it restarts, as shares of the run.
 UPTIME, DOWNTIME = 1 / 5, 1 / 15
 # Time for the last messages and repeats after the run.
 SETTLING_S = 300.0
@@ -41,7 +41,7 @@ SETTLING_S = 300.0
 
 @dataclass(frozen=True, eq=False)
 class NetworkPoint:
-    """The state of a simulated network at a moment. `models` are those learned together, one row per user."""
+    """The state of a simulated network at a time. `models` are those learned with others, one row per user."""
 
     time_s: float
     up: int
@@ -53,22 +53,22 @@ class NetworkPoint:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
-    """How a simulated network ended. Rows of liars are zero in all models.
+class SimulationResult:
+    """The end of a simulation. Rows of liars are zero in all models.
 
     Attributes
     ----------
     together, alone : arrays of shape (n_users, n_predictors)
-        The models learned with others, and those learned without.
+        The models learned with others, and the fallback models.
     trusts : array of bool
-        Who predicts with the model learned together.
+        Users who predict with the model learned with others.
     honest : array of bool
     edges : int
-        Edges between honest members that are up.
+        Edges between honest members that are running.
     counts : dict
         Messages and bytes delivered; messages sent, lost and refused; restarts of members.
     events, checks : int
-        Events that happened, invariants that were checked.
+        Number of events, and of checked invariants.
     """
 
     together: Array
@@ -82,39 +82,41 @@ class Outcome:
 
     @property
     def models(self) -> Array:
-        """What every user predicts with."""
+        """The models that users predict with."""
         return np.where(self.trusts[:, None], self.together, self.alone)
 
 
-class Network:
-    """A simulated network of the users of a problem.
+class SimulatedNetwork:
+    """A virtual network of the users of a problem.
 
     Parameters
     ----------
     problem : Problem
-        Whose rows are the users' samples.
+        Its rows are the users' samples.
     config : PeerConfig
-        What the peers agreed on.
+        Settings of all peers.
     rhythm : Rhythm
-        How they divide their wake-ups.
+        Order of their model steps and graph steps.
     faults : Faults
-        What goes wrong.
+        Shares of messages and peers that faults affect.
     steps : int
         Wake-ups per user, on average.
     seed : int
-        Source of all chance.
+        Source of all randomness.
     replay : str
-        The command that repeats the run, shown where an invariant is violated.
+        The command that repeats the run, for the error message of a violated invariant.
     journal : binary file, optional
-        Where the facts of the first peer are recorded.
+        Records the facts of the first peer.
+    liar_kinds : sequence of classes
+        Kinds of liars, in turn.
 
     Examples
     --------
     >>> problem = Problem(np.array([[1, -1], [1, 1], [-1, 1]], np.int8), np.array([0, 2, 3]), beta=1.0, mu1=0.5)
     >>> config = PeerConfig(n_predictors=2, beta=1.0, mu1=0.5)
     >>> rhythm = Rhythm(local_steps=2, first_graph_steps=1)
-    >>> outcome = Network(problem, config, rhythm, Faults(lost=0.2), steps=10, seed=0).run()
-    >>> outcome.models.shape, outcome.edges, outcome.checks > 100
+    >>> result = SimulatedNetwork(problem, config, rhythm, Faults(lost=0.2), steps=10, seed=0).run()
+    >>> result.models.shape, result.edges, result.checks > 100
     ((2, 2), 1, True)
     """
 
@@ -129,6 +131,7 @@ class Network:
         seed: int,
         replay: str = "",
         journal: BinaryIO | None = None,
+        liar_kinds: Sequence[type[Liar]] = KINDS,
     ) -> None:
         if steps < 1:
             raise ValueError(f"steps must be at least 1, got {steps}")
@@ -136,42 +139,42 @@ class Network:
         self.duration_s = steps / rhythm.wakeups_per_s
         self.seed = seed
         self._journal_file = journal
-        self._journal: Journal | None = None
+        self._journal: PeerJournal | None = None
         self.invariants = Invariants(replay)
-        rng = self._chance(0)
-        self._roles = _Roles.draw(rng, problem.n_users, faults)
+        rng = self._generator(0)
+        self._roles = _Roles.draw(rng, problem.n_users, faults, liar_kinds)
         hosts = [
             Host(k, peer_id(k), self._maker(k), is_honest=k not in self._roles.liars) for k in range(problem.n_users)
         ]
-        self.world = World(hosts, self._link(), self._chance(1), self.invariants)
+        self.world = World(hosts, self._link(), self._generator(1), self.invariants)
         self._plan_lives(rng)
 
-    def run(self, observe: Callable[[NetworkPoint], None] | None = None, n_points: int = 20) -> Outcome:
-        """Let the whole time pass, then let all come to rest; `observe` sees the network that many times."""
+    def run(self, observe: Callable[[NetworkPoint], None] | None = None, n_points: int = 20) -> SimulationResult:
+        """Run for the whole time, then check that all ends agree; `observe` is called `n_points` times."""
         if observe is not None:
             for p in range(1, n_points + 1):
                 self.world.at(p * self.duration_s / n_points, lambda: observe(self._point()))
         self.world.run(self.duration_s)
-        outcome = self._outcome()
+        result = self._result()
         self._settle()
         if self._journal is not None:
             self._journal.close()
-        return outcome
+        return result
 
     # -- making ----------------------------------------------------------------------------------------------------
 
-    def _chance(self, *path: int) -> np.random.Generator:
+    def _generator(self, *path: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, *path])
 
-    def _maker(self, k: int) -> Callable[[int], Inhabitant]:
+    def _maker(self, k: int) -> Callable[[int], tuple[Member, Liar | None]]:
         rows = self.problem.A[self.problem.row_start[k] : self.problem.row_start[k + 1]]
         kind = self._roles.liars.get(k)
 
-        def make(life: int) -> Inhabitant:
-            rng = self._chance(2, k, life)
+        def make(life: int) -> tuple[Member, Liar | None]:
+            rng = self._generator(2, k, life)
             peer = Peer(peer_id(k), rows, self.config)
             if k == 0 and self._journal_file is not None:
-                self._journal = Journal(self._journal_file, peer)
+                self._journal = PeerJournal(self._journal_file, peer)
             member = Member(
                 peer,
                 PeerSampling(peer.me, rng),
@@ -179,28 +182,28 @@ class Network:
                 WAKEUPS_PER_EXCHANGE / self.rhythm.wakeups_per_s,
                 journal=self._journal if k == 0 else None,
             )
-            return member if kind is None else kind(member, rng)
+            return member, None if kind is None else kind(member, rng)
 
         return make
 
-    def _link(self) -> Link:
+    def _link(self) -> VirtualLink:
         faults, third = self.faults, self.duration_s / 3
-        link: Link = VaryingLink(MEDIAN_LATENCY_S)
+        link: VirtualLink = varying_link(MEDIAN_LATENCY_S)
         if faults.held_up:
-            link = ReorderingLink(link, faults.held_up, LONGEST_HOLD_S)
+            link = reordering_link(link, faults.held_up, LONGEST_HOLD_S)
         if faults.repeated:
-            link = RepeatingLink(link, faults.repeated)
+            link = repeating_link(link, faults.repeated)
         if faults.lost:
-            link = LossyLink(link, faults.lost)
+            link = lossy_link(link, faults.lost)
         if faults.apart:
-            link = PartitionedLink(link, self._roles.apart, third, third + self.duration_s / 5)
+            link = partitioned_link(link, self._roles.apart, third, third + self.duration_s / 5)
         return link
 
     def _plan_lives(self, rng: np.random.Generator) -> None:
         world, roles = self.world, self._roles
         for k in range(self.problem.n_users):
             begin = float(rng.uniform(0.1, 0.6)) * self.duration_s if k in roles.late else 0.01 * k
-            # Host 0 is there from the beginning to the end, and its ticket is what all others start with.
+            # Host 0 runs from beginning to end, and all others start with its address.
             world.at(begin, world.start, k, (0,) if k > 0 else ())
             if k in roles.leaving:
                 end = float(rng.uniform(0.3, 0.9)) * self.duration_s
@@ -216,9 +219,9 @@ class Network:
     # -- ending ----------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Mend all that is broken, let every two members greet each other, and check that all ends agree."""
+        """End all faults, let every two members exchange greetings, and check that all ends agree."""
         world = self.world
-        world.link = SteadyLink(MEDIAN_LATENCY_S)
+        world.link = steady_link(MEDIAN_LATENCY_S)
         for host in world.hosts:
             if not host.is_honest:
                 world.leave(host.number, says_goodbye=True)
@@ -233,15 +236,15 @@ class Network:
         return [host for host in self.world.hosts if host.is_honest and host.life > 0]
 
     def _edges(self) -> int:
-        """Pairs of which at least one learns from the other."""
+        """Number of pairs in which at least one learns from the other."""
         up = [host for host in self._honest() if host.is_up]
         ids = {host.me for host in up}
-        pairs = ((host.me, peer) for host in up for peer in host.member.peer.neighbours if peer in ids)
+        pairs = ((host.me, peer) for host in up for peer in host.member.peer.edges.neighbours if peer in ids)
         return len({frozenset(pair) for pair in pairs})
 
     def _point(self) -> NetworkPoint:
         counts = self.world.counts
-        models = self._rows(lambda member: member.peer.model.alpha)
+        models = self._rows(lambda member: member.peer.own.model.alpha)
         up = sum(host.is_up for host in self.world.hosts)
         return NetworkPoint(
             self.world.now, up, self._edges(), counts["messages"], counts["bytes"], counts["refused"], models
@@ -253,13 +256,13 @@ class Network:
             rows[host.number] = model_of(host.member)
         return rows
 
-    def _outcome(self) -> Outcome:
+    def _result(self) -> SimulationResult:
         trusts = np.zeros(self.problem.n_users, bool)
         for host in self._honest():
             trusts[host.number] = host.member.trusts_others
         honest = np.array([host.is_honest for host in self.world.hosts])
-        return Outcome(
-            self._rows(lambda member: member.peer.model.alpha),
+        return SimulationResult(
+            self._rows(lambda member: member.peer.own.model.alpha),
             self._rows(lambda member: member.fallback.alpha),
             trusts,
             honest,
@@ -272,7 +275,7 @@ class Network:
 
 @dataclass(frozen=True)
 class _Roles:
-    """To whom something happens. Host 0 is spared: somebody must be there to be asked."""
+    """The hosts that each fault affects. Host 0 is spared: the others need one to join."""
 
     liars: dict[int, type[Liar]]
     churning: frozenset[int]
@@ -281,14 +284,14 @@ class _Roles:
     apart: frozenset[int]
 
     @classmethod
-    def draw(cls, rng: np.random.Generator, n_users: int, faults: Faults) -> _Roles:
+    def draw(cls, rng: np.random.Generator, n_users: int, faults: Faults, kinds: Sequence[type[Liar]]) -> _Roles:
         order = iter((1 + rng.permutation(n_users - 1)).tolist())
 
         def some(share: float) -> list[int]:
             return [k for k, _ in zip(order, range(round(share * n_users)), strict=False)]
 
-        first = int(rng.integers(len(KINDS)))
-        liars = {k: KINDS[(first + p) % len(KINDS)] for p, k in enumerate(some(faults.lying))}
+        first = int(rng.integers(len(kinds)))
+        liars = {k: kinds[(first + p) % len(kinds)] for p, k in enumerate(some(faults.lying))}
         churning, late, leaving = (frozenset(some(share)) for share in (faults.churning, faults.late, faults.leaving))
         apart = rng.permutation(n_users)[: round(faults.apart * n_users)]
         return cls(liars, churning, late, leaving, frozenset(apart.tolist()))

@@ -1,10 +1,10 @@
-"""The virtual network: many members in one process, on virtual time, with everything that can go wrong.
+"""The virtual network: many members in one process, on virtual time, with faults.
 
-All that happens stands in one heap of events, ordered by time and then by number, and all chance comes from the seed:
-the same call repeats a run exactly. Members are those of the real node, and their messages pass the codec. A host is
-the machine on which a member lives; it keeps the stored records while the member crashes and comes back. A crash
-loses all that was not stored, and interrupts the member between any two effects of what it does last. A power cut
-loses the last few stored records too, though never the epoch.
+All events are in one heap, ordered by time and then by number, and all randomness comes from the seed: the same call
+repeats a run exactly. Members are those of the real node, and their messages pass the codec. A host is the machine of a
+member; it keeps the stored records while the member crashes and restarts. A crash loses all that was not stored, and
+interrupts the member between any two effects of its last event. A power cut also loses the last few stored records, but
+never the epoch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -21,61 +21,25 @@ import numpy as np
 from dada.peer.inputs import Effect, Persist, Refused, Send
 from dada.peer.member import Member
 from dada.peer.messages import Descriptor, PeerId, encode
-from dada.sim.links import Link
+from dada.sim.liars import Deed, Liar
+from dada.sim.links import VirtualLink
 
-# How long a transport tries to reach a host before it gives it up.
+# How long a transport tries to reach a host.
 GIVE_UP_S = 20.0
 # The last stored records that a power cut may lose.
 MOST_LOST_RECORDS = 20
 
 
-@dataclass(frozen=True)
-class SendBytes:
-    """What only a liar does: put bytes on the wire that no codec made."""
-
-    to: PeerId
-    data: bytes
-
-
-Deed = Effect | SendBytes
-
-
-class Inhabitant(Protocol):
-    """Whoever lives on a host: a `Member`, or a liar around one."""
-
-    @property
-    def deadline(self) -> float:
-        """See `Member`."""
-
-    def restore(self, records: dict[bytes, bytes]) -> None:
-        """See `Member`."""
-
-    def start(self, now: float, known: Iterable[Descriptor] = ()) -> Sequence[Deed]:
-        """See `Member`."""
-
-    def on_timer(self, now: float) -> Sequence[Deed]:
-        """See `Member`."""
-
-    def receive_bytes(self, sender: PeerId, data: bytes, now: float) -> Sequence[Deed]:
-        """See `Member`."""
-
-    def on_unreachable(self, peer: PeerId, now: float) -> Sequence[Deed]:
-        """See `Member`."""
-
-    def leave(self, now: float) -> Sequence[Deed]:
-        """See `Member`."""
-
-
 @dataclass(eq=False)
 class Host:
-    """A machine: `make(life)` gives a member that knows nothing yet, for its life of that number."""
+    """A machine: `make(life)` gives a new member for that life, and the liar that changes its messages, if any."""
 
     number: int
     me: PeerId
-    make: Callable[[int], Inhabitant]
+    make: Callable[[int], tuple[Member, Liar | None]]
     is_honest: bool = True
     records: dict[bytes, bytes] = field(default_factory=dict)
-    inhabitant: Inhabitant | None = None
+    is_up: bool = False
     life: int = 0
     timer_at: float = math.inf
     is_doomed: bool = False
@@ -83,23 +47,31 @@ class Host:
     sent: int = 0
     sent_bytes: int = 0
     refused: int = 0
-    last: Inhabitant | None = None
     overwritten: deque[tuple[bytes, bytes | None]] = field(default_factory=lambda: deque(maxlen=MOST_LOST_RECORDS))
-
-    @property
-    def is_up(self) -> bool:
-        """Whether somebody lives here now."""
-        return self.inhabitant is not None
+    _member: Member | None = None
+    _liar: Liar | None = None
 
     @property
     def member(self) -> Member:
-        """The honest member that lives here, or did last."""
-        living = self.inhabitant if self.inhabitant is not None else self.last
-        assert isinstance(living, Member)
-        return living
+        """The member of the present life, or of the last one."""
+        assert self._member is not None
+        return self._member
+
+    def begin_life(self) -> None:
+        """Make a member, and give it the stored records."""
+        self.life += 1
+        self.is_up, self.is_doomed = True, False
+        self._member, self._liar = self.make(self.life)
+        self.member.restore(dict(self.records))
+
+    def deeds(self, effects: list[Effect], is_timer: bool = False) -> Sequence[Deed]:
+        """What the host does about its member's effects; a liar changes them."""
+        if self._liar is None:
+            return effects
+        return [*self._liar.falsify(effects), *(self._liar.attack() if is_timer else ())]
 
     def store(self, record: Persist) -> None:
-        """Keep a record; an empty one forgets its key."""
+        """Keep a record; an empty value deletes its key."""
         if record.key != b"epoch":
             self.overwritten.append((record.key, self.records.get(record.key)))
         _put(self.records, record.key, record.value)
@@ -119,32 +91,34 @@ def _put(records: dict[bytes, bytes], key: bytes, value: bytes | None) -> None:
 
 
 class Watcher(Protocol):
-    """Looks at the world after every event."""
+    """Called after every event."""
 
     def after(self, world: World, host: Host, other: Host | None) -> None:
-        """An event of `host` is over, which had to do with `other`."""
+        """An event of `host` is over, which involved `other`."""
 
 
 class World:
-    """Hosts, what is under way between them, and time.
+    """Hosts, the messages between them, and time.
 
     Parameters
     ----------
     hosts : list of Host
-    link : Link
-        What happens to messages.
+    link : VirtualLink
+        Delays and losses of messages.
     rng : numpy.random.Generator
-        Chance of the network and of crashes; members have their own.
+        Source of randomness for the network and for crashes; members have their own.
     watcher : Watcher, optional
         Called after every event.
     """
 
-    def __init__(self, hosts: list[Host], link: Link, rng: np.random.Generator, watcher: Watcher | None = None) -> None:
+    def __init__(
+        self, hosts: list[Host], link: VirtualLink, rng: np.random.Generator, watcher: Watcher | None = None
+    ) -> None:
         self.hosts, self.link, self.watcher = hosts, link, watcher
         self.now = 0.0
         self.events = 0
         self.counts = Counter(messages=0, bytes=0, sent=0, lost=0, refused=0, restarts=0)
-        self.under_way: Counter[tuple[int, int]] = Counter()
+        self._under_way: Counter[tuple[int, int]] = Counter()
         self.numbers = {host.me: host.number for host in hosts}
         self._rng = rng
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -153,53 +127,54 @@ class World:
         self._giving_up: set[tuple[int, int]] = set()
 
     def at(self, time: float, happen: Callable[..., None], *details: Any) -> None:
-        """Let something happen at a time."""
+        """Schedule a call."""
         self._scheduled += 1
         heapq.heappush(self._heap, (time, self._scheduled, happen, details))
 
     def run(self, until: float) -> None:
-        """Let time pass."""
+        """Process all events until a time."""
         while self._heap and self._heap[0][0] <= until:
             self.now, _, happen, details = heapq.heappop(self._heap)
             happen(*details)
         self.now = max(self.now, until)
 
+    def is_message_under_way(self, host: Host, other: Host) -> bool:
+        """Whether a message between two hosts has not arrived yet."""
+        return self._under_way[_pair(host, other)] > 0
+
     # -- lives -----------------------------------------------------------------------------------------------------
 
     def start(self, number: int, known: tuple[int, ...] = ()) -> None:
-        """Start the member of a host, from its records where it has lived before."""
+        """Start the member of a host, from its records after an earlier life."""
         host = self.hosts[number]
         if host.is_up or host.has_left:
             return
-        host.life += 1
-        host.is_doomed = False
-        host.inhabitant = host.make(host.life)
-        host.inhabitant.restore(dict(host.records))
+        host.begin_life()
         self.counts["restarts"] += host.life > 1
         descriptors = [Descriptor(self.hosts[other].me, 0) for other in known]
-        self._did(host, host.inhabitant.start(self.now, descriptors))
+        self._did(host, host.deeds(host.member.start(self.now, descriptors)))
 
     def crash(self, number: int) -> None:
-        """Doom a member: it dies in the middle of what it does next."""
+        """Doom a member: it dies during its next event."""
         self.hosts[number].is_doomed = self.hosts[number].is_up
 
     def leave(self, number: int, says_goodbye: bool) -> None:
         """Let a member leave for good."""
         host = self.hosts[number]
         host.has_left = True
-        if host.inhabitant is not None:
+        if host.is_up:
             if says_goodbye:
-                self._carry_out(host, host.inhabitant.leave(self.now))
+                self._carry_out(host, host.deeds(host.member.leave(self.now)))
             self._die(host)
 
     def revive(self, number: int) -> None:
-        """Take a doom from a member, or start it again."""
+        """Spare a doomed member, or restart a dead one."""
         self.hosts[number].is_doomed = False
         self.start(number)
 
     def rest(self) -> None:
-        """Let no member wake any more of its own accord, and all who are up greet each other as at a first contact."""
-        up = [host for host in self.hosts if isinstance(host.inhabitant, Member)]
+        """Stop all wake-ups of honest members, and let each two of them exchange greetings."""
+        up = [host for host in self.hosts if host.is_up and host.is_honest]
         for host in up:
             host.member.rest()
         self._connected.clear()
@@ -209,31 +184,31 @@ class World:
                     self._connect(host, other)
 
     def _die(self, host: Host) -> None:
-        host.last, host.inhabitant, host.timer_at = host.inhabitant, None, math.inf
+        host.is_up, host.timer_at = False, math.inf
 
     # -- events ----------------------------------------------------------------------------------------------------
 
     def _on_timer(self, host: Host, time: float) -> None:
-        if host.inhabitant is not None and host.timer_at == time:
+        if host.is_up and host.timer_at == time:
             host.timer_at = math.inf
-            self._did(host, host.inhabitant.on_timer(self.now))
+            self._did(host, host.deeds(host.member.on_timer(self.now), is_timer=True))
 
     def _on_delivery(self, sender: Host, host: Host, data: bytes) -> None:
-        self.under_way[_pair(sender, host)] -= 1
-        if host.inhabitant is None:
+        self._under_way[_pair(sender, host)] -= 1
+        if not host.is_up:
             self._will_give_up(sender, host)
             return
         self.counts["messages"] += 1
         self.counts["bytes"] += len(data)
-        self._did(host, host.inhabitant.receive_bytes(sender.me, data, self.now), sender)
+        self._did(host, host.deeds(host.member.receive_bytes(sender.me, data, self.now)), sender)
 
     def _on_giving_up(self, host: Host, other: Host, life: int) -> None:
         self._giving_up.discard((host.number, other.number))
-        if host.inhabitant is not None and not other.is_up and other.life == life:
-            self._did(host, host.inhabitant.on_unreachable(other.me, self.now), other)
+        if host.is_up and not other.is_up and other.life == life:
+            self._did(host, host.deeds(host.member.on_unreachable(other.me, self.now)), other)
 
     def _did(self, host: Host, deeds: Sequence[Deed], other: Host | None = None) -> None:
-        """Carry out what a member decided, note when it wants to be woken, and let the watcher look."""
+        """Carry out the deeds of a host, set its timer, and call the watcher."""
         self.events += 1
         if host.is_doomed:
             self._carry_out(host, deeds[: int(self._rng.integers(len(deeds) + 1))])
@@ -242,8 +217,7 @@ class World:
                 host.lose_records(int(self._rng.integers(1, MOST_LOST_RECORDS)))
         else:
             self._carry_out(host, deeds)
-            assert host.inhabitant is not None
-            deadline = max(host.inhabitant.deadline, self.now)
+            deadline = max(host.member.deadline, self.now)
             if deadline < host.timer_at:
                 host.timer_at = deadline
                 self.at(deadline, self._on_timer, host, deadline)
@@ -273,23 +247,23 @@ class World:
         self._put_on_link(host, other, data)
 
     def _connect(self, host: Host, other: Host) -> None:
-        """Two hosts that have not spoken in their present lives greet each other first."""
+        """Exchange greetings, unless these two hosts have done so in their present lives."""
         pair = _pair(host, other)
         lives = self.hosts[pair[0]].life, self.hosts[pair[1]].life
         if self._connected.get(pair) != lives:
             self._connected[pair] = lives
             for one, two in ((host, other), (other, host)):
-                if isinstance(one.inhabitant, Member):
-                    self._put_on_link(one, two, encode(one.inhabitant.peer.hello()))
+                if one.is_up and one.is_honest:
+                    self._put_on_link(one, two, encode(one.member.peer.hello()))
 
     def _put_on_link(self, host: Host, other: Host, data: bytes) -> None:
-        delays = self.link.delays(host.number, other.number, self.now, self._rng)
+        delays = self.link(host.number, other.number, self.now, self._rng)
         host.sent += 1
         host.sent_bytes += len(data)
         self.counts["sent"] += 1
         self.counts["lost"] += not delays
         for delay in delays:
-            self.under_way[_pair(host, other)] += 1
+            self._under_way[_pair(host, other)] += 1
             self.at(self.now + delay, self._on_delivery, host, other, data)
 
     def _will_give_up(self, host: Host, other: Host) -> None:
