@@ -1,11 +1,10 @@
-"""What faults cost: accuracy of simulated networks with losses and crashes, and with liars.
+"""Accuracy of simulated networks with losses and crashes, and with liars.
 
     python benchmarks/faults.py --seeds 6
     python benchmarks/faults.py --seeds 6 --graph distance
 
-Two claims are checked: with a fifth of the messages lost and a tenth of the peers crashing again and again, accuracy is
-within 2 points of the network without faults; and with a tenth of liars, honest users end no worse than 1 point below
-learning alone.
+Two claims are checked. With a fifth of the messages lost and a tenth of the peers crashing repeatedly, accuracy is within
+2 points of the network without faults. With a tenth of liars, honest users are at most 1 point below learning alone.
 """
 
 import argparse
@@ -28,7 +27,7 @@ def measure(faults, seed, users, steps, graph):
 
 
 def summary(seeds, users, steps, graph, jobs):
-    """Means over seeds, by name of the faults."""
+    """Means over seeds, for each kind of faults."""
     cases = [(faults, seed, users, steps, graph) for faults in FAULTS for seed in seeds]
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         rows = pool.starmap(measure, cases)

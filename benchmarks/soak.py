@@ -1,9 +1,9 @@
-"""Many simulated networks with every fault, one seed after the other, until a million events have been delivered.
+"""Check the invariants of many simulated networks with every fault.
 
     python benchmarks/soak.py --seeds 200 --jobs 2
 
-Peers of odd seeds choose neighbours by evidence, those of even seeds as in the paper. A violated invariant ends it with
-the command that repeats the run.
+Peers of odd seeds choose neighbours by evidence, those of even seeds as in the paper. Each violated invariant is printed
+with the command that repeats the run.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from dada.sim.invariants import InvariantError
 
 
 def soak(seed, users=50, steps=20, faults="all"):
-    """Run one network; returns events, messages, checks and what was violated."""
+    """Run one network; returns the numbers of events, messages and checks, and the violation, if any."""
     graph = ("distance", "evidence")[seed % 2]
     try:
         outcome = make_case("moons", users, steps, seed, faults, graph).network.run()
@@ -26,8 +26,8 @@ def soak(seed, users=50, steps=20, faults="all"):
     return outcome.events, outcome.counts["messages"], outcome.checks, None
 
 
-def soak_all(seeds, jobs=1, tell=lambda text: None):
-    """Run networks in several processes; returns what happened in all of them."""
+def soak_all(seeds, jobs=1, report=lambda text: None):
+    """Run networks in several processes; returns the totals."""
     started, done = time.monotonic(), [0, 0, 0]
     violations = []
     # A forked process would share the compiler's locks.
@@ -36,8 +36,8 @@ def soak_all(seeds, jobs=1, tell=lambda text: None):
             done = [total + count for total, count in zip(done, counts, strict=True)]
             if violation is not None:
                 violations.append(violation)
-                tell(violation)
-            tell(f"{n} seeds, {done[0]:,} events, {len(violations)} violations")
+                report(violation)
+            report(f"{n} seeds, {done[0]:,} events, {len(violations)} violations")
     events, messages, checks = done
     return {
         "seeds": len(seeds),
@@ -57,11 +57,11 @@ def main():
     parser.add_argument("--json", action="store_true", help="print nothing but JSON on stdout")
     options = parser.parse_args()
 
-    def tell(text):
+    def report(text):
         if sys.stderr.isatty() or "\n" in text:
             print(text, file=sys.stderr)
 
-    result = soak_all(range(options.first, options.first + options.seeds), options.jobs, tell)
+    result = soak_all(range(options.first, options.first + options.seeds), options.jobs, report)
     if options.json:
         print(json.dumps(result, indent=2))
     else:

@@ -1,4 +1,4 @@
-"""Links lose, repeat, hold up and cut off as many messages as they say, and nothing else."""
+"""Links lose, repeat, delay and cut off the specified share of messages, and no others."""
 
 import numpy as np
 

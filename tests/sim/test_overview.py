@@ -1,4 +1,4 @@
-"""A simulated network as a page shows it."""
+"""Events of a simulated network, as a page shows them."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from tests.sim.test_network import network
 
 
 class Film:
-    """Keeps all that it is told; offers are taken."""
+    """Keeps all events; snapshots that are offered are taken."""
 
     def __init__(self):
         self.infos, self.peers, self.snapshots = [], [], []
@@ -33,7 +33,7 @@ def test_watching_changes_nothing():
     np.testing.assert_array_equal(seen.together, network(seed=5).run().together)
 
 
-def test_the_last_look_agrees_with_the_outcome():
+def test_the_last_snapshot_agrees_with_the_result():
     film, case, outcome = watched(K=20, seed=2, faults="churn")
     last, peers = film.snapshots[-1], film.peers[-1]
     # Also edges to those who are down, and edges that one end does not know of yet.
@@ -47,7 +47,7 @@ def test_the_last_look_agrees_with_the_outcome():
     np.testing.assert_array_equal(last.confidence, case.problem.confidence)
 
 
-def test_of_liars_nothing_is_known_but_that_they_are_there():
+def test_no_accuracy_or_loss_of_liars_is_known():
     film, _, outcome = watched(K=20, seed=1, faults="byzantine")
     last, liars = film.snapshots[-1], ~outcome.honest
     assert liars.sum() == 2
@@ -57,7 +57,7 @@ def test_of_liars_nothing_is_known_but_that_they_are_there():
     assert film.peers[-1].up.all()
 
 
-def test_what_a_user_reaches_alone_is_told_when_it_has_joined():
+def test_the_accuracy_alone_is_known_once_a_user_has_joined():
     film, _, _ = watched(K=20, seed=2, faults="churn")
     known = [np.isfinite(info.alone).sum() for info in film.infos]
     assert known == sorted(set(known))

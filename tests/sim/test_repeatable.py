@@ -1,6 +1,6 @@
 """A seed repeats a simulation in every process: nothing depends on the order of a set, which changes with the process.
 
-Python orders a set by hashes, and draws the hashes of strings and bytes anew in each process (PYTHONHASHSEED).
+Python orders a set by hashes, and the hashes of strings and bytes differ between processes (PYTHONHASHSEED).
 """
 
 import ast

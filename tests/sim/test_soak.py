@@ -1,4 +1,4 @@
-"""Networks of fifty peers with every fault: a short form of `make soak`."""
+"""Networks of fifty peers with every fault: a short version of `make soak`."""
 
 import shlex
 

@@ -64,7 +64,7 @@ class EvidenceGraph:
                 self.follow_states[key.removeprefix(FOLLOWER_KEY)] = state
 
     def start(self, now: float) -> list[Effect]:
-        """Follow stored neighbours anew: before a power cut, later versions may have been sent than were stored."""
+        """Send `Follow` at new versions: those sent just before a power cut may exceed the stored ones."""
         return self.edges.start(now, renew=True)
 
     def on_hello(self, sender: PeerId, now: float) -> list[Effect]:

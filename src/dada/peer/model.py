@@ -337,9 +337,9 @@ class Fallback:
         self._settings = config.settings
         self._rule = STEP_RULES["pairwise" if config.step == "paper" else config.step]
         self._scratch = make_scratch(A.shape[1], A.shape[0], np.dtype(np.float32))
-        nobody = np.zeros(A.shape[1], np.float32)
-        self.alpha = self.learned(self._A, 1.0, 0.0, nobody)
-        self._own_margin = self._held_out_margin(1.0, 0.0, nobody)
+        no_neighbours = np.zeros(A.shape[1], np.float32)
+        self.alpha = self.learned(self._A, 1.0, 0.0, no_neighbours)
+        self._own_margin = self._held_out_margin(1.0, 0.0, no_neighbours)
 
     def is_better(self, confidence: float, degree: float, neighbour_sum: Array) -> bool:
         """Whether the local model has larger held-out margins than a model learned with the neighbours.

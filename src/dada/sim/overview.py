@@ -84,14 +84,14 @@ class SimulationOverview:
     def _edges(self) -> tuple[Array, Array, Array]:
         """The edges of running honest members, without those to ids that a liar invented."""
         numbers = self.network.world.numbers
-        said = [
+        reported = [
             (host.number, numbers[peer], host.member.peer.edges[peer].weight)
             for host in self.network.world.hosts
             if host.is_up and _is_known(host)
             for peer in host.member.peer.edges.neighbours
             if peer in numbers
         ]
-        return edges_said(said, self._is_directed)
+        return edges_said(reported, self._is_directed)
 
     def _rows(self, model_of: Callable[[Host], Array]) -> Array:
         problem = self.network.problem
