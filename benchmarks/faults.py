@@ -3,8 +3,9 @@
     python benchmarks/faults.py --seeds 6
     python benchmarks/faults.py --seeds 6 --graph distance
 
-Two claims are checked. With a fifth of the messages lost and a tenth of the peers crashing repeatedly, accuracy is within
-2 points of the network without faults. With a tenth of liars, honest users are at most 1 point below learning alone.
+Two claims are checked. With a fifth of the messages lost and a tenth of the peers crashing repeatedly, accuracy is
+within 2 points of the network without faults. With a tenth of liars, honest users are at most 1 point below learning
+alone.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
     python benchmarks/soak.py --seeds 200 --jobs 2
 
-Peers of odd seeds choose neighbours by evidence, those of even seeds as in the paper. Each violated invariant is printed
-with the command that repeats the run.
+Peers of odd seeds choose neighbours by evidence, those of even seeds as in the paper. Each violated invariant is
+printed with the command that repeats the run.
 """
 
 import argparse
