@@ -100,7 +100,7 @@ def run_on_tape(request, tmp_path_factory, compiled_kernels):
             store = Store(folder / f"{k}.sqlite")
             nodes.append(Node(member, transport, store, Terms(b"the secret of the net"), rng))
         async with Running(*nodes):
-            await until(lambda: all(node.member.peer.own_updates > 60 for node in nodes))
+            await until(lambda: all(node.member.peer.own.updates > 60 for node in nodes))
             await until(lambda: all(node.member.peer.edges.neighbours for node in nodes))
         return nodes
 
