@@ -32,7 +32,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from dada.core.regularizers import LogDegree
-from dada.dashboard.live import LivePage
+from dada.dashboard.pages import LivePage
 from dada.dashboard.recorder import Recorder
 from dada.data import Stumps, moons
 from dada.engine import Plan, run

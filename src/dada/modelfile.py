@@ -1,7 +1,7 @@
 """The format of saved models: a zip of a readable manifest and plain arrays, with no code in it.
 
-docs/model-file.md describes it. The same model always gives the same bytes. A file is written whole or not at all, and
-what is read is checked before it is used, since compiled code does not look where it reaches.
+The documentation describes it. The same model always gives the same bytes. A file is written completely or not at all,
+and its content is checked before use, because compiled code does not check bounds.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ModelFileError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class StoredModel:
-    """All that a model file holds.
+    """The content of a model file.
 
     Attributes
     ----------
@@ -52,9 +52,9 @@ class StoredModel:
     settings : dict
         Hyper-parameters, as values that JSON can express.
     classes, user_ids : arrays
-        The labels and the users, of any type numpy stores without pickle; no labels where numbers are predicted.
+        The labels and the users, of any type that NumPy stores without pickle; no labels for regression.
     feature_names : tuple of str or None
-        None where the data had no names.
+        None if the data had no names.
     predictors : BasePredictors
         The fitted base predictors.
     models : array of shape (n_users, n_predictors), or (n_users, n_classes * n_predictors) of three classes or more
@@ -64,11 +64,11 @@ class StoredModel:
     ledger : Ledger
     status : Status
     n_updates : int
-        Model updates made.
+        Number of model updates.
     note : dict of str to str
-        What its writer wants to remember, such as names of columns.
+        Notes of the writer, such as names of columns.
     target : (float, float), optional
-        Mean and scale of the numbers that are predicted; None for classes.
+        Mean and scale of the regression target; None for classes.
     """
 
     library: str
@@ -89,7 +89,7 @@ class StoredModel:
 
 
 def write(model: StoredModel, path: str | os.PathLike[str]) -> None:
-    """Write a model file; one that stands there already stays whole until the new one is.
+    """Write a model file; an existing file is replaced only by a complete one.
 
     Raises
     ------
@@ -122,9 +122,9 @@ def read(path: str | os.PathLike[str]) -> StoredModel:
     Raises
     ------
     OSError
-        If there is no such file, or it cannot be read.
+        If the file does not exist or cannot be read.
     ModelFileError
-        If it is something else, damaged, cut short or written by a newer version.
+        If it is not a model file, damaged, truncated or of a newer version.
     """
     content = Path(path).read_bytes()
     try:
@@ -141,13 +141,13 @@ def read(path: str | os.PathLike[str]) -> StoredModel:
 
 
 def annotate(path: str | os.PathLike[str], **note: str) -> None:
-    """Write a note into a model file, in place of the one it has."""
+    """Replace the note of a model file."""
     write(replace(read(path), note=note), path)
 
 
 def _encode(model: StoredModel) -> bytes:
     spec, predictor_arrays = model.predictors.to_arrays()
-    # Another family's description can be written but not be read again: better to know now.
+    # Fails now, rather than when reading, for a family that cannot be read again.
     predictors_from_arrays(spec, predictor_arrays)
     weights = sparse.csr_array(model.models)
     arrays = {
@@ -168,7 +168,7 @@ def _encode(model: StoredModel) -> bytes:
     members = {f"{name}.npy": _npy_bytes(name, array) for name, array in sorted(arrays.items())}
     manifest = {
         "format": FORMAT,
-        # Two classes are all that the first version knew; its readers go on reading them.
+        # Readers of version 1 know two classes only, and still read such files.
         "version": 1 if len(model.classes) == 2 else VERSION,
         "library": model.library,
         "n_users": int(model.models.shape[0]),
@@ -189,7 +189,7 @@ def _encode(model: StoredModel) -> bytes:
 
 
 def _zip_bytes(members: Mapping[str, bytes]) -> bytes:
-    # Nothing is compressed: compressed bytes differ from machine to machine, and could hide a bomb.
+    # Not compressed: compressed bytes differ between machines, and could hide a zip bomb.
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, data in members.items():
@@ -217,7 +217,7 @@ def _manifest(archive: zipfile.ZipFile) -> dict[str, Any]:
         raise ModelFileError(f"a zip file but not a model file: it has no {MANIFEST}")
     manifest = json.loads(_member(archive, MANIFEST))
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise ModelFileError(f"not a model file: {MANIFEST} does not say format {FORMAT!r}")
+        raise ModelFileError(f"not a model file: {MANIFEST} does not state format {FORMAT!r}")
     version = manifest.get("version")
     if not isinstance(version, int) or version < 1:
         raise ModelFileError(f"the version of a model file must be an integer >= 1, got {version!r}")
@@ -248,12 +248,12 @@ def _arrays(archive: zipfile.ZipFile, checksums: Mapping[str, str]) -> Arrays:
 
 
 def _npy_array(name: str, data: bytes) -> NDArray[Any]:
-    """An array from the bytes of a .npy file, believing its header only as far as there are bytes."""
+    """An array from the bytes of a .npy file, whose header must match the number of bytes."""
     file = io.BytesIO(data)
     major = npy.read_magic(file)[0]
     shape, fortran, dtype = (npy.read_array_header_1_0 if major == 1 else npy.read_array_header_2_0)(file)
     if dtype.hasobject or fortran or math.prod(shape) * dtype.itemsize != len(data) - file.tell():
-        raise ModelFileError(f"{name} is not a plain array of the size it says")
+        raise ModelFileError(f"{name} is not a plain array of the stated size")
     return np.frombuffer(data, dtype, offset=file.tell()).reshape(shape).copy()
 
 

@@ -4,9 +4,8 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from dada.dashboard.live import LivePage
+from dada.dashboard.pages import LivePage, write_report
 from dada.dashboard.recorder import Recorder
-from dada.dashboard.report import write_report
 from dada.events import PeerStatus, SnapshotOffer
 from tests.helpers.recordings import graph_at, tell_moment, tell_run, write_recording
 

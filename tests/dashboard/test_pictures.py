@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dada.cli.demo_report import run_demo
-from dada.dashboard.live import LivePage
+from dada.dashboard.pages import LivePage
 from dada.dashboard.recorder import Recorder
 from dada.events import Progress, silent
 

@@ -229,6 +229,11 @@ class TestLocalFiles:
             fetch("computer", folder=folder, file=tmp_path / "none.mat")
 
 
+def store_computer(file, folder):
+    dataset = replace(readers.read_computer({FILE: file}), about=entry_of("computer").about)
+    write_dataset(dataset, folder / "computer.parquet")
+
+
 class TestCommands:
     @pytest.fixture(autouse=True)
     def cache(self, folder, monkeypatch):
@@ -241,7 +246,7 @@ class TestCommands:
     def test_list_names_all_and_says_what_is_there(self, tmp_path, folder):
         small_computer(tmp_path / "c.mat")
         folder.mkdir()
-        write_dataset(readers.read_computer({FILE: tmp_path / "c.mat"}), folder / "computer.parquet")
+        store_computer(tmp_path / "c.mat", folder)
         rows = json.loads(self.run("list", "--json").stdout)
         assert [row["name"] for row in rows] == list(CATALOG)
         assert [row["name"] for row in rows if row["present"]] == ["computer"]
@@ -260,7 +265,7 @@ class TestCommands:
     def test_info_of_a_present_dataset_describes_the_file(self, tmp_path, folder):
         small_computer(tmp_path / "c.mat")
         folder.mkdir()
-        write_dataset(readers.read_computer({FILE: tmp_path / "c.mat"}), folder / "computer.parquet")
+        store_computer(tmp_path / "c.mat", folder)
         facts = json.loads(self.run("info", "computer", "--json").stdout)
         assert facts["path"] == str(folder / "computer.parquet")
         assert facts["records"] == 80

@@ -123,7 +123,7 @@ def test_bad_parameters_are_refused(parameters, message):
 
 
 def test_constant_features_alone_are_refused():
-    with pytest.raises(ValueError, match=r"none of the 20 stumps tells two of the 3 rows apart"):
+    with pytest.raises(ValueError, match=r"none of the 20 stumps separates two of the 3 rows"):
         Stumps().fit(np.ones((3, 2)))
 
 

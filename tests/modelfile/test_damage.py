@@ -79,7 +79,7 @@ def test_a_foreign_zip(path):
         load_model(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("manifest.json", '{"name": "an extension of a browser"}')
-    with pytest.raises(ModelFileError, match="does not say format 'dada-model'"):
+    with pytest.raises(ModelFileError, match="does not state format 'dada-model'"):
         load_model(path)
 
 
@@ -163,7 +163,7 @@ def test_crafted_content_is_refused(case, path):
 def test_a_header_that_promises_too_much(path):
     data = npy(np.zeros(4)).replace(b"(4,)", b"(9999999999,)").replace(b" " * 9 + b"\n", b"\n")
     with_checksum(path, "confidence.npy", data)
-    with pytest.raises(ModelFileError, match=r"confidence\.npy is not a plain array of the size it says"):
+    with pytest.raises(ModelFileError, match=r"confidence\.npy is not a plain array of the stated size"):
         load_model(path)
 
 

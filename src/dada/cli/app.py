@@ -24,7 +24,7 @@ from dada.cli.swarm import swarm
 
 
 class Commands(TyperGroup):
-    """Commands whose expected errors end in one line and exit code 2; a traceback only with --debug."""
+    """Commands that report expected errors in one line with exit code 2; --debug shows the traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""

@@ -1,4 +1,4 @@
-"""What all commands share: streams, tables, progress, and errors as one clear line."""
+"""Shared parts of the commands: streams, tables, progress bars, one-line errors, common options."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else, on stdout.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of all chance; the same seed gives the same result.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print only the result, as JSON.")]
+Seed = Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same result.")]
 
 Watch = Callable[[str], Callable[[Any], None]]
 
@@ -26,7 +26,7 @@ def stdout() -> Console:
 
 
 def stderr() -> Console:
-    """The terminal for everything that is not a result."""
+    """The terminal for messages."""
     return Console(stderr=True)
 
 
@@ -36,7 +36,7 @@ def print_json(value: Any) -> None:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], best: int | None = None, title: str = "") -> None:
-    """Write a table; the first column is text, the others are numbers, and the row at `best` stands out."""
+    """Write a table; the first column is text, the others are numbers, and the row at `best` is highlighted."""
     table = Table(title=title or None, title_justify="left", title_style="bold", header_style="dim", box=None)
     table.pad_edge = False
     for position, name in enumerate(header):
@@ -54,17 +54,17 @@ def print_error(message: str) -> None:
 
 @contextmanager
 def progress() -> Iterator[Watch]:
-    """A bar per named task on stderr; the name gives an observer of a run. On no terminal nothing is shown."""
+    """Progress bars on stderr; a call with a name returns an observer of a run. Hidden without a terminal."""
     console = stderr()
     columns = (TextColumn("{task.description:<14}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
     bars = Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal)
     with bars:
-        yield lambda name: _Bar(bars, name)
+        yield lambda name: RunBar(bars, name)
 
 
 @contextmanager
 def working(task: str) -> Iterator[Callable[[str], None]]:
-    """A sign of life on stderr; call what it gives with the task at hand. On no terminal nothing is shown."""
+    """A spinner on stderr: call the result with the current task. Hidden without a terminal."""
     console = stderr()
     if not console.is_terminal:
         yield lambda task: None
@@ -73,13 +73,14 @@ def working(task: str) -> Iterator[Callable[[str], None]]:
         yield lambda task: status.update(task)
 
 
-class _Bar:
-    """An observer that moves one bar."""
+class RunBar:
+    """An observer of a run that advances one progress bar."""
 
     def __init__(self, bars: Progress, name: str) -> None:
         self.bars, self.name, self.task = bars, name, bars.add_task(name, total=None)
 
     def __call__(self, event: Any) -> None:
+        """Show the progress or the current trial."""
         # Imported late: the events come with NumPy, which `dada --help` does not need.
         from dada import events
 
@@ -90,17 +91,17 @@ class _Bar:
 
 
 def percent(value: float) -> str:
-    """A fraction as readers like it.
+    """A fraction as a percentage.
 
     >>> percent(0.8849)
     '88.5%'
     """
-    # Rounded first, so that two ways to compute one mean do not print as two numbers.
+    # Rounded first: two ways to compute the same mean must print the same number.
     return f"{100 * round(value, 6):.1f}%"
 
 
 def bits(value: float | None) -> str:
-    """A number of bits, in the unit that fits.
+    """A number of bits, in a suitable unit.
 
     >>> bits(41_300_000.0), bits(0.0), bits(None)
     ('41.3 Mbit', '0', '-')
@@ -123,10 +124,10 @@ GraphOption = Annotated[
     GraphRule,
     typer.Option(
         "--graph",
-        help="How peers choose neighbours: by how well models do on their own samples, or as in the paper.",
+        help="How peers choose neighbours: by the accuracy of models on their samples, or as in the paper.",
     ),
 ]
-# Chosen on other draws of users than those that commands show: gains hardly depend on them.
+# Chosen on other draws of users than those of the commands; results hardly depend on them.
 N_NEIGHBOURS, TAU = 5, 1.0
 
 

@@ -1,4 +1,4 @@
-"""`dada dashboard`: the page of a recording, finished or still being written, or of peers on this machine."""
+"""`dada dashboard` and `dada report`: the page of a recording, or of peers on this machine."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def dashboard(
         ),
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Address to serve at; beyond this machine, the link holds a token.")
+        str, typer.Option(help="Address to serve at; beyond this machine, the link contains a token.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to serve at; 0 is any free one.")] = 0,
 ) -> None:
     """Show a run in the browser: the graph as it grew, every user, the curves; or the peers that run on this machine.
 
-    A recording that a run is still writing is followed as it grows. Of peers one sees who is up, who was restarted,
-    round trips and refused messages. Ends with Ctrl-C.
+    A recording that a run is still writing is followed as it grows. For peers the page shows which are up, restarts,
+    round trips and refused messages. Stop with Ctrl-C.
 
     **Examples**
 
@@ -48,7 +48,7 @@ def dashboard(
     - `dada dashboard run.dadalog --host 0.0.0.0 --port 8000`
     - `dada dashboard ann`, where ann is the folder of a peer
     """
-    from dada.dashboard.live import server_module
+    from dada.dashboard.pages import server_module
 
     server = server_module()
     place = Path() if path is None else path
@@ -62,7 +62,7 @@ def dashboard(
 
 
 def peers_in(folder: Path) -> list[Home]:
-    """The peer that lives in a folder, or those that live in the folders within it."""
+    """The peer of a folder, or the peers of the folders within it."""
     candidates = [folder, *sorted(entry for entry in folder.iterdir() if entry.is_dir())] if folder.is_dir() else []
     found = [place for place in candidates if (place / "key").is_file() and (place / "network.json").is_file()]
     if not found:
@@ -73,8 +73,8 @@ def peers_in(folder: Path) -> list[Home]:
 
 
 def follow_peers(place: Path, homes: list[Home], host: str, port: int) -> None:
-    """Show what peers say about themselves, until Ctrl-C."""
-    from dada.dashboard.live import LivePage
+    """Show the status that peers report, until Ctrl-C."""
+    from dada.dashboard.pages import LivePage
     from dada.dashboard.recorder import Recorder
     from dada.net.network_file import read_network
     from dada.net.overview import Overview
@@ -87,7 +87,7 @@ def follow_peers(place: Path, homes: list[Home], host: str, port: int) -> None:
             while recorder.failure is None:
                 overview.tell([last_status(home) for home in homes])
                 time.sleep(LOOK_EVERY_S)
-            raise OSError(f"the page has ended, because its recording could not be written: {recorder.failure}")
+            raise OSError(f"the page has ended because its recording could not be written: {recorder.failure}")
 
 
 def _info(place: Path, homes: list[Home], network: Network) -> RunInfo:
@@ -104,7 +104,7 @@ def _info(place: Path, homes: list[Home], network: Network) -> RunInfo:
 
 
 def last_status(home: Home) -> dict[str, Any]:
-    """What a peer last said, and whether that was a moment ago; its lock is left alone, in case it is just starting."""
+    """The last status of a peer, and whether it is recent; its lock is not touched: the peer may be starting."""
     try:
         status: dict[str, Any] = json.loads(home.status.read_bytes())
     except FileNotFoundError:
@@ -124,7 +124,7 @@ def newest_recording(folder: Path) -> Path:
 
 
 def check_recording(path: Path) -> None:
-    """Refuse what is no recording of this version, and say where one that is cut off ends."""
+    """Raise if the file is not a recording of this version; warn if it is truncated."""
     from dada.dashboard.logfile import LogReader
 
     reader = LogReader(path)
@@ -132,7 +132,7 @@ def check_recording(path: Path) -> None:
     if reader.lost_bytes:
         stderr().print(
             f"{path} ends within a record, or is still being written: "
-            f"{n_records} records are good, {reader.lost_bytes} bytes after them are left out.",
+            f"{n_records} records are good, the last {reader.lost_bytes} bytes are ignored.",
             style="yellow",
             highlight=False,
         )
@@ -142,13 +142,13 @@ def report(
     file: Annotated[Path, typer.Argument(help="Recording (.dadalog).")],
     output: Annotated[Path, typer.Option("-o", "--output", help="HTML file to write.")] = Path("report.html"),
 ) -> None:
-    """Make one HTML file of a recorded run, which opens from disk in any browser, with no network.
+    """Write a recorded run as one HTML file that opens in any browser, without a network.
 
     **Examples**
 
     - `dada report run.dadalog -o report.html`
     """
-    from dada.dashboard.report import write_report
+    from dada.dashboard.pages import write_report
 
     check_recording(file)
     write_report(file, output)

@@ -83,7 +83,7 @@ def generate(
     The columns are `user`, `label`, the features, and `group`, the user's true group, to be dropped when fitting:
     `dada fit users.parquet --user user --label label --drop group`.
     """
-    from dada.data.moons import moons
+    from dada.data.synthetic import moons
     from dada.data.tables import write_users
 
     people = moons(seed, n_users=users, n_test=test_rows if test is not None else 1, rule=rule)

@@ -12,7 +12,7 @@ from dada.cli.watch import Live, Record, SlowMotion, watching
 
 if TYPE_CHECKING:
     from dada.cli.demo_report import DemoResult
-    from dada.data.moons import DataRule
+    from dada.data.synthetic import DataRule
     from dada.events import Observer
 
 # Duration of the run that a live demo shows.
@@ -25,7 +25,9 @@ def demo(
     users: Annotated[int, typer.Option(min=10, max=1000, help="Number of users.")] = 100,
     rule: Annotated[
         Literal["run", "printed"],
-        typer.Option(help="How the data are drawn: as the paper's authors ran it, or as its text says (far harder)."),
+        typer.Option(
+            help="How data are drawn: as in the authors' program, or as in the paper's text (far harder)."
+        ),
     ] = "run",
     live: Live = False,
     record: Record = None,

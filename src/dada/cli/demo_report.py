@@ -22,7 +22,7 @@ from dada.core.graph import CollaborationGraph
 from dada.core.plan import Plan, Status
 from dada.core.regularizers import LogDegree
 from dada.data import Population, Stumps, SyntheticUsers, moons
-from dada.data.moons import GROUP_ANGLES_DEG, DataRule
+from dada.data.synthetic import GROUP_ANGLES_DEG, DataRule
 from dada.events import Observer, RunInfo
 from dada.plot import DARK, GraphPanel, Picture, accuracy_picture, drawn, graph_picture, weight_picture
 from dada.plot.page import Section, figure, page, paragraph, table

@@ -20,7 +20,7 @@ from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.core.regularizers import LogDegree
 from dada.data import Stumps, moons, moons100
-from dada.data.moons import SyntheticUsers
+from dada.data.synthetic import SyntheticUsers
 from dada.engine import Plan, Samples, run
 from dada.net.home import Home, read_ticket
 from dada.net.iroh_transport import new_secret_key

@@ -1,4 +1,4 @@
-"""`--live` and `--record`: options of every command that runs something worth watching."""
+"""`--live` and `--record`: options of every command that runs the method."""
 
 from __future__ import annotations
 
@@ -22,16 +22,14 @@ if TYPE_CHECKING:
     from dada.events import Observer, RunInfo
     from dada.task import Task
 
-Live = Annotated[bool, typer.Option("--live", help="Open a page that shows the run, until Ctrl-C.")]
-Record = Annotated[
-    Path | None, typer.Option("--record", help="Keep the run in this file (.dadalog), to watch it again.")
-]
+Live = Annotated[bool, typer.Option("--live", help="Open a page that shows the run; it stays until Ctrl-C.")]
+Record = Annotated[Path | None, typer.Option("--record", help="Record the run in this file (.dadalog), to replay it.")]
 
 
 @contextmanager
 def watching(live: bool, record: Path | None) -> Iterator[Observer]:
-    """An observer that records a run where wanted, and shows it on a page that stays after the run until Ctrl-C."""
-    from dada.dashboard.live import LivePage
+    """An observer that records a run, if asked for, and shows it on a page that stays until Ctrl-C."""
+    from dada.dashboard.pages import LivePage
     from dada.dashboard.recorder import Recorder
     from dada.events import silent
 
@@ -47,21 +45,21 @@ def watching(live: bool, record: Path | None) -> Iterator[Observer]:
             announce(page.url)
         yield recorder
         if recorder.failure is not None:
-            stderr().print(f"The recording is not whole: {recorder.failure}", style="yellow", highlight=False)
+            stderr().print(f"The recording is incomplete: {recorder.failure}", style="yellow", highlight=False)
         if page is not None:
             stay()
 
 
 def announce(url: str) -> None:
-    """Tell where the page is, and open it where there is a screen."""
+    """Print the address of the page, and open it if there is a display."""
     stderr().print(f"Watch it at [bold]{url}[/bold]", highlight=False, soft_wrap=True)
     if sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
-        # Some browsers start slowly, and the run need not wait for them.
+        # The run does not wait for the browser to start.
         threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
 
 def stay() -> None:
-    """Keep the page until Ctrl-C."""
+    """Keep the page open until Ctrl-C."""
     try:
         stderr().print("The run is over; the page stays until Ctrl-C.", style="dim")
         threading.Event().wait()
@@ -70,8 +68,8 @@ def stay() -> None:
 
 
 def synthetic_info(title: str, people: SyntheticUsers, task: Task, **known: Any) -> RunInfo:
-    """What those who watch synthetic users may know: their names, and the true group of each where they are grouped."""
-    from dada.data.moons import GROUP_ANGLES_DEG
+    """Facts about synthetic users for the page: their names, and the true group of each if they are grouped."""
+    from dada.data.synthetic import GROUP_ANGLES_DEG
 
     if people.groups.any():
         known |= {"groups": people.groups, "group_names": tuple(f"{angle:g}°" for angle in GROUP_ANGLES_DEG)}
@@ -79,18 +77,18 @@ def synthetic_info(title: str, people: SyntheticUsers, task: Task, **known: Any)
 
 
 class SlowMotion:
-    """Passes events on and holds a run back, so that one that would be over at once can be watched.
+    """Forwards events and delays the run, so that a short run can be watched.
 
-    The beginning, when everybody learns alone and the graph is empty, passes faster than the rest.
+    The beginning, when users learn alone and the graph is empty, passes faster than the rest.
 
     Parameters
     ----------
     observer : callable
-        Who gets the events.
+        Receives the events.
     lasts_s : float
-        How long the run shall take.
+        Duration of the run, in seconds.
     now, sleep : callable
-        Clock and patience, in seconds.
+        Clock and sleep function, in seconds.
     """
 
     def __init__(
@@ -105,7 +103,7 @@ class SlowMotion:
         self._began: float | None = None
 
     def __call__(self, event: Any) -> None:
-        """Pass an event on."""
+        """Forward an event."""
         from dada.events import Progress
 
         if self._began is None:

@@ -56,6 +56,7 @@ def curves(
     Returns
     -------
     matplotlib axes
+        With one curve per run.
 
     Examples
     --------
@@ -101,6 +102,7 @@ def users(accuracies: Array | Mapping[str, Array], ax: Axes | None = None, *, th
     Returns
     -------
     matplotlib axes
+        With one line per method.
 
     Examples
     --------

@@ -152,6 +152,7 @@ def graph(
     Returns
     -------
     matplotlib axes
+        With the nodes and edges.
 
     Examples
     --------
@@ -200,6 +201,7 @@ def weights(
     Returns
     -------
     matplotlib axes
+        With the image of the matrix.
 
     Examples
     --------

@@ -11,6 +11,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -150,8 +151,8 @@ def _contents(path: Path) -> tuple[dict[str, Any], polars.DataFrame]:
 
 
 def _check(entry: Entry, about: dict[str, Any], frame: polars.DataFrame) -> None:
-    if about.get("name") != entry.stored_name:
-        raise ValueError(f"its metadata name it {about.get('name')!r}, not {entry.stored_name!r}")
+    if about.get("name") != entry.about["name"]:
+        raise ValueError(f"its metadata name it {about.get('name')!r}, not {entry.about['name']!r}")
     D, names = about.get("D"), about.get("feature_names")
     if D != entry.n_features or not isinstance(names, list) or len(names) != D:
         raise ValueError(f"its metadata must list {entry.n_features} features, got D = {D!r}")
@@ -330,7 +331,7 @@ def _quiet(logger: Any) -> Iterator[None]:
 
 
 def _read(entry: Entry, files: dict[str, Path]) -> Dataset:
-    dataset = entry.read(files)
+    dataset = replace(entry.read(files), about=entry.about)
     found = (dataset.n_users, dataset.X.shape[1], len(dataset.y))
     expected = (entry.n_users, entry.n_features, entry.n_rows or len(dataset.y))
     if found != expected:

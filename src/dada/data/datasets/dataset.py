@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from dada.data.population import Population
 
 __all__ = ["PAPER_SPLIT", "Dataset"]
 
-# The column that holds the split the published results rest on; None: a random fifth of each user's rows.
+# The column with the split of the published results; None: a random fifth of each user's rows.
 PAPER_SPLIT: Mapping[str, str | None] = {
     "harws": "split20",
     "vehicle": None,
@@ -46,7 +46,7 @@ class Dataset:
     extras : mapping of str to (R,) array
         Columns that are not features: splits, the score or activity behind the label, ...
     about : mapping
-        What the file says of itself: title, meaning of the label and of the extra columns.
+        Metadata of the file: title, and the meaning of the label and of the extra columns.
 
     Examples
     --------
@@ -70,7 +70,7 @@ class Dataset:
     users: np.ndarray
     feature_names: tuple[str, ...]
     extras: Mapping[str, np.ndarray]
-    about: Mapping[str, Any]
+    about: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def n_users(self) -> int:
@@ -118,7 +118,7 @@ class Dataset:
         Parameters
         ----------
         rng : Generator or int
-            Source of chance.
+            Random generator, or a seed.
         train_fraction : float
             Between 0 and 1. Rounded to whole rows of each user, who keeps at least one row on each side.
 

@@ -38,24 +38,6 @@ HARWS_FOLDER = "UCI HAR Dataset"
 SITTING = 4
 HARWS_SEED = 13112018
 
-HARWS_ABOUT: Mapping[str, Any] = {
-    "name": "HARWS",
-    "title": "UCI Human Activity Recognition Using Smartphones v1.0",
-    "user": "subject 1..30",
-    "label": "+1 sitting (activity 4), -1 any other activity",
-    "activity": {
-        "1": "WALKING",
-        "2": "WALKING_UPSTAIRS",
-        "3": "WALKING_DOWNSTAIRS",
-        "4": "SITTING",
-        "5": "STANDING",
-        "6": "LAYING",
-    },
-    "orig_split": "file of the publisher the row stands in: 0 train, 1 test; no subject is in both",
-    "orig_row": "number of the row in that file",
-    "split20": f"0 train, 1 test: train_test_split(train_size=0.2, random_state={HARWS_SEED}) of all rows in order",
-}
-
 
 def read_harws(files: Mapping[str, Path]) -> Dataset:
     """Read the publisher's zip, in which a second zip may hold the folder with the text files."""
@@ -83,7 +65,7 @@ def read_harws(files: Mapping[str, Path]) -> Dataset:
         "orig_row": np.concatenate([np.arange(size) for size in sizes]).astype(np.int16),
         "split20": split20,
     }
-    return Dataset("harws", X, _labels(activity == SITTING), users, names, extras, HARWS_ABOUT)
+    return Dataset("harws", X, _labels(activity == SITTING), users, names, extras)
 
 
 def _feature_names(archive: zipfile.ZipFile) -> tuple[str, ...]:
@@ -119,17 +101,6 @@ COMPUTER_FEATURES = (
 COMPUTER_SEED = 2018
 FEWEST_TRAIN, MOST_TRAIN = 5, 10
 
-COMPUTER_ABOUT: Mapping[str, Any] = {
-    "name": "Computer Buyers",
-    "title": "Ratings of computers by MBA students (Lenk et al. 1996), copy of PMTK",
-    "user": "person 0..189, a row of likeBuy",
-    "label": "+1 score above 5, -1 up to 5",
-    "score": "how likely the person is to buy the computer, 0..10",
-    "profile": "the computer, 0..19",
-    "paper_split": "0 train, 1 test: the first 5 to 10 computers of one random order that all persons share",
-    "z": "z0..z6: what is known of the person (computerDataZ), a constant and six traits whose order is not documented",
-}
-
 
 def read_computer(files: Mapping[str, Path]) -> Dataset:
     """Read the ratings (one row per person), the design (one row per computer) and the persons' traits."""
@@ -157,7 +128,6 @@ def read_computer(files: Mapping[str, Path]) -> Dataset:
         np.repeat(np.arange(n_people), n_profiles).astype(np.int16),
         COMPUTER_FEATURES,
         extras,
-        COMPUTER_ABOUT,
     )
 
 
@@ -187,17 +157,6 @@ SCHOOL_COLUMNS = {
 }
 N_ATTRIBUTES = len(PUPIL_COLUMNS) + len(SCHOOL_COLUMNS)
 
-SCHOOL_ABOUT: Mapping[str, Any] = {
-    "name": "School",
-    "title": "Exam scores of the Inner London Education Authority (Goldstein 1991), coded by Argyriou et al.",
-    "user": "school 0..138",
-    "label": "+1 score above 20, -1 up to 20",
-    "score": "exam score, 1..70",
-    "features": "gender, verbal reasoning band, ethnic group and a constant: 0 or 1, as in the file",
-    "s_*": "year of the exam and attributes of the school, not used as features",
-    "split1..split10": "0 train, 1 test: ten splits that came with the data; published results use split1",
-}
-
 
 def read_school(files: Mapping[str, Path]) -> Dataset:
     """Read the pupils of all schools and the ten files with the pupils of each split."""
@@ -224,7 +183,6 @@ def read_school(files: Mapping[str, Path]) -> Dataset:
         np.repeat(np.arange(len(first)), np.diff(first, append=len(pupils))).astype(np.int16),
         tuple(PUPIL_COLUMNS.values()),
         extras,
-        SCHOOL_ABOUT,
     )
 
 
@@ -243,21 +201,6 @@ def _school_split(path: Path, n_pupils: int) -> np.ndarray:
 VEHICLE_FILE = "vehicle.mat"
 VEHICLE_PARTIAL_FILE = "mytrain.json"
 
-VEHICLE_ABOUT: Mapping[str, Any] = {
-    "name": "Vehicle Sensor",
-    "title": "Vehicles heard and felt by 23 sensors (Duarte and Hu 2004), coded per sensor in vehicle.mat",
-    "user": "sensor 0..22",
-    "label": "+1 / -1 as in vehicle.mat, which does not say which vehicle is which",
-    "features": "50 acoustic and 50 seismic ones, as in vehicle.mat",
-}
-VEHICLE_PARTIAL_ABOUT: Mapping[str, Any] = {
-    **VEHICLE_ABOUT,
-    "name": "Vehicle Sensor (PARTIAL)",
-    "title": "A random draw of 1860 records from the vehicle sensor data of Duarte and Hu (2004), made for Ditto",
-    "features": "50 acoustic and 50 seismic ones, standardised per sensor over all its records",
-    "split50": "0 train, 1 test: half of each class of each sensor, RandomState(0); not a published split",
-}
-
 
 def read_vehicle(files: Mapping[str, Path]) -> Dataset:
     """Read the cells X and Y, which hold one matrix of records and one column of labels per sensor."""
@@ -268,7 +211,7 @@ def read_vehicle(files: Mapping[str, Path]) -> Dataset:
         raise ValueError(f"{path}: X and Y must be cells with one entry per sensor, got {len(X)} and {len(Y)} entries")
     rows = [_matrix(x, f"X{{{k + 1}}}", path) for k, x in enumerate(X)]
     labels = [_vector(y, f"Y{{{k + 1}}}", path) for k, y in enumerate(Y)]
-    return _vehicle_dataset("vehicle", rows, labels, path, VEHICLE_ABOUT)
+    return _vehicle_dataset("vehicle", rows, labels, path)
 
 
 def read_vehicle_partial(files: Mapping[str, Path]) -> Dataset:
@@ -283,13 +226,11 @@ def read_vehicle_partial(files: Mapping[str, Path]) -> Dataset:
         raise ValueError(f"{path}: not records per sensor under users and user_data ({error!r})") from error
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}: not a complete JSON file ({error})") from error
-    dataset = _vehicle_dataset("vehicle_partial", rows, labels, path, VEHICLE_PARTIAL_ABOUT)
+    dataset = _vehicle_dataset("vehicle_partial", rows, labels, path)
     return replace(dataset, extras={"split50": _half_of_each_class(dataset.users, dataset.y)})
 
 
-def _vehicle_dataset(
-    name: str, rows: list[np.ndarray], labels: list[np.ndarray], path: Path, about: Mapping[str, Any]
-) -> Dataset:
+def _vehicle_dataset(name: str, rows: list[np.ndarray], labels: list[np.ndarray], path: Path) -> Dataset:
     sizes = [len(x) for x in rows]
     if not rows or sizes != [len(y) for y in labels] or len({x.shape[1] for x in rows}) != 1:
         raise ValueError(
@@ -301,7 +242,7 @@ def _vehicle_dataset(
         raise ValueError(f"{path}: labels must be -1 or +1, got {np.unique(y)[:5].tolist()}")
     users = np.repeat(np.arange(len(rows)), sizes).astype(np.int16)
     names = tuple(f"acoustic_or_seismic_{j}" for j in range(X.shape[1]))
-    return Dataset(name, X, y.astype(np.int8), users, names, {}, about)
+    return Dataset(name, X, y.astype(np.int8), users, names, {})
 
 
 def _half_of_each_class(users: np.ndarray, y: np.ndarray) -> np.ndarray:

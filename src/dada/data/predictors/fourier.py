@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dada.data.arrays import as_features
-from dada.data.predictors.base import FittedFamily, check_coupling
+from dada.data.predictors.family import FittedFamily, check_coupling
 from dada.data.summaries import FeatureSummary
 
 __all__ = ["FittedFourier", "RandomFourier"]

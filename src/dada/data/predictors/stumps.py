@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dada.data.arrays import as_features
-from dada.data.predictors.base import INT8, FittedFamily, check_coupling, check_rows, feature_name
+from dada.data.predictors.family import INT8, FittedFamily, check_coupling, check_rows, feature_name
 from dada.data.summaries import FeatureSummary
 
 __all__ = ["FittedStumps", "Stumps", "ThresholdRule"]
@@ -116,7 +116,7 @@ class Stumps:
         threshold = np.concatenate(thresholds)
         if not np.any((low[feature] <= threshold) & (threshold < high[feature])):
             raise ValueError(
-                f"none of the {len(threshold)} stumps tells two of the {n_rows} rows apart: features are "
+                f"none of the {len(threshold)} stumps separates two of the {n_rows} rows: features are "
                 f"constant, or have too few thresholds each for rule {self.rule!r}. "
                 "Give features that vary, or a larger n"
             )

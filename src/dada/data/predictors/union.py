@@ -9,9 +9,9 @@ from typing import Any, Protocol, TypeGuard
 import numpy as np
 
 from dada.data.arrays import as_features
-from dada.data.predictors.base import BasePredictors, Recipe
+from dada.data.predictors.family import BasePredictors, Recipe
 from dada.data.predictors.fourier import FittedFourier
-from dada.data.predictors.linear import FittedConstant, FittedLinear
+from dada.data.predictors.simple import FittedConstant, FittedLinear
 from dada.data.predictors.stumps import FittedStumps
 from dada.data.summaries import FeatureSummary
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, Self
 import numpy as np
 
 from dada.data.arrays import NUMERIC_KINDS, as_features
-from dada.data.predictors.base import FLOAT32, INT8, FittedFamily, check_coupling, check_rows, feature_name
+from dada.data.predictors.family import FLOAT32, INT8, FittedFamily, check_coupling, check_rows, feature_name
 from dada.data.summaries import FeatureSummary
 
 __all__ = ["Constant", "FittedConstant", "FittedLinear", "FittedPretrained", "Linear", "Pretrained"]
