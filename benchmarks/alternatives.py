@@ -77,7 +77,7 @@ def main():
 
 
 def ours(users, task, seed):
-    """Graph and models learned together, and everybody alone; compiled beforehand."""
+    """Graph and models learned together, and models learned alone; without compilation."""
     entries = []
     for what, method in (("dada, graph learned", "dada-learned"), ("dada, everybody alone", "local-boost")):
         settings = demo_settings(method, users.train.n_users)
@@ -110,7 +110,7 @@ def defaults(users, seed):
 
 
 def boosted(users):
-    """scikit-learn's AdaBoost with stumps of its own: one ensemble per user, and one for all."""
+    """scikit-learn's AdaBoost with its stumps: one ensemble per user, and one for all."""
     train, test = users.train, users.test
     began, models = time.process_time(), []
     for k in range(train.n_users):

@@ -26,7 +26,7 @@ ROUND = 10
 
 
 class NoEvaluation:
-    """Stands where gossipy expects the data of a central test: the time of a simulation shall be its own."""
+    """Empty data for the central test that gossipy expects, so that only the simulation is timed."""
 
     def has_test(self):
         return False

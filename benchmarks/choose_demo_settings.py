@@ -5,7 +5,7 @@
 The Moons users of each seed are cross-validated within their training rows: rows of every user are dealt to the folds
 (`PerUserKFold`, stratified), each fold is predicted by models learned from the others, and a setting's score is the
 share of held-out rows that are right, averaged over folds and seeds. The best setting of each method is what
-`dada.cli.demo_report` holds, and the output says whether it still does. Takes about ten minutes.
+`dada.cli.demo_report` holds, and the output shows whether it still does. Takes about ten minutes.
 """
 
 import argparse

@@ -291,7 +291,7 @@ def follow_many(url, number):
 
 
 def follow(url):
-    """A viewer without a browser: hears how long the recording is, and fetches what it lacks."""
+    """A viewer without a browser: receives the length of the recording and fetches the missing bytes."""
     host, size = urlsplit(url).netloc, 0
     stream = http.client.HTTPConnection(host)
     stream.request("GET", "/events")

@@ -3,7 +3,7 @@
     python benchmarks/gossip.py [--users 100 --users 1000] [--most-uniform 1000] [--json] [--plot FILE]
     python benchmarks/gossip.py --from docs/results/gossip.json --plot docs/results/gossip.png
 
-Models are learned alone (beta = 10, mu = 1, logistic loss, 100 pairwise updates per user) and stand still. From the
+Models are learned alone (beta = 10, mu = 1, logistic loss, 100 pairwise updates per user) and then frozen. From the
 empty graph on, users wake in random order with kappa = 5, and h(w) is followed until it is near its optimum h*; lam is
 100 / K. Up to 10,000 users the optimum is that of all pairs: a longer search is improved by exact steps on the pairs,
 among all, whose weights want to change most, until that changes nothing. Beyond, it is the end of the longer search.
@@ -40,7 +40,7 @@ ROUNDS, WIDTH, BLOCK = 30, 64, 2_000
 
 
 class Search:
-    """A graph phase over models that stand still, followed wake-up by wake-up."""
+    """A graph phase over frozen models, wake-up by wake-up."""
 
     def __init__(self, problem, models, sampler, seed=3):
         self.problem, self.models = problem, models
@@ -177,7 +177,7 @@ def learned_alone(n_users):
 
 
 def follow(search, most, enough=-np.inf):
-    """Wake users until so many wake-ups per user, or until h is low enough; the search and its curve."""
+    """Wake users up to a number of wake-ups per user, or until h is low enough; returns the search and its curve."""
     curve, steps = [], 25 if search.problem.n_users <= ALL_PAIRS_UP_TO else 10
     started = time.process_time()
     while search.done < most and (not curve or curve[-1]["h"] > enough):

@@ -1,4 +1,4 @@
-"""What it brings, and costs, that a few well fitted users attract everybody (negative losses), on Moons.
+"""Benefit and cost of hubs: users with negative losses attract all others, on Moons.
 
     python benchmarks/hubs.py [--users 3000] [--max-neighbours 50] [--graph-loss mean] [--json]
 

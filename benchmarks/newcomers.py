@@ -92,7 +92,7 @@ def drift(seed):
 
 
 def turned(seed, step):
-    """New rows of the same users when their tasks have turned so many times."""
+    """New rows of the same users after this number of rotations of their tasks."""
     users, first = moons(1000 * seed + step), moons(1000 * seed)
     turn = first.angles + step * np.deg2rad(TURN_DEG) - users.angles
     for part in (users.train, users.test):

@@ -3,7 +3,7 @@
     python benchmarks/scale_fit.py [--users 10000] [--users 100000] [--lam 30] [--rule printed] [--stream] [--json FILE]
 
 Users are those of `dada datasets generate --seed 1`: four groups, 3 to 15 rows for learning and ten for testing, 20
-features of which two tell something; the others are 0, or with `--rule printed` noise. The column with the true group
+features of which two are informative; the others are 0, or with `--rule printed` noise. The column with the true group
 is left out. The fit has its default settings, or with `--lam` the paper's graph. "inside" is the share of the edges'
 weight that joins users of one group; random peers give 30 %. Time and memory are those of the process of `dada fit`,
 with its reading and writing of files. "alone" is the test accuracy of the same fit without a graph.

@@ -25,9 +25,7 @@ def demo(
     users: Annotated[int, typer.Option(min=10, max=1000, help="Number of users.")] = 100,
     rule: Annotated[
         Literal["run", "printed"],
-        typer.Option(
-            help="How data are drawn: as in the authors' program, or as in the paper's text (far harder)."
-        ),
+        typer.Option(help="How data are drawn: as in the authors' program, or as in the paper's text (far harder)."),
     ] = "run",
     live: Live = False,
     record: Record = None,
