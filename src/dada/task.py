@@ -1,4 +1,12 @@
-"""A population seen through base predictors: what every learner, ours or a baseline, starts from."""
+"""A population seen through base predictors: what every learner, ours or a baseline, starts from.
+
+One set of kernels serves all targets. It knows rows of margins, and a loss of each margin:
+
+- two classes: the margins of a row are y h_j(x);
+- C classes: a row of class y becomes C - 1 rows, one for each wrong class c, with margin F_y - F_c. A model has C
+  blocks of n weights, one block for the score F_c of each class;
+- numbers: margins are residuals F - y, with minus the target as the offset.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +17,129 @@ from typing import Any
 import numpy as np
 
 from dada.core.problem import Problem
-from dada.data import BasePredictors, Population, Recipe
+from dada.data import BasePredictors, FeatureSummary, Population, Recipe
+from dada.data.predictors.stumps import FittedStumps
+from dada.data.predictors.union import takes_summary
+from dada.data.summaries import MOST, SIZE
 from dada.engine import Samples
 from dada.events import RunInfo
 
+# What base predictors were fitted to.
+FROM_ROWS = "rows"
+FROM_SUMMARIES = "merged summaries of users"
+FROM_CUT_SUMMARIES = f"merged summaries of users, of features with more than {MOST} values cut to {SIZE}"
 
-@dataclass(frozen=True, eq=False)
-class Task:
-    """Labelled users and fitted base predictors.
+
+def shared_predictors(recipe: Recipe, population: Population) -> tuple[BasePredictors, str]:
+    """Fit base predictors to merged summaries of users, or to rows if the recipe needs rows.
+
+    Summaries, and sums of users' fingerprints of stumps, are all that users of a network exchange for the same result.
+
+    Returns
+    -------
+    The base predictors, and what they were fitted to.
+
+    Examples
+    --------
+    >>> from dada.data import Stumps
+    >>> people = Population.from_arrays([[0.0], [1.0], [2.0]], [0, 1, 1], ["ann", "ann", "bob"])
+    >>> predictors, source = shared_predictors(Stumps(n=2), people)
+    >>> predictors.threshold.tolist(), source
+    ([0.5, 1.5], 'merged summaries of users')
+    """
+    if not takes_summary(recipe):
+        return recipe.fit(population.X), FROM_ROWS
+
+    def marks(stumps: FittedStumps) -> np.ndarray:
+        return stumps.marks(population.X, np.random.default_rng(population.n_rows))
+
+    summary = FeatureSummary.of_users(population.X, population.row_start)
+    return recipe.fit_summary(summary, marks), FROM_SUMMARIES if summary.is_exact else FROM_CUT_SUMMARIES
+
+
+def problem(
+    population: Population, predictors: BasePredictors, *, predictions: np.ndarray | None = None, **settings: Any
+) -> Problem:
+    """The joint problem of a population.
+
+    Parameters
+    ----------
+    population : Population
+    predictors : BasePredictors
+    predictions : array of shape (rows, n), optional
+        ``predictors.predict(population.X)``, if it is known already.
+    **settings
+        Of `Problem`.
 
     Examples
     --------
     >>> from dada.data import Stumps
     >>> users = Population.from_arrays([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1], users=[1, 1, 2, 2])
-    >>> task = Task.of(users, Stumps(n=3))
-    >>> task.problem(beta=1.0, mu1=0.1).n_users
+    >>> problem(users, Stumps(n=3).fit(users.X), beta=1.0, mu1=0.1).n_users
     2
     """
+    h = predictors.predict(population.X) if predictions is None else predictions
+    row_start, weights, offset = population.row_start, population.weights, None
+    if population.n_classes == 0:
+        A, offset = h.astype(np.float32), -population.y
+    elif population.n_classes == 2:
+        A = h * population.y[:, None].astype(h.dtype)
+    else:
+        A = class_margins(h, population.y, population.n_classes)
+        row_start = row_start * (population.n_classes - 1)
+        weights = None if weights is None else np.repeat(weights, population.n_classes - 1)
+    coupling = np.tile(np.asarray(predictors.coupling, np.float64), n_blocks(population))
+    return Problem(A, row_start, coupling=coupling, offset=offset, weights=weights, **settings)
+
+
+def samples(population: Population, predictors: BasePredictors, predictions: np.ndarray | None = None) -> Samples:
+    """The rows of two classes as base predictions, for the accuracy of models on them.
+
+    Examples
+    --------
+    >>> from dada.data import Stumps
+    >>> users = Population.from_arrays([[0.0], [1.0]], [0, 1], users=["ann", "bob"])
+    >>> samples(users, Stumps(n=1).fit(users.X)).predictions.tolist()
+    [[1], [-1]]
+    """
+    h = predictors.predict(population.X) if predictions is None else predictions
+    return Samples(h, population.y, population.row_start)
+
+
+def info(population: Population, predictors: BasePredictors, title: str = "", **known: Any) -> RunInfo:
+    """Names of the users and base predictors of a run, for its observers, and what else is known."""
+    each = [predictors.describe(j, population.feature_names) for j in range(predictors.n)]
+    of_class = [f" (class {c})" for c in range(population.n_classes)] if n_blocks(population) > 1 else [""]
+    names = tuple(text + which for which in of_class for text in each)
+    return RunInfo(title=title, users=tuple(map(str, population.user_ids.tolist())), predictors=names, **known)
+
+
+def n_blocks(population: Any) -> int:
+    """Blocks of n weights in a model: one for each class if there are more than two."""
+    return int(population.n_classes) if population.n_classes > 2 else 1
+
+
+def class_margins(predictions: np.ndarray, y: np.ndarray, n_classes: int) -> np.ndarray:
+    """A[(i, c), (c', j)] = h_j(x_i) (1[c' = y_i] - 1[c' = c]) for every wrong class c of every row i.
+
+    >>> class_margins(np.array([[2.0]]), np.array([1]), 3)
+    array([[-2.,  2.,  0.],
+           [ 0.,  2., -2.]], dtype=float32)
+    """
+    m, n = predictions.shape
+    A = np.zeros((m, n_classes - 1, n_classes, n), np.float32)
+    every = np.arange(n_classes)
+    for c in every:
+        rows = np.flatnonzero(y == c)
+        for place, wrong in enumerate(every[every != c]):
+            A[rows, place, c] = predictions[rows]
+            A[rows, place, wrong] = -predictions[rows]
+    return A.reshape(m * (n_classes - 1), n_classes * n)
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Labelled users and fitted base predictors."""
 
     train: Population
     predictors: BasePredictors
@@ -38,24 +152,19 @@ class Task:
     @cached_property
     def samples(self) -> Samples:
         """The training data as base predictions."""
-        return self.samples_of(self.train)
+        return samples(self.train, self.predictors)
 
     def samples_of(self, population: Population) -> Samples:
         """Any population as base predictions."""
-        return Samples(self.predictors.predict(population.X), population.y, population.row_start)
+        return samples(population, self.predictors)
 
     def problem(self, **settings: Any) -> Problem:
         """The joint problem with the given settings (see `Problem`)."""
-        predictions = self.samples.predictions
-        margins = predictions * self.train.y[:, None].astype(predictions.dtype)
-        coupling = np.asarray(self.predictors.coupling, dtype=np.float64)
-        return Problem(margins, self.train.row_start, coupling=coupling, **settings)
+        return problem(self.train, self.predictors, predictions=self.samples.predictions, **settings)
 
     def info(self, title: str = "", **known: Any) -> RunInfo:
-        """Who takes part in a run, for those who watch: users and base predictors by name, and what else is known."""
-        names, features = map(str, self.train.user_ids.tolist()), self.train.feature_names
-        predictors = (self.predictors.describe(j, features) for j in range(self.predictors.n))
-        return RunInfo(title=title, users=tuple(names), predictors=tuple(predictors), **known)
+        """Names of users and base predictors."""
+        return info(self.train, self.predictors, title, **known)
 
     def pooled(self) -> Task:
         """The same data as one user's: what a central server would see."""

@@ -5,17 +5,19 @@ import json
 import numpy as np
 import polars as pl
 import pytest
+from numpy.testing import assert_array_equal
 from typer.testing import CliRunner
 
+from dada import DadaClassifier, load_model
 from dada.cli.app import app
-from dada.data import moons
-from dada.estimators import stream as far
+from dada.data import ParquetUsers, moons
+from dada.estimators.stream import fit_parquet
 
 COLUMNS = ["east", "north"]
 
 
 def table(people):
-    owners = [f"u{user}" for user in people.user_ids.repeat(people.sizes)]
+    owners = [f"u{user}" for user in people.users]
     came = np.where(people.y > 0, "yes", "no")
     return pl.DataFrame(people.X[:, :2], schema=COLUMNS).with_columns(person=pl.Series(owners), came=pl.Series(came))
 
@@ -120,15 +122,18 @@ def test_a_fit_goes_on_from_its_checkpoint_to_the_same_model(folder, tmp_path):
     assert (tmp_path / "first.dada").read_bytes() == (tmp_path / "second.dada").read_bytes()
 
 
-def test_a_file_read_some_users_at_a_time_gives_the_model_of_a_folder_read_at_once(folder, tmp_path, monkeypatch):
+def test_a_file_read_some_users_at_a_time_gives_the_model_of_a_folder_read_at_once(folder, tmp_path):
     (tmp_path / "all").mkdir()
     path = tmp_path / "all" / "train.parquet"
     pl.read_csv(folder / "train.csv").write_parquet(path)
     fit = ["--user", "person", "--label", "came", "--updates", 20, "--lam", 1]
     assert dada("fit", tmp_path / "all", *fit, "-o", tmp_path / "at-once.dada").exit_code == 0
-    monkeypatch.setattr(far, "USERS_AT_ONCE", 5)
     assert dada("fit", path, "--stream", *fit, "-o", tmp_path / "streamed.dada").exit_code == 0
     assert (tmp_path / "streamed.dada").read_bytes() == (tmp_path / "at-once.dada").read_bytes()
+    model = DadaClassifier(graph="learned", n_updates=20, lam=1.0, random_state=0)
+    users = ParquetUsers.open(path, user="person", label="came")
+    fit_parquet(model, users, users_at_once=5)
+    assert_array_equal(model.models_, load_model(tmp_path / "at-once.dada").models_)
 
 
 def test_the_checkpoint_of_another_fit_is_refused(folder, tmp_path):

@@ -52,7 +52,7 @@ def test_what_is_needed_and_what_is_free_are_both_told(monkeypatch):
 
 def test_a_fit_is_refused_before_its_tables_are_made(monkeypatch):
     monkeypatch.setattr(memory, "available_bytes", lambda: 1000)
-    monkeypatch.setattr("dada.fitting.rows.Rows.problem", lambda *_, **__: pytest.fail("made a table"))
+    monkeypatch.setattr("dada.fitting.settings.Settings.problem", lambda *_, **__: pytest.fail("made a table"))
     with pytest.raises(ValueError, match=r"a fit of 2 users with 4 rows and .* base predictors needs about"):
         DadaClassifier(Stumps(n=3), graph="none", random_state=0).fit(
             [[0.0], [1.0], [0.0], [1.0]], [0, 1, 0, 1], users=["ann", "ann", "bob", "bob"]

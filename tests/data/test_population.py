@@ -100,6 +100,27 @@ def test_two_labels_of_any_type_become_minus_and_plus_one_in_sorted_order(labels
     assert_array_equal(population.y, [-1, 1, -1, 1])
 
 
+def test_several_classes_become_their_positions_and_numbers_stay():
+    several = people(y=["b", "c", "a", "b"])
+    assert_array_equal(several.y, [2, 1, 0, 1])
+    assert (several.classes.tolist(), several.n_classes) == (["a", "b", "c"], 3)
+    assert_array_equal(several.targets, ["c", "b", "a", "b"])
+    numbers = people(y=[1, 2, 3, 4], task="numbers")
+    assert_array_equal(numbers.y, [2.0, 1.0, 3.0, 4.0])
+    assert (numbers.classes, numbers.n_classes) == (None, 0)
+
+
+def test_users_owners_and_weights_follow_the_rows():
+    population = people(sample_weight=[1, 2, 3, 4])
+    assert_array_equal(population.users, ["ann", "bob", "bob", "eve"])
+    assert_array_equal(population.owners, [0, 1, 1, 2])
+    assert_array_equal(population.weights, [2, 1, 3, 4])
+    assert_array_equal(population.take([0, 2]).weights, [2, 3])
+    assert_array_equal(population.take([0, 2]).sizes, [1, 1, 0])
+    assert_array_equal(population.select([1, 2]).weights, [1, 3, 4])
+    assert_array_equal(people().joined(population).weights, [1, 2, 1, 1, 1, 3, 1, 4])
+
+
 def test_classes_choose_the_sign_and_allow_rows_of_one_class():
     assert_array_equal(people(classes=[1, 0]).y, [-1, 1, -1, 1])
     assert_array_equal(people(y=[1, 1, 1, 1], classes=[0, 1]).y, [1, 1, 1, 1])
@@ -125,10 +146,11 @@ REFUSED = {
     "user without rows": ({"user_ids": ["ann", "bob", "eve", "zoe"]}, "1 users in user_ids have no row: 'zoe'"),
     "row of another user": ({"user_ids": ["ann", "bob"]}, "1 users that are not in user_ids: 'eve'"),
     "one class": ({"y": [1, 1, 1, 1]}, "one class only, 1, in all 4 rows"),
-    "three classes": ({"y": [1, 2, 3, 1]}, "two classes (binary classification only), got 3: 1, 2, 3"),
+    "text as numbers": ({"y": list("abcd"), "task": "numbers"}, "y must hold numbers, got an array of type"),
+    "weights": ({"sample_weight": [1, 2, -1, 0]}, "sample_weight must be 4 numbers >= 0, one per row, not all zero"),
     "label outside": ({"classes": [0, 2]}, "labels that are not in classes (0, 2): 1"),
     "label of another type": ({"classes": ["0", "1"]}, "labels that are not in classes ('0', '1'): 0, 1"),
-    "equal classes": ({"classes": [1, 1]}, "classes must be two different labels, got 1, 1"),
+    "equal classes": ({"classes": [1, 1]}, "classes must be two or more different labels, got 1, 1"),
     "no rows": ({"X": np.empty((0, 2)), "y": [], "users": []}, "X is empty (shape (0, 2))"),
     "nothing": ({"X": [], "y": [], "users": []}, "X is empty (shape (0,))"),
     "no features": ({"X": pd.DataFrame(index=range(4))}, "X is empty (shape (4, 0))"),

@@ -170,7 +170,7 @@ def test_without_ray_the_command_that_installs_it_is_named(monkeypatch):
 @pytest.fixture(scope="module")
 def people():
     train = moons(3, n_users=12).train
-    return train.X[:, :2], train.y, train.user_ids.repeat(train.sizes)
+    return train.X[:, :2], train.y, train.users
 
 
 @pytest.mark.parametrize("estimator", [DadaClassifier, DadaRegressor])

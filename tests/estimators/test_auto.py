@@ -1,5 +1,7 @@
 """What "auto" decides, and that the estimator tells."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,9 +9,10 @@ from dada import DadaClassifier, LogDegree
 from dada.core.plan import Plan
 from dada.data import Stumps, moons
 from dada.engine import run
-from dada.fitting import held_out as choosing
-from dada.fitting.lam import everyone, lam_for
-from dada.task import Task
+from dada.fitting.held_out import decide
+from dada.fitting.lam import lam_for
+from dada.fitting.settings import Settings, everyone
+from dada.task import problem
 from tests.helpers.people import moons_rows, opposites
 
 
@@ -67,22 +70,17 @@ def test_nothing_is_tried_where_everything_is_given():
 
 
 def test_of_many_users_some_are_enough_to_choose_by():
-    train, _ = moons_rows(3, n_users=60)
-    model = DadaClassifier(random_state=0)
-    rows = model._training_rows(train.X, train.y, train.users)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choosing, "MOST_USERS", 40)
-        decided = choosing.decide(model.get_params(deep=False), rows, np.random.default_rng(0))
-    assert (decided.family, decided.params["graph"]) == ("stumps", "evidence")
+    train = moons(3, n_users=60).train
+    decided = decide(Settings(), train, np.random.default_rng(0), most_users=40)
+    assert (decided.family, decided.settings.graph) == ("stumps", "evidence")
 
 
 def test_lam_from_a_wanted_number_of_neighbours():
-    users = moons(5, n_users=50)
-    task = Task.of(users.train, Stumps(n=60))
-    problem = task.problem(beta=10.0, mu1=1.0)
+    train = moons(5, n_users=50).train
+    joint = problem(train, Stumps(n=60).fit(train.X), beta=10.0, mu1=1.0)
     for wanted in (8.0, 15.0, 25.0):
-        lam = lam_for(problem, Plan(50 * 60), wanted, 0.01, np.random.default_rng(0), np.float32)
-        settled = task.problem(beta=10.0, mu1=1.0, regularizer=LogDegree(lam, 0.01))
+        lam = lam_for(joint, Plan(50 * 60), wanted, 0.01, np.random.default_rng(0), np.float32)
+        settled = replace(joint, regularizer=LogDegree(lam, 0.01))
         graph = run(settled, Plan(50 * 60), np.random.default_rng(1)).graph
         assert 0.75 * wanted < graph.mean_neighbours < 1.25 * wanted
 

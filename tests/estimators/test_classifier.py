@@ -14,7 +14,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.tree import DecisionTreeClassifier
 
 from dada import CollaborationGraph, Constant, DadaClassifier, DegreeTarget, Pretrained, Stumps, Union
-from dada.fitting import rows as prediction
+from dada.fitting.prediction import average_model, blockwise_decisions, positions_of
 from tests.helpers.people import moons_rows, opposites
 
 
@@ -66,14 +66,15 @@ def test_models_stay_within_their_bound():
     assert abs(model.models_).sum(axis=1).max() <= 2.0 * (1 + 1e-6)
 
 
-def test_a_block_of_rows_gives_what_all_rows_give(monkeypatch):
+def test_a_block_of_rows_gives_what_all_rows_give():
     train, test = moons_rows(3, n_users=10, n_test=20)
     model = fitted(train, unknown_user="average")
     users = test.users.copy()
     users[::7] = 999
     whole = model.decision_function(test.X, users=users)
-    monkeypatch.setattr(prediction, "BLOCK_CELLS", 1)
-    np.testing.assert_array_equal(model.decision_function(test.X[:60], users=users[:60]), whole[:60])
+    average, positions = average_model(model.models_, model.confidence_), positions_of(model.users_, users[:60])[0]
+    blocks = blockwise_decisions(test.X[:60], positions, model.predictors_, model.models_, average, block_cells=1)
+    np.testing.assert_array_equal(blocks, whole[:60])
 
 
 def test_order_of_rows_at_prediction_does_not_matter():

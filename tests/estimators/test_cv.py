@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from dada import DadaClassifier, DadaClassifierCV
-from dada.data import moons
-from dada.estimators.cv import Setting, _best_of_kind
+from dada.data import Population, moons
+from dada.estimators.cv import Setting, best_setting, better_alone
 from dada.fitting.held_out import HeldOutScores
 
 
 def people(part):
-    return part.X, part.y, part.user_ids.repeat(part.sizes)
+    return part.X, part.y, part.users
 
 
 def test_cross_validation_chooses_and_tells():
@@ -48,7 +48,7 @@ def judged(right, log_score):
 
 
 def test_the_usual_setting_stays_unless_another_is_likelier_and_right_as_often():
-    rows = DadaClassifier()._training_rows(np.zeros((12, 1)), np.tile([0, 1], 6), np.repeat([0, 1, 2, 3], 3))
+    rows = Population.from_arrays(np.zeros((12, 1)), np.tile([0, 1], 6), np.repeat([0, 1, 2, 3], 3))
     usual, other, third = (
         Setting("everyone", beta, mu_scale, "linear") for beta, mu_scale in ((30, 1), (30, 4), (10, 4))
     )
@@ -59,8 +59,8 @@ def test_the_usual_setting_stays_unless_another_is_likelier_and_right_as_often()
         ([-0.2, -0.3, -0.2, -0.1], worse, usual),  # likelier, and less often right
     ):
         found = {other: judged(right, likelier), usual: judged(plain, [-0.5, -0.4, -0.6, -0.3])}
-        assert _best_of_kind(found, rows, beta=30.0) == best
-        assert _best_of_kind(found | {third: judged(worse, [0.0] * 4)}, rows, beta=30.0) == best
+        assert best_setting(found, rows, beta=30.0) == best
+        assert best_setting(found | {third: judged(worse, [0.0] * 4)}, rows, beta=30.0) == best
 
 
 @pytest.mark.parametrize("grid", [{"betas": ()}, {"mu_scales": (1.0, 0.0)}, {"betas": (10.0, "auto")}])
@@ -87,9 +87,9 @@ def test_weights_reach_trials_and_the_last_fit():
 
 def test_a_local_model_is_kept_only_beyond_chance():
     X, owner = np.zeros((24, 1)), np.repeat([0, 1, 2, 3], 6)
-    rows = DadaClassifier()._training_rows(X, np.tile([0, 1], 12), owner)
-    # Alone was right about so many rows more: five to none, four to none, six to none; or nothing differed.
+    rows = Population.from_arrays(X, np.tile([0, 1], 12), owner)
+    # Rows that only the local model got right: five, four, six and none.
     gains = np.zeros((4, 6), np.float32)
     gains[0, :5] = gains[1, :4] = gains[2, :6] = 1.0
-    assert DadaClassifierCV()._better_alone(gains.ravel(), rows).tolist() == [True, False, True, False]
-    assert not DadaClassifierCV(doubt=np.inf)._better_alone(gains.ravel(), rows).any()
+    assert better_alone(gains.ravel(), rows, doubt=1.64).tolist() == [True, False, True, False]
+    assert not better_alone(gains.ravel(), rows, doubt=np.inf).any()

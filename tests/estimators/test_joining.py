@@ -10,8 +10,7 @@ from dada import DadaClassifier, DadaRegressor, load_model, save_model
 from dada.core.graph import CollaborationGraph
 from dada.core.problem import Problem
 from dada.data import moons
-from dada.fitting import newcomers as asking
-from dada.fitting.newcomers import Candidates, best
+from dada.fitting.newcomers import MOST_ASKED, Candidates, best
 from tests.helpers.people import Rows, moons_rows, opposites
 
 
@@ -68,8 +67,8 @@ def test_in_a_large_population_few_are_asked_and_the_best_are_found_by_gossip():
     problem = Problem(np.ones((5, 1), np.int8), np.array([0, 5]), beta=1.0, mu1=1.0)
     candidates = Candidates(models.view(Watched), np.ones(n_users), graph)
     found = best(candidates, problem, 10, 1.0, np.random.default_rng(0))
-    assert sum(asked) <= asking.MOST_ASKED
-    drawn = np.sort(np.random.default_rng(0).choice(n_users, asking.MOST_ASKED, replace=False))
+    assert sum(asked) <= MOST_ASKED
+    drawn = np.sort(np.random.default_rng(0).choice(n_users, MOST_ASKED, replace=False))
     assert models[found.users].mean() > models[drawn[-10:]].mean()
 
 

@@ -5,16 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dada import task
 from dada.core.plan import Plan
 from dada.data import Stumps, moons
-from dada.fitting import lam as sampled
 from dada.fitting.lam import extrapolated, some_users
-from dada.task import Task
 
 
 @pytest.fixture(scope="module")
 def problem():
-    return Task.of(moons(1, n_users=60, n_test=1).train, Stumps(n=20)).problem(beta=5.0, mu1=1.0)
+    train = moons(1, n_users=60, n_test=1).train
+    return task.problem(train, Stumps(n=20).fit(train.X), beta=5.0, mu1=1.0)
 
 
 def test_a_sample_has_whole_users_and_as_many_wake_ups_for_each(problem):
@@ -33,8 +33,7 @@ def test_a_sample_keeps_what_each_row_counts(problem):
     assert np.array_equal(weighted.A[fewer.weights.astype(int) - 1], fewer.A)
 
 
-def test_a_power_law_is_continued_to_all_users(problem, monkeypatch):
-    monkeypatch.setattr(sampled, "SMALLER", 10)
-    monkeypatch.setattr(sampled, "LARGER", 40)
-    found = extrapolated(lambda some, _: 7.0 * some.n_users**-1.5, problem, Plan(60), np.random.default_rng(0))
+def test_a_power_law_is_continued_to_all_users(problem):
+    rng = np.random.default_rng(0)
+    found = extrapolated(lambda some, _: 7.0 * some.n_users**-1.5, problem, Plan(60), rng, samples=(10, 40))
     assert found == pytest.approx(7.0 * 60**-1.5)

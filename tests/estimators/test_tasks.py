@@ -5,7 +5,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import recall_score
 
-from dada import DadaClassifier, DadaRegressor, RandomFourier
+from dada import DadaClassifier, DadaRegressor, Population, RandomFourier
+from dada.task import problem
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(240, 3))
@@ -63,17 +64,24 @@ def test_a_weight_of_two_is_a_row_given_twice(estimator, y):
     twice = np.repeat(np.arange(240), weights.astype(int))
     estimator.set_params(graph="none", n_updates=20, dtype="float64", random_state=0)
     one = estimator.fit(X, y, users=USERS, sample_weight=weights)
-    # What targets mean is known from the fit: their mean and scale are those of rows without weights.
-    pieces = (X, y, USERS, weights), (X[twice], y[twice], USERS[twice])
+    # Numbers are standardised as in the fit, where mean and scale ignore weights.
+    if isinstance(one, DadaRegressor):
+        y = (y - one.target_mean_) / one.target_scale_
+    target = "numbers" if isinstance(one, DadaRegressor) else "classes"
+    pieces = (X, y, USERS, weights), (X[twice], y[twice], USERS[twice], None)
     problems = [
-        one._training_rows(*piece, fresh=False).problem(
-            one.predictors_, one.settings_["loss"], beta=one.settings_["beta"], mu1=0.0
+        problem(
+            Population.from_arrays(*piece, task=target, sample_weight=counts),
+            one.predictors_,
+            loss=one.settings_["loss"],
+            beta=one.settings_["beta"],
+            mu1=0.0,
         )
-        for piece in pieces
+        for *piece, counts in pieces
     ]
-    losses = [problem.graph_losses(one.models_) / problem.confidence for problem in problems]
+    losses = [each.graph_losses(one.models_) / each.confidence for each in problems]
     assert_allclose(*losses, rtol=1e-9)
-    gaps = [problem.model_gaps(one.models_, one.graph_) / problem.confidence for problem in problems]
+    gaps = [each.model_gaps(one.models_, one.graph_) / each.confidence for each in problems]
     assert_allclose(*gaps, rtol=1e-6, atol=1e-9)
 
 

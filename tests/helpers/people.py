@@ -25,4 +25,4 @@ def opposites(rows_per_user=8, ids=("ann", "bob", "cid", "dan")):
 def moons_rows(seed, **settings):
     """Training and test rows of the Moons users."""
     people = moons(seed, **settings)
-    return tuple(Rows(part.X, part.y, part.user_ids.repeat(part.sizes)) for part in (people.train, people.test))
+    return tuple(Rows(part.X, part.y, part.users) for part in (people.train, people.test))

@@ -1,8 +1,8 @@
-"""The rows of a table that a command was given, and what is to be predicted of them."""
+"""`dada fit`: a model for every user of a table, and the graph between users."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -19,70 +19,9 @@ if TYPE_CHECKING:
     from dada.data import ParquetUsers
     from dada.events import Observer
 
-# A column of more different numbers than this is taken for numbers rather than classes.
-MOST_CLASSES = 20
-
-
-@dataclass(frozen=True, eq=False)
-class Given:
-    """The rows of a table, grouped by user, and what is to be predicted of them."""
-
-    people: Population
-    targets: Any
-    are_numbers: bool
-
-    @classmethod
-    def read(cls, file: Path, *, task: str, user: str, label: str, drop: tuple[str, ...]) -> Given:
-        """Read a CSV or Parquet file."""
-        import numpy as np
-        import polars as pl
-
-        from dada.data import population_from_table, read_table
-
-        frame = read_table(file)
-        if label not in frame.columns or frame[label].null_count() or frame[label].n_unique() == 2:
-            people = population_from_table(frame, user=user, label=label, drop=drop)
-            return cls(people, people.classes[(people.y > 0).astype(np.intp)], are_numbers=False)
-        is_numeric = frame[label].dtype.is_numeric()
-        if task == "numbers" and not is_numeric:
-            raise ValueError(f"column {label!r} must hold numbers to be predicted as such, got {frame[label].dtype}")
-        are_numbers = task == "numbers" or (task == "auto" and is_numeric and frame[label].n_unique() > MOST_CLASSES)
-        # A population is of two classes: its labels stand for nothing here, and the targets go beside it.
-        blank = frame.with_columns(pl.Series(label, np.arange(frame.height) % 2))
-        people = population_from_table(blank, user=user, label=label, drop=drop)
-        owners = np.unique(frame[user].to_numpy(), return_inverse=True)[1]
-        return cls(people, frame[label].to_numpy()[np.argsort(owners, kind="stable")], are_numbers)
-
-    @property
-    def n_users(self) -> int:
-        """Number of users."""
-        return self.people.n_users
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return self.people.n_rows
-
-    @property
-    def n_features(self) -> int:
-        """Number of features."""
-        return self.people.n_features
-
-    @property
-    def users(self) -> Any:
-        """Whose each row is."""
-        return self.people.user_ids.repeat(self.people.sizes)
-
-    def features(self, rows: Any = slice(None)) -> Any:
-        """Some rows, with the names of the columns."""
-        import polars as pl
-
-        return pl.DataFrame(self.people.X[rows], schema=list(self.people.feature_names))
-
-
 Table = Annotated[Path, typer.Argument(help="CSV or Parquet file, or folder of Parquet files; one row per example.")]
-UserColumn = Annotated[str, typer.Option("--user", help="Column that says whose row it is.")]
-Columns = Annotated[list[str] | None, typer.Option("--drop", help="Column to leave out; may be given several times.")]
+UserColumn = Annotated[str, typer.Option("--user", help="Column with the user of each row.")]
+Columns = Annotated[list[str] | None, typer.Option("--drop", help="Column to leave out; repeatable.")]
 
 
 def fit(
@@ -93,42 +32,42 @@ def fit(
     drop: Columns = None,
     task: Annotated[
         Literal["auto", "classes", "numbers"],
-        typer.Option(help="What the label is; auto: numbers where it has more than 20 different ones."),
+        typer.Option(help="What the label is; auto: numbers if it has more than 20 different ones."),
     ] = "auto",
     graph: Annotated[
         Literal["auto", "everyone", "learned", "evidence", "evidence-symmetric", "none"],
-        typer.Option(help="Who learns from whom; auto: everyone from all alike, or by evidence where that is better."),
+        typer.Option(help="Who learns from whom; auto: everyone, or evidence if that does better on held-out rows."),
     ] = "auto",
     beta: Annotated[float | None, typer.Option(help="Bound on a model's size: larger fits closer.")] = None,
-    mu: Annotated[float | None, typer.Option(help="How strongly models are drawn to their neighbours'.")] = None,
+    mu: Annotated[float | None, typer.Option(help="How strongly neighbours pull on a model.")] = None,
     lam: Annotated[float | None, typer.Option(help="Smaller gives fewer neighbours.")] = None,
     updates: Annotated[int | None, typer.Option(min=1, help="Model updates per user.")] = None,
-    max_neighbours: Annotated[int | None, typer.Option(min=1, help="Most neighbours of a user.")] = None,
+    max_neighbours: Annotated[int | None, typer.Option(min=1, help="Maximum number of neighbours per user.")] = None,
     holdout: Annotated[
         float,
-        typer.Option(min=0.0, max=0.9, help="Part of every user's rows on which the fit is first tried; 0 to skip."),
+        typer.Option(min=0.0, max=0.9, help="Share of every user's rows held out for a first trial; 0 to skip."),
     ] = 0.2,
     stream: Annotated[
-        bool, typer.Option("--stream", help="Read a Parquet file as a folder of such files: never as a whole.")
+        bool, typer.Option("--stream", help="Read a Parquet file in parts, like a folder: never as a whole.")
     ] = False,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="File that keeps the state of the fit; where there is one, go on from it.")
+        Path | None, typer.Option(help="File that keeps the state of the fit; if it exists, continue from it.")
     ] = None,
     live: Live = False,
     record: Record = None,
     engine: Annotated[Literal["local", "ray"], typer.Option(help="Make updates here, or on a Ray cluster.")] = "local",
     jobs: Annotated[int | None, typer.Option(min=1, help="Threads, or shards on Ray, that share the updates.")] = None,
     latency: Annotated[
-        float | None, typer.Option(help="Time an update takes to be known, in times between two of a user.")
+        float | None, typer.Option(help="Message delay, in units of a user's mean update interval.")
     ] = None,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
     """Learn a model for every user of a table, and the graph between them.
 
-    First a part of every user's rows is held out, to say what learning together brings over learning alone; then the
-    model file is made from all rows. Of a folder of Parquet files, or with --stream of one file, every shard reads the
-    rows of its own users and no process holds all of them; nothing is held out.
+    First a share of every user's rows is held out, to compare learning together with learning alone; then the model
+    is fitted to all rows. With a folder of Parquet files, or --stream, every shard reads the rows of its users and no
+    process holds all of them; nothing is held out.
 
     **Examples**
 
@@ -142,32 +81,30 @@ def fit(
     - `dada fit visits.parquet --user person --label came --stream`
     - `dada fit visits.csv --user person --label came --live`
     """
-    from dada import modelfile, save_model
+    from dada import population_from_table, save_model
     from dada.core.memory import peak_bytes
     from dada.data import ParquetUsers
     from dada.events import everyone
 
     in_shards = stream or file.is_dir()
     columns: Any = {"user": user, "label": label, "drop": tuple(drop or ())}
-    given_rows: Any = ParquetUsers.open(file, **columns) if in_shards else Given.read(file, task=task, **columns)
-    # Shards know two classes and the graphs of the paper's kind.
+    people: Any = ParquetUsers.open(file, **columns) if in_shards else population_from_table(file, task=task, **columns)
+    # Shards support two classes and symmetric graphs.
     graph = "learned" if in_shards and graph == "auto" else graph
-    given = {"beta": beta, "mu": mu, "lam": lam, "n_updates": updates, "max_neighbours": max_neighbours}
-    given |= {"n_jobs": jobs, "latency": latency}
-    settings = {name: value for name, value in given.items() if value is not None} | {"graph": graph, "engine": engine}
+    given: dict[str, Any] = {"beta": beta, "mu": mu, "lam": lam, "n_updates": updates, "max_neighbours": max_neighbours}
+    given |= {"n_jobs": jobs, "latency": latency, "graph": graph, "engine": engine, "random_state": seed}
+    settings = {name: value for name, value in given.items() if value is not None}
     with watching(live, record) as page:
         with progress() as watch:
-            held_out = _try_out(given_rows, settings, holdout, seed, watch) if holdout > 0 and not in_shards else None
+            held_out = _try_out(people, settings, holdout, seed, watch) if holdout > 0 and not in_shards else None
             observer = everyone(watch("all rows"), _titled(page, f"{file.name}: {label}, by {user}"))
-            fitted = _fitted_in_shards if in_shards else _fitted
-            model = fitted(given_rows, settings, seed, observer, checkpoint)
-        save_model(model, output)
-        modelfile.annotate(output, user_column=user, label_column=label)
+            model = _fitted(people, settings, observer, checkpoint)
+        save_model(model, output, note={"user_column": user, "label_column": label})
         result = {
-            "users": given_rows.n_users,
-            "rows": given_rows.n_rows,
-            "features": given_rows.n_features,
-            "task": "numbers" if not in_shards and given_rows.are_numbers else "classes",
+            "users": people.n_users,
+            "rows": people.n_rows,
+            "features": people.n_features,
+            "task": "classes" if people.n_classes else "numbers",
             "graph": model.settings_["graph"],
             "train_accuracy": _mean(model.train_accuracy_ if in_shards else model.trace_[-1].train_accuracy),
             "neighbours": round(model.graph_.mean_neighbours, 6),
@@ -181,63 +118,55 @@ def fit(
 
 
 def _titled(page: Observer, title: str) -> Observer:
-    """The fit of all rows, as a page shows it: under the name of the table."""
+    """The page, with a title for the run."""
     from dada.events import RunInfo
 
     return lambda event: page(replace(event, title=title) if isinstance(event, RunInfo) else event)
 
 
 def _fitted(
-    given: Given,
-    settings: dict[str, Any],
-    seed: int,
-    observer: Any,
-    checkpoint: Path | None = None,
-    rows: Any = slice(None),
+    people: Population | ParquetUsers, settings: dict[str, Any], observer: Any, checkpoint: Path | None = None
 ) -> DadaClassifier | DadaRegressor:
-    from dada import DadaClassifier, DadaRegressor
-
-    model = (DadaRegressor if given.are_numbers else DadaClassifier)(**settings, random_state=seed)
-    targets, users = given.targets[rows], given.users[rows]
-    model.fit(given.features(rows), targets, users=users, observer=observer, checkpoint=checkpoint)
-    return model
-
-
-def _fitted_in_shards(
-    users: ParquetUsers, settings: dict[str, Any], seed: int, observer: Any, checkpoint: Path | None = None
-) -> DadaClassifier:
-    from dada import DadaClassifier
+    from dada import DadaClassifier, DadaRegressor, Population
     from dada.estimators.stream import fit_parquet
 
-    return fit_parquet(DadaClassifier(**settings, random_state=seed), users, observer=observer, checkpoint=checkpoint)
+    if not isinstance(people, Population):
+        return fit_parquet(DadaClassifier(**settings), people, observer=observer, checkpoint=checkpoint)
+    model = DadaClassifier(**settings) if people.n_classes else DadaRegressor(**settings)
+    return model.fit_population(people, observer=observer, checkpoint=checkpoint)
 
 
-def _try_out(given: Given, settings: dict[str, Any], holdout: float, seed: int, watch: Watch) -> dict[str, Any] | None:
-    """How good models are on held-out rows, together and alone; None where no user has a row to spare."""
+def _try_out(
+    people: Population, settings: dict[str, Any], holdout: float, seed: int, watch: Watch
+) -> dict[str, Any] | None:
+    """Scores on held-out rows, together and alone; None if no user has a row to spare."""
     import numpy as np
+    import polars as pl
 
-    kept = kept_rows(given.people.sizes, holdout, np.random.default_rng(seed))
+    kept = kept_rows(people.sizes, holdout, np.random.default_rng(seed))
     if kept.all():
         return None
-    owners, truth = given.users[~kept], given.targets[~kept]
-    quality = {}
+    learned, held_out = people.take(kept), people.take(~kept)
+    features, truth = pl.DataFrame(held_out.X, schema=list(people.feature_names)), held_out.targets
+    scores = {}
     for name, changes in (("together", {}), ("alone", {"graph": "none"})):
-        model = _fitted(given, settings | changes, seed, watch(f"try {name}"), rows=kept)
-        predicted = model.predict(given.features(~kept), users=owners)
-        quality[name] = _explained(predicted, truth) if given.are_numbers else _right(predicted == truth, owners)
-    return {"rows": int((~kept).sum()), "users": len(np.unique(owners)), **quality}
+        model = _fitted(learned, settings | changes, watch(f"try {name}"))
+        predicted = model.predict(features, users=held_out.users)
+        scores[name] = _right(predicted == truth, held_out) if people.n_classes else _explained(predicted, truth)
+    return {"rows": held_out.n_rows, "users": int((held_out.sizes > 0).sum()), **scores}
 
 
-def _right(right: Any, owners: Any) -> float:
-    """Mean over users of the share of their rows that are right."""
+def _right(right: Any, held_out: Population) -> float:
+    """Share of right rows, mean over users with held-out rows."""
     import numpy as np
 
-    codes = np.unique(owners, return_inverse=True)[1]
-    return _mean(np.bincount(codes, weights=right) / np.bincount(codes)) or 0.0
+    sizes = held_out.sizes
+    totals = np.bincount(held_out.owners, weights=right, minlength=held_out.n_users)
+    return _mean(totals[sizes > 0] / sizes[sizes > 0]) or 0.0
 
 
 def _explained(predicted: Any, truth: Any) -> float:
-    """The part of the variance that predictions explain."""
+    """Share of the variance that predictions explain."""
     import numpy as np
 
     spread = float(np.var(truth))
@@ -245,7 +174,7 @@ def _explained(predicted: Any, truth: Any) -> float:
 
 
 def kept_rows(sizes: Any, holdout: float, rng: np.random.Generator) -> Any:
-    """Which rows stay for training: of each user all but a part, drawn at random, and never none.
+    """Mask of the training rows: all but a random share of each user's rows, and at least one.
 
     >>> import numpy as np
     >>> kept_rows(np.array([10, 1]), 0.2, np.random.default_rng(0)).sum()
@@ -262,7 +191,7 @@ def kept_rows(sizes: Any, holdout: float, rng: np.random.Generator) -> Any:
 
 
 def _mean(values: Any) -> float | None:
-    """Of all users; None where the trace tells no accuracy, as of numbers and of several classes."""
+    """Mean over users; None if there is no accuracy, as for numbers and several classes."""
     import numpy as np
 
     return None if np.isnan(values).all() else round(float(np.nanmean(values)), 6)
@@ -274,7 +203,7 @@ def _show(result: dict[str, Any]) -> None:
         ["rows", str(result["rows"])],
         ["features", str(result["features"])],
         ["neighbours per user", number(result["neighbours"])],
-        ["would have been sent", bits(result["bits"])],
+        ["simulated communication", bits(result["bits"])],
         ["peak memory", f"{result['peak_gb']:.2f} GB"],
     ]
     if result["train_accuracy"] is not None:

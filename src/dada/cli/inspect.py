@@ -1,4 +1,4 @@
-"""`dada inspect`: what a model file knows, of everybody or of one user."""
+"""`dada inspect`: the content of a model file, for all users or for one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def inspect(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write the graph: .png or .svg (drawn), or .graphml.")
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many neighbours and base predictors to list.")] = 10,
+    top: Annotated[int, typer.Option(min=1, help="Number of neighbours and base predictors to list.")] = 10,
     as_json: AsJson = False,
 ) -> None:
     """Show who learns from whom, and what the models use.
@@ -45,7 +45,7 @@ def inspect(
         return
     _show_everybody(result) if user is None else _show_user(result)
     if output is not None:
-        stdout().print(f"\nThe graph is in [bold]{output}[/bold].", highlight=False, soft_wrap=True)
+        stdout().print(f"\nGraph written to [bold]{output}[/bold].", highlight=False, soft_wrap=True)
 
 
 def _everybody(model: Model, top: int) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def _one_user(model: Model, user: str, top: int) -> dict[str, Any]:
 
 
 def _accuracy(model: Model, k: int | None = None) -> float | None:
-    """Of a user or of all; the trace has none where targets are numbers or several classes."""
+    """Accuracy of one user or mean of all; None for numbers and several classes."""
     import numpy as np
 
     values = model.trace_[-1].train_accuracy
@@ -91,7 +91,7 @@ def _accuracy(model: Model, k: int | None = None) -> float | None:
 
 
 def position_of(users: Any, text: str) -> int:
-    """Where a user, as typed on the command line, stands among ids of any type.
+    """Position of a user, as typed on the command line, among ids of any type.
 
     >>> import numpy as np
     >>> position_of(np.array([3, 10]), "10")
@@ -117,14 +117,14 @@ def _predictors(model: Model, weights: Any, top: int) -> list[dict[str, Any]]:
 
 
 def _described(model: Model, j: int, names: Any) -> str:
-    """A weight by its base predictor, and of several classes by its class."""
+    """The base predictor of a weight and, with several classes, its class."""
     block, base = divmod(j, model.predictors_.n)
     text = model.predictors_.describe(base, names)
     return text if len(model.models_[0]) == model.predictors_.n else f"{model.classes_[block]}: {text}"
 
 
 def write_graph(model: Model, output: Path) -> None:
-    """Draw the graph, or write it for other programs, by the ending of the name."""
+    """Write the graph as a picture or as GraphML, by the suffix of the file."""
     import numpy as np
 
     if output.suffix == ".graphml":

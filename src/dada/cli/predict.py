@@ -1,4 +1,4 @@
-"""`dada predict`: labels or numbers for the rows of a table, each by its own user's model."""
+"""`dada predict`: labels or numbers for the rows of a table, by the models of their users."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ def predict(
     model: ModelFile,
     file: Annotated[Path, typer.Argument(help="CSV or Parquet file with the columns of the training table.")],
     user: Annotated[
-        str | None, typer.Option("--user", help="Column that says whose row it is; by default as it was at the fit.")
+        str | None, typer.Option("--user", help="Column with the user of each row; by default as in the fit.")
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="CSV or Parquet file to write; else standard output."),
+        typer.Option("-o", "--output", help="CSV or Parquet file to write; by default standard output."),
     ] = None,
     unknown_user: Annotated[
         Literal["error", "average"],
-        typer.Option(help="What to do with users the model does not know: refuse, or use the mean of all models."),
+        typer.Option(help="For unknown users: refuse, or use the mean of all models."),
     ] = "error",
     as_json: AsJson = False,
 ) -> None:
-    """Predict the label of every row of a table.
+    """Predict the target of every row of a table.
 
-    Writes the user and the predicted label, in the order of the rows; of two classes the score of the second, of more
-    the score of the predicted one, and of numbers none.
+    Writes the user, the prediction and, for classes, a score: of the second of two classes, or of the predicted one of
+    several.
 
     **Examples**
 
@@ -55,14 +55,17 @@ def predict(
 
 
 def predictions(model: Path, file: Path, user: str | None, unknown_user: str) -> pl.DataFrame:
-    """The user, label and, of classes, score of every row."""
+    """User, prediction and, for classes, score of every row."""
     import polars as pl
 
-    from dada import DadaClassifier, load_model, modelfile
+    from dada import DadaClassifier, modelfile
     from dada.data import read_table
+    from dada.estimators.files import restored
+    from dada.fitting.prediction import best_class, class_scores
 
-    user = user or modelfile.read(model).note.get("user_column", "user")
-    estimator = load_model(model).set_params(unknown_user=unknown_user)
+    stored = modelfile.read(model)
+    user = user or stored.note.get("user_column", "user")
+    estimator = restored(stored, model).set_params(unknown_user=unknown_user)
     frame = read_table(file)
     names = getattr(estimator, "feature_names_in_", None)
     features = [name for name in frame.columns if name != user] if names is None else list(names)
@@ -71,18 +74,18 @@ def predictions(model: Path, file: Path, user: str | None, unknown_user: str) ->
         missing, present = (", ".join(map(repr, names)) for names in (absent[:5], frame.columns[:20]))
         raise ValueError(f"{file} has no column {missing}; it has {present}. Name the column of users with --user")
     owners = frame[user].to_numpy()
-    # A model that was fitted on an array knows its features by their places only.
+    # A model fitted to an array knows its features by position only.
     X = frame.select(features).to_numpy() if names is None else frame.select(features)
-    found = pl.DataFrame({user: frame[user], "label": estimator.predict(X, users=owners)})
     if not isinstance(estimator, DadaClassifier):
-        return found
-    each = estimator.predict_proba(X, users=owners)
+        return pl.DataFrame({user: frame[user], "label": estimator.predict(X, users=owners)})
+    values = estimator.decision_function(X, users=owners)
+    each = class_scores(values)
     scores = each[:, 1] if each.shape[1] == 2 else each.max(axis=1)
-    return found.with_columns(score=pl.Series(scores))
+    return pl.DataFrame({user: frame[user], "label": estimator.classes_[best_class(values)], "score": scores})
 
 
 def write_table(frame: pl.DataFrame, output: Path) -> None:
-    """Write a table by the ending of the name, whole or not at all."""
+    """Write a CSV or Parquet file by its suffix, atomically."""
     if output.suffix not in (".csv", ".parquet"):
         raise ValueError(f"output must end in .csv or .parquet, got {str(output)!r}")
     temporary = output.with_name(f".{output.name}.part")

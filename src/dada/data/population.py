@@ -1,21 +1,21 @@
-"""Many users, each with a few labelled rows: the data every part of the package works on."""
+"""Many users, each with a few rows: the table that every part of the package works on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
 
 import numpy as np
 
-from dada.data.arrays import as_features, as_values, shorten
+from dada.data.arrays import NUMERIC_KINDS, as_features, as_values, shorten
 
 __all__ = ["Population"]
 
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """Labelled rows grouped by the user they belong to.
+    """Rows with a target each, grouped by the user they belong to.
 
     Build one with :meth:`from_arrays`, which checks everything; the constructor checks nothing.
 
@@ -23,16 +23,19 @@ class Population:
     ----------
     X : (R, D) float64 array
         Features, rows grouped by user in the order of `user_ids`, in the caller's order within a user.
-    y : (R,) int8 array
-        Labels, -1 for ``classes[0]`` and +1 for ``classes[1]``.
+    y : (R,) array
+        Targets. Two classes: -1 for ``classes[0]`` and +1 for ``classes[1]`` (int8). More classes: positions in
+        `classes`. Numbers: the numbers (float64).
     row_start : (K + 1,) int64 array
-        The rows of user k are ``row_start[k]:row_start[k + 1]``; every user has at least one.
+        The rows of user k are ``row_start[k]:row_start[k + 1]``.
     user_ids : (K,) array
         The caller's user ids, sorted, each once.
-    classes : (2,) array
-        The caller's two labels.
+    classes : (C,) array or None
+        The caller's labels; None if the targets are numbers.
     feature_names : tuple of str
         One name per column of X.
+    weights : (R,) float64 array or None
+        Weight of each row in its user's loss; None if all rows count the same.
 
     Examples
     --------
@@ -45,8 +48,9 @@ class Population:
     y: np.ndarray
     row_start: np.ndarray
     user_ids: np.ndarray
-    classes: np.ndarray
+    classes: np.ndarray | None
     feature_names: tuple[str, ...]
+    weights: np.ndarray | None = None
 
     @classmethod
     def from_arrays(
@@ -55,11 +59,13 @@ class Population:
         y: Any,
         users: Any,
         *,
+        task: Literal["classes", "numbers"] = "classes",
         feature_names: Sequence[str] | None = None,
         classes: Any = None,
         user_ids: Any = None,
+        sample_weight: Any = None,
     ) -> Self:
-        """Group labelled rows by user, after checking all of the input.
+        """Group rows by user, after checking all of the input.
 
         Parameters
         ----------
@@ -67,16 +73,20 @@ class Population:
             Finite numbers. A sparse matrix is made dense: it must fit in memory at 8 bytes per cell. An array
             that is already float64, C-contiguous and grouped by user is used as it is, without a copy.
         y : array of shape (R,)
-            Labels with two distinct values: strings, numbers or booleans.
+            Targets: labels (strings, numbers or booleans) of two classes or more, or numbers.
         users : array of shape (R,)
-            Which user each row belongs to: strings, numbers or dates.
+            The user of each row: strings, numbers or dates.
+        task : {"classes", "numbers"}
+            What the targets are.
         feature_names : sequence of str, optional
             Names of the columns; taken from a frame, else ``x0, x1, ...``.
-        classes : pair of labels, optional
-            The labels that mean -1 and +1. By default the two found in `y`, sorted. With `classes` given,
-            rows of a single class are accepted, as a small test set may hold.
+        classes : sequence of labels, optional
+            All labels, in order; with two, those that mean -1 and +1. By default the labels found in `y`, sorted. With
+            `classes` given, rows of a single class are accepted, as a small test set may hold.
         user_ids : array, optional
             The users expected. A user without a row, or a row of another user, is then an error.
+        sample_weight : array of shape (R,), optional
+            Weight of each row in its user's loss, 0 or more.
 
         Returns
         -------
@@ -86,23 +96,27 @@ class Population:
         --------
         >>> Population.from_arrays([[1.0], [2.0]], [True, False], [7, 7]).confidence.tolist()
         [1.0]
+        >>> Population.from_arrays([[1.0], [2.0]], [0.5, 1.5], [7, 7], task="numbers").n_classes
+        0
         """
         features, names = as_features(X, feature_names)
-        labels, owners = as_values(y, "y"), as_values(users, "users")
-        if not len(features) == len(labels) == len(owners):
+        targets, owners = as_values(y, "y"), as_values(users, "users")
+        if not len(features) == len(targets) == len(owners):
             raise ValueError(
                 "X, y and users must have one entry per row, "
-                f"got {len(features)} rows in X, {len(labels)} in y and {len(owners)} in users"
+                f"got {len(features)} rows in X, {len(targets)} in y and {len(owners)} in users"
             )
-        signs, pair = _signs(labels, classes)
+        coded, labels = _coded(targets, classes) if task == "classes" else (_numbers(targets), None)
+        weights = None if sample_weight is None else _weights(sample_weight, len(features))
         ids, codes = np.unique(owners, return_inverse=True)
         if user_ids is not None:
             _refuse_other_users(ids, np.unique(as_values(user_ids, "user_ids")))
         row_start = np.concatenate(([0], np.cumsum(np.bincount(codes)))).astype(np.int64)
         if np.any(codes[1:] < codes[:-1]):
             order = np.argsort(codes, kind="stable")
-            features, signs = features[order], signs[order]
-        return cls(features, signs, row_start, ids, pair, names)
+            features, coded = features[order], coded[order]
+            weights = None if weights is None else weights[order]
+        return cls(features, coded, row_start, ids, labels, names, weights)
 
     @property
     def n_users(self) -> int:
@@ -120,6 +134,11 @@ class Population:
         return int(self.X.shape[0])
 
     @property
+    def n_classes(self) -> int:
+        """Number of classes, C; 0 if the targets are numbers."""
+        return 0 if self.classes is None else len(self.classes)
+
+    @property
     def sizes(self) -> np.ndarray:
         """Number of rows of each user, m_k."""
         return np.diff(self.row_start)
@@ -128,6 +147,31 @@ class Population:
     def confidence(self) -> np.ndarray:
         """Confidence of each user, c_k = m_k / max_l m_l."""
         return self.sizes / self.sizes.max()
+
+    @property
+    def users(self) -> np.ndarray:
+        """The user id of each row.
+
+        >>> Population.from_arrays([[0.1], [0.2], [0.9]], [0, 1, 0], ["ann", "bob", "ann"]).users.tolist()
+        ['ann', 'ann', 'bob']
+        """
+        return np.repeat(self.user_ids, self.sizes)
+
+    @property
+    def owners(self) -> np.ndarray:
+        """The position of each row's user in `user_ids`."""
+        return np.repeat(np.arange(self.n_users), self.sizes)
+
+    @property
+    def targets(self) -> np.ndarray:
+        """The target of each row as the caller gave it: a label, or a number.
+
+        >>> Population.from_arrays([[0.1], [0.2]], ["no", "yes"], ["bob", "ann"]).targets.tolist()
+        ['yes', 'no']
+        """
+        if self.classes is None:
+            return self.y
+        return self.classes[(self.y > 0).astype(np.intp) if len(self.classes) == 2 else self.y]
 
     def user_rows(self, k: int) -> slice:
         """Rows of X and y that belong to the user at position k."""
@@ -157,11 +201,25 @@ class Population:
 
     def pooled(self) -> Population:
         """All rows as the data of one user, named ``"all"``."""
-        whole = np.array([0, self.n_rows], dtype=np.int64)
-        return Population(self.X, self.y, whole, np.array(["all"]), self.classes, self.feature_names)
+        return replace(self, row_start=np.array([0, self.n_rows], dtype=np.int64), user_ids=np.array(["all"]))
+
+    def take(self, rows: Any) -> Population:
+        """The rows at these positions, or under this mask, in their order here; all users stay, some without rows.
+
+        Examples
+        --------
+        >>> people = Population.from_arrays([[0.1], [0.2], [0.3]], [0, 1, 1], ["ann", "ann", "bob"])
+        >>> people.take([0, 1]).sizes.tolist()
+        [2, 0]
+        """
+        kept = np.zeros(self.n_rows, dtype=bool)
+        kept[rows] = True
+        before = np.concatenate(([0], np.cumsum(kept)))
+        weights = None if self.weights is None else self.weights[kept]
+        return replace(self, X=self.X[kept], y=self.y[kept], row_start=before[self.row_start], weights=weights)
 
     def select(self, users_positions: Any) -> Population:
-        """Only the users at these positions, which must increase so that users stay sorted.
+        """The users at these positions, which must increase so that users stay sorted.
 
         Examples
         --------
@@ -179,40 +237,77 @@ class Population:
             )
         chosen = np.zeros(self.n_users, dtype=bool)
         chosen[positions] = True
-        rows = np.repeat(chosen, self.sizes)
         row_start = np.concatenate(([0], np.cumsum(self.sizes[positions]))).astype(np.int64)
-        return Population(
-            self.X[rows], self.y[rows], row_start, self.user_ids[positions], self.classes, self.feature_names
+        return replace(self.take(np.repeat(chosen, self.sizes)), row_start=row_start, user_ids=self.user_ids[positions])
+
+    def joined(self, newer: Population) -> Population:
+        """The rows of both, each user's older rows first. If only one has weights, the other's rows weigh 1.
+
+        Examples
+        --------
+        >>> old = Population.from_arrays([[0.1], [0.2]], [0, 1], ["ann", "eve"])
+        >>> new = Population.from_arrays([[0.3], [0.4]], [0, 1], ["ann", "bob"])
+        >>> both = old.joined(new)
+        >>> both.users.tolist(), both.X[:, 0].tolist()
+        (['ann', 'ann', 'bob', 'eve'], [0.1, 0.3, 0.4, 0.2])
+        """
+        parts = (self, newer)
+        ids, codes = np.unique(np.concatenate([part.users for part in parts]), return_inverse=True)
+        order = np.argsort(codes, kind="stable")
+        weights = None
+        if self.weights is not None or newer.weights is not None:
+            each = [np.ones(part.n_rows) if part.weights is None else part.weights for part in parts]
+            weights = np.concatenate(each)[order]
+        return replace(
+            self,
+            X=np.concatenate([part.X for part in parts])[order],
+            y=np.concatenate([part.y for part in parts])[order],
+            row_start=np.concatenate(([0], np.cumsum(np.bincount(codes)))).astype(np.int64),
+            user_ids=ids,
+            weights=weights,
         )
 
 
-def _signs(labels: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Map two labels to -1 and +1, and return the pair of labels."""
+def _coded(labels: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Labels as -1 and +1, or as class numbers, and the classes."""
     found = np.unique(labels)
     if classes is not None:
-        pair = as_values(classes, "classes")
-        if len(pair) != 2 or pair[0] == pair[1]:
-            raise ValueError(f"classes must be two different labels, got {shorten(pair)}")
-        outside = found[~np.isin(found, pair)] if _comparable(pair, found) else found
+        known = as_values(classes, "classes")
+        if len(known) < 2 or len(np.unique(known)) < len(known):
+            raise ValueError(f"classes must be two or more different labels, got {shorten(known)}")
+        outside = found[~np.isin(found, known)] if _comparable(known, found) else found
         if len(outside):
-            raise ValueError(f"y has labels that are not in classes ({shorten(pair)}): {shorten(outside)}")
+            raise ValueError(f"y has labels that are not in classes ({shorten(known)}): {shorten(outside)}")
     elif len(found) == 1:
         raise ValueError(
             f"y holds one class only, {shorten(found)}, in all {len(labels)} rows: "
             "learning needs two. A single user may have one class, all users together may not"
         )
-    elif len(found) > 2:
-        raise ValueError(
-            f"y must have two classes (binary classification only), got {len(found)}: {shorten(found)}. "
-            "Select two of them, or learn one class against the rest"
-        )
     else:
-        pair = found
-    return np.where(labels == pair[1], 1, -1).astype(np.int8), pair
+        known = found
+    if len(known) == 2:
+        return np.where(labels == known[1], 1, -1).astype(np.int8), known
+    order = np.argsort(known)
+    return order[np.searchsorted(known[order], labels)], known
+
+
+def _numbers(targets: np.ndarray) -> np.ndarray:
+    if targets.dtype.kind not in NUMERIC_KINDS:
+        raise ValueError(f"y must hold numbers, got an array of type {targets.dtype}")
+    return targets.astype(np.float64)
+
+
+def _weights(sample_weight: Any, n_rows: int) -> np.ndarray:
+    weights = np.asarray(as_values(sample_weight, "sample_weight"), np.float64)
+    if len(weights) != n_rows or not (weights >= 0).all() or not weights.any():
+        raise ValueError(
+            f"sample_weight must be {n_rows} numbers >= 0, one per row, not all zero, got {shorten(weights)}"
+        )
+    return weights
 
 
 def _comparable(a: np.ndarray, b: np.ndarray) -> bool:
-    """Tell whether values of both arrays can be equal; numpy would compare 1 with "1" as text."""
+    """Whether values of both arrays can be equal; NumPy would compare 1 with "1" as text."""
     families = {"b": "number", "i": "number", "u": "number", "f": "number", "U": "text"}
     return families.get(a.dtype.kind, a.dtype.kind) == families.get(b.dtype.kind, b.dtype.kind)
 

@@ -1,4 +1,4 @@
-"""Users from a CSV or Parquet file, or from a frame in memory, with a column that names the user."""
+"""Populations from CSV or Parquet files, or from frames in memory, with a column for the user of each row."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from dada.data.arrays import as_values, collected, shorten
+from dada.data.arrays import NUMERIC_KINDS, as_values, collected, shorten
 from dada.data.population import Population
 from dada.data.summaries import FeatureSummary
 
@@ -23,6 +23,9 @@ __all__ = [
     "read_table",
     "write_users",
 ]
+
+# With more different numbers than this, a column holds numbers rather than classes.
+MOST_CLASSES = 20
 
 
 def read_table(path: str | Path) -> polars.DataFrame:
@@ -83,6 +86,7 @@ def population_from_table(
     *,
     user: str,
     label: str,
+    task: Literal["auto", "classes", "numbers"] = "auto",
     features: Sequence[str] | None = None,
     drop: Sequence[str] = (),
 ) -> Population:
@@ -91,9 +95,11 @@ def population_from_table(
     Parameters
     ----------
     frame_or_path : polars or pandas frame, or path of a CSV or Parquet file
-        One row per labelled example.
+        One row per example.
     user, label : str
-        Columns with the user and with the label (two distinct values).
+        Columns with the user and with the target.
+    task : {"auto", "classes", "numbers"}
+        What the targets are; "auto": numbers if the column has more than 20 different ones, else classes.
     features : sequence of str, optional
         Columns to learn from, all numeric; by default all but `user`, `label` and `drop`.
     drop : sequence of str
@@ -114,13 +120,19 @@ def population_from_table(
     is_path = isinstance(frame_or_path, str | Path)
     frame = read_table(frame_or_path) if is_path else collected(frame_or_path)
     columns = feature_columns([str(name) for name in frame.columns], user, label, features, drop)
-    return Population.from_arrays(frame[columns], frame[label], frame[user])
+    targets = as_values(frame[label], "y")
+    n_values, is_numeric = len(np.unique(targets)), targets.dtype.kind in NUMERIC_KINDS
+    if task == "numbers" and n_values != 2 and not is_numeric:
+        raise ValueError(f"column {label!r} must hold numbers for task='numbers', got {targets.dtype}")
+    are_numbers = n_values != 2 and (task == "numbers" or (task == "auto" and is_numeric and n_values > MOST_CLASSES))
+    kind: Literal["classes", "numbers"] = "numbers" if are_numbers else "classes"
+    return Population.from_arrays(frame[columns], targets, frame[user], task=kind)
 
 
 def feature_columns(
     columns: list[str], user: str, label: str, features: Sequence[str] | None, drop: Sequence[str]
 ) -> list[str]:
-    """The columns to learn from, of all that a table has; refuses names that it has not."""
+    """The feature columns of a table; refuses names that it does not have."""
     absent = [name for name in (user, label, *(features or ()), *drop) if name not in columns]
     if absent:
         raise ValueError(f"the table has no column {shorten(absent)}; it has {len(columns)}: {shorten(columns, 20)}")
@@ -155,31 +167,30 @@ def write_users(people: Population, path: str | Path, **of_users: Any) -> None:
     ...     read_table(Path(folder, "people.parquet")).columns
     ['user', 'label', 'age', 'town']
     """
-    import numpy as np
     import polars as pl
 
-    columns = {"user": people.user_ids.repeat(people.sizes), "label": people.classes[(people.y > 0).astype(int)]}
+    columns = {"user": people.users, "label": people.targets}
     columns |= {name: people.X[:, j] for j, name in enumerate(people.feature_names)}
     columns |= {name: np.repeat(values, people.sizes) for name, values in of_users.items()}
     pl.DataFrame(columns).write_parquet(path)
 
 
-# Rows that are summarised at once, and bytes from the end of a file, where Parquet says what it holds.
+# Rows summarised at a time, and bytes at the end of a file that hold the Parquet footer.
 BLOCK = 200_000
 FOOTER = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
 class ParquetUsers:
-    """Users whose rows lie in one or more Parquet files, read a range of users at a time.
+    """Users whose rows are in one or more Parquet files, read a range of users at a time.
 
-    Files in which every user's rows lie together, in the order of users, are read quickest: of all others only the row
-    groups that may hold a wanted user are looked at. Any order gives the same users.
+    Files with rows sorted by user are read fastest, since only row groups that may hold a wanted user are read. Any
+    order gives the same users.
 
     Attributes
     ----------
     files : tuple of str
-        The files; whoever reads must find them under these names.
+        Absolute paths of the files; every process that reads must see them.
     user, label : str
         Columns with the user and with the label.
     feature_names : tuple of str
@@ -187,7 +198,7 @@ class ParquetUsers:
     classes : array of shape (2,)
         The two labels, sorted.
     user_ids, sizes : arrays of shape (n_users,)
-        The users, sorted, and how many rows each has.
+        The users, sorted, and the number of rows of each.
 
     Examples
     --------
@@ -210,12 +221,12 @@ class ParquetUsers:
 
     @classmethod
     def open(cls, path: str | Path, *, user: str, label: str, drop: Sequence[str] = ()) -> Self:
-        """Look through a file, or all ``.parquet`` files of a folder, for who is there.
+        """List the users of a file, or of all ``.parquet`` files of a folder.
 
         Parameters
         ----------
         path : str or Path
-            A Parquet file, or a folder that holds some, also in folders of its own.
+            A Parquet file, or a folder, which is searched recursively.
         user, label : str
             Columns with the user and with the label (two distinct values).
         drop : sequence of str
@@ -255,8 +266,18 @@ class ParquetUsers:
         return len(self.feature_names)
 
     @property
+    def n_classes(self) -> int:
+        """Number of classes: 2."""
+        return len(self.classes)
+
+    @property
+    def confidence(self) -> np.ndarray:
+        """Confidence of each user, c_k = m_k / max_l m_l."""
+        return self.sizes / self.sizes.max()
+
+    @property
     def name(self) -> str:
-        """Short name of what the files hold, from their names, sizes and tables of contents."""
+        """Fingerprint of the files: a hash of their names, sizes and footers."""
         digest = hashlib.sha256()
         for file in map(Path, self.files):
             with file.open("rb") as content:
@@ -273,14 +294,14 @@ class ParquetUsers:
         return self._read(pl.col(self.user).is_between(pl.lit(low), pl.lit(high)), self.user_ids[first:last])
 
     def sample(self, most: int) -> Population:
-        """At most so many users, spread evenly over all."""
+        """At most `most` users, spread evenly over all."""
         import polars as pl
 
         chosen = self.user_ids[np.unique(np.linspace(0, self.n_users - 1, min(most, self.n_users)).astype(np.intp))]
         return self._read(pl.col(self.user).is_in(chosen.tolist()), chosen)
 
     def summary_of(self, number: int) -> FeatureSummary:
-        """The summary of the features in one of the files."""
+        """Summary of the features in one file."""
         return FeatureSummary.of_all(FeatureSummary.of(block) for block in self._blocks(self.files[number]))
 
     def _blocks(self, file: str) -> Iterator[polars.DataFrame]:

@@ -1,10 +1,9 @@
-"""The method in scikit-learn's conventions; no algorithm inside."""
+"""The method in scikit-learn's conventions; the algorithm is in `dada.fitting` and below."""
 
 from dada.estimators.base import Neighbour
-from dada.estimators.classifier import DadaClassifier
+from dada.estimators.classifier import DadaClassifier, DadaRegressor
 from dada.estimators.cv import DadaClassifierCV
 from dada.estimators.files import load_model, save_model
-from dada.estimators.regressor import DadaRegressor
 from dada.fitting.folds import PerUserKFold
 
 __all__ = [

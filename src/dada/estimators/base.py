@@ -1,11 +1,14 @@
-"""What classifier and regressor share: settings, users, rows, and the graph."""
+"""What classifier and regressor share: settings, rows, prediction and the graph."""
 
 from __future__ import annotations
 
-import os
+import inspect
+import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple, Self
+from functools import update_wrapper
+from typing import Any, ClassVar, Concatenate, NamedTuple, ParamSpec, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,30 +18,48 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dada.core.graph import CollaborationGraph
-from dada.core.losses import Loss
 from dada.core.plan import Status
-from dada.core.regularizers import Regularizer
-from dada.data import Population, Recipe
-from dada.data.arrays import as_features, as_values, collected, shorten
-from dada.events import Observer, silent
-from dada.fitting.execution import Watched
-from dada.fitting.fit import Learned, learn
-from dada.fitting.rows import Rows, also, average_model, blockwise_decisions, positions_of, write_line
-from dada.fitting.settings import check_settings, check_unknown_user, generator
+from dada.data import ParquetUsers, Population
+from dada.data.arrays import as_features, collected, shorten
+from dada.events import Event, Observer, TracePoint, TrialStarted, everyone, silent
+from dada.fitting.fit import Checkpoint, Fit, fit
+from dada.fitting.held_out import decide
+from dada.fitting.prediction import average_model, blockwise_decisions, positions_of
+from dada.fitting.settings import Settings, check_unknown_user, generator
+
+P = ParamSpec("P")
 
 
 class Neighbour(NamedTuple):
-    """A user that another one learns from: the weight between them and its share of all that one's weights."""
+    """A user that another user learns from: the weight between them, and its share of the other's weights."""
 
     user: Any
     weight: float
     share: float
 
 
-class PersonalEstimator(BaseEstimator):
-    """Models of many users over a graph; subclasses say what the targets are."""
+def takes(settings: Callable[P, Settings]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """Give an estimator's ``__init__`` the parameters of a settings class, which are written there only."""
+    signature = inspect.signature(settings)
 
-    # Users are asked for wherever scikit-learn routes metadata; who watches a fit is none of its business.
+    def decorate(init: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
+        def complete(self: Any, /, *args: P.args, **params: P.kwargs) -> None:
+            bound = signature.bind(*args, **params)
+            bound.apply_defaults()
+            init(self, **bound.arguments)
+
+        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        shown = signature.replace(parameters=[own, *signature.parameters.values()], return_annotation=None)
+        update_wrapper(complete, init).__signature__ = shown  # type: ignore[attr-defined]
+        return complete
+
+    return decorate
+
+
+class PersonalEstimator(BaseEstimator):
+    """Models of many users over a graph; subclasses define the targets."""
+
+    # Wherever scikit-learn routes metadata, it passes users; observer and checkpoint are not metadata.
     __metadata_request__fit: ClassVar[dict[str, Any]] = {
         "users": True,
         "observer": UNUSED,
@@ -47,68 +68,16 @@ class PersonalEstimator(BaseEstimator):
     __metadata_request__predict: ClassVar[dict[str, Any]] = {"users": True}
     __metadata_request__score: ClassVar[dict[str, Any]] = {"users": True}
 
-    def __init__(
-        self,
-        predictors: Recipe | None = None,
-        *,
-        loss: str | Loss = "auto",
-        beta: float | str = "auto",
-        mu: float | str = "auto",
-        lam: float | str = "auto",
-        delta: float = 0.01,
-        regularizer: Regularizer | None = None,
-        graph: Any = "auto",
-        graph_loss: str = "mean",
-        step: str = "pairwise",
-        graph_step: str = "exact",
-        kappa: int | None = None,
-        n_updates: int | str = "auto",
-        graph_every: float | str = "auto",
-        n_neighbours: int = 10,
-        max_neighbours: int | None = None,
-        tau: float = 1.0,
-        restart: str = "zero",
-        half_life: float | None = None,
-        tol: float | None = None,
-        max_bits: float | None = None,
-        max_time_s: float | None = None,
-        unknown_user: str = "error",
-        dtype: Any = "float32",
-        engine: str = "local",
-        latency: float | str = "auto",
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.predictors = predictors
-        self.loss = loss
-        self.beta = beta
-        self.mu = mu
-        self.lam = lam
-        self.delta = delta
-        self.regularizer = regularizer
-        self.graph = graph
-        self.graph_loss = graph_loss
-        self.step = step
-        self.graph_step = graph_step
-        self.kappa = kappa
-        self.n_updates = n_updates
-        self.graph_every = graph_every
-        self.n_neighbours = n_neighbours
-        self.max_neighbours = max_neighbours
-        self.tau = tau
-        self.restart = restart
-        self.half_life = half_life
-        self.tol = tol
-        self.max_bits = max_bits
-        self.max_time_s = max_time_s
-        self.unknown_user = unknown_user
-        self.dtype = dtype
-        self.engine = engine
-        self.latency = latency
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    settings_class: ClassVar[type[Settings]] = Settings
+    half_life: float | None
+    random_state: Any
+    unknown_user: str
+    verbose: int
+
+    @takes(Settings)
+    def __init__(self, **params: Any) -> None:
+        for name, value in params.items():
+            setattr(self, name, value)
 
     def fit(
         self,
@@ -118,7 +87,7 @@ class PersonalEstimator(BaseEstimator):
         sample_weight: Any = None,
         *,
         observer: Observer = silent,
-        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint: Checkpoint = None,
     ) -> Self:
         """Learn a model for every user, and the graph between users.
 
@@ -129,26 +98,43 @@ class PersonalEstimator(BaseEstimator):
         y : array of shape (rows,)
             Targets.
         users : array of shape (rows,), optional
-            Which user each row belongs to: numbers or strings. Without it, all rows are one user's.
+            The user of each row: numbers or strings. By default all rows belong to one user.
         sample_weight : array of shape (rows,), optional
-            How much each row counts within its user's loss, beside the user's other rows. Rows of weight 0 are left
-            out.
+            Weight of each row relative to its user's other rows. Rows of weight 0 are left out.
         observer : callable
-            Gets every event of `dada.events` during the fit.
+            Receives every event of `dada.events` during the fit.
         checkpoint : path, optional
-            File that keeps the state of the fit. Where there is one, of the same data, settings and seed, the fit goes
-            on from there, and ends as if it had never been interrupted, bit for bit.
+            File that keeps the state of the fit. If it exists, from the same data, settings and seed, the fit continues
+            from it and ends as if it had never been interrupted, bit for bit.
 
         Returns
         -------
-        The estimator itself. After Ctrl-C it is fitted with the state so far, and a `ConvergenceWarning` says so.
+        The estimator itself. After Ctrl-C it is fitted with the state so far, and raises a `ConvergenceWarning`.
         """
-        check_settings(self.get_params(deep=False))
-        self._learn(self._training_rows(X, y, users, sample_weight), observer, checkpoint)
+        settings = self._settings()
+        self._learn(settings, self._population(X, y, users, sample_weight), observer, checkpoint)
+        return self
+
+    def fit_population(
+        self, population: Population, *, observer: Observer = silent, checkpoint: Checkpoint = None
+    ) -> Self:
+        """Like `fit`, with rows that are grouped by user already.
+
+        Examples
+        --------
+        >>> from dada import DadaClassifier, moons
+        >>> model = DadaClassifier(graph="everyone", n_updates=20, random_state=0)
+        >>> model.fit_population(moons(0, n_users=4).train).n_users_
+        4
+        """
+        settings = self._settings()
+        self.n_features_in_ = population.n_features
+        self.feature_names_in_ = np.array(population.feature_names, dtype=object)
+        self._learn(settings, self._weighted(self._adopted(population)), observer, checkpoint)
         return self
 
     def neighbours_of(self, user: Any) -> list[Neighbour]:
-        """Who a user learns from, and how much: strongest first.
+        """The users that a user learns from, and how much, the strongest first.
 
         Examples
         --------
@@ -170,7 +156,7 @@ class PersonalEstimator(BaseEstimator):
         ]
 
     def _repr_html_inner(self) -> str:
-        """What notebooks show: the settings, and of a fitted model who learns from whom."""
+        """HTML for notebooks: the settings and, after a fit, the graph."""
         settings = str(super()._repr_html_inner())
         if not hasattr(self, "graph_"):
             return settings
@@ -182,53 +168,67 @@ class PersonalEstimator(BaseEstimator):
         bundle: dict[str, str] = super()._repr_mimebundle_(**options)
         return bundle | ({"text/html": self._repr_html_inner()} if "text/html" in bundle else {})
 
-    def _learn(self, rows: Rows, observer: Observer = silent, checkpoint: str | os.PathLike[str] | None = None) -> None:
-        params = self.get_params(deep=False)
-        check_settings(params)
-        told = also(observer, write_line) if self.verbose else observer
-        self._keep(rows, learn(params, rows, generator(self.random_state), Watched(told, checkpoint)))
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _settings(self) -> Settings:
+        return self.settings_class(**self.get_params(deep=False))
+
+    def _learn(
+        self, settings: Settings, population: Population, observer: Observer = silent, checkpoint: Checkpoint = None
+    ) -> None:
+        rng, watch = generator(self.random_state), everyone(observer, write_line) if self.verbose else observer
+        decided = decide(settings, population, rng.spawn(1)[0], watch)
+        self._keep(population, fit(decided, population, rng, watch, checkpoint))
         if self.status_ is Status.INTERRUPTED:
             warnings.warn(self.status_.value, ConvergenceWarning, stacklevel=3)
 
-    def _targets(self, y: Any, fresh: bool) -> tuple[NDArray[Any], int]:
-        """Targets as `Rows` holds them, and the number of classes; with `fresh`, what they mean is learned from y."""
+    def _targets(self, y: Any, fresh: bool) -> tuple[NDArray[Any], dict[str, Any]]:
+        """Targets and what they are, for `Population.from_arrays`; `fresh`: learn the classes or the scale from y."""
         raise NotImplementedError
 
-    def _class_weights(self, y: NDArray[Any]) -> NDArray[np.float64] | None:
-        """Weights that rows have by their targets."""
+    def _adopted(self, population: Population) -> Population:
+        """A population with targets as this estimator learns them."""
+        raise NotImplementedError
+
+    def _class_weights(self, population: Population) -> NDArray[np.float64] | None:
+        """Weights of rows by their class."""
         return None
 
-    def _training_rows(
+    def _population(
         self, X: Any, y: Any, users: Any, sample_weight: Any = None, *, reset: bool = True, fresh: bool = True
-    ) -> Rows:
-        """Checked rows grouped by user; `reset` learns the features anew, `fresh` the meaning of the targets."""
+    ) -> Population:
+        """Checked rows grouped by user. `reset`: relearn the features; `fresh`: relearn the classes or the scale."""
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        rows = self._rows(X, reset=reset)
-        targets, n_classes = self._targets(y, fresh)
-        owners = as_values(np.full(rows.shape[0], "all") if users is None else users, "users")
-        weights = self._weights(sample_weight, targets)
-        # The population checks lengths; its labels have room for two classes only, so targets are put in afterwards.
-        names = getattr(self, "feature_names_in_", None)
-        people = Population.from_arrays(rows, np.ones(len(targets)), owners, classes=(-1, 1), feature_names=names)
-        order = np.argsort(np.unique(owners, return_inverse=True)[1], kind="stable")
-        people = replace(people, y=targets[order])
+        features = self._features(X, reset=reset)
+        targets, kind = self._targets(y, fresh)
+        population = Population.from_arrays(
+            features,
+            targets,
+            np.full(features.shape[0], "all") if users is None else users,
+            feature_names=getattr(self, "feature_names_in_", None),
+            sample_weight=sample_weight,
+            **kind,
+        )
+        return self._weighted(population)
+
+    def _weighted(self, population: Population) -> Population:
+        """The population with the weights of classes, without rows of weight 0."""
+        weights, by_class = population.weights, self._class_weights(population)
+        if by_class is not None:
+            weights = by_class if weights is None else weights * by_class
         if weights is None:
-            return Rows(people, n_classes)
-        return _without_zeros(Rows(people, n_classes, weights[order]))
+            return population
+        kept = replace(population, weights=weights).take(weights > 0)
+        empty = kept.user_ids[kept.sizes == 0]
+        if empty.size:
+            raise ValueError(f"{empty.size} users have no row of a weight above 0: {shorten(empty)}. Leave them out")
+        return kept
 
-    def _weights(self, sample_weight: Any, targets: NDArray[Any]) -> NDArray[np.float64] | None:
-        by_class = self._class_weights(targets)
-        if sample_weight is None:
-            return by_class
-        weights = np.asarray(as_values(sample_weight, "sample_weight"), np.float64)
-        if len(weights) != len(targets) or not (weights >= 0).all() or not weights.any():
-            raise ValueError(
-                f"sample_weight must be {len(targets)} numbers >= 0, one per row, not all zero, got {shorten(weights)}"
-            )
-        return weights if by_class is None else weights * by_class
-
-    def _rows(self, X: Any, reset: bool = False) -> Any:
+    def _features(self, X: Any, reset: bool = False) -> Any:
         """X as finite numbers: a sparse matrix stays sparse, anything else becomes an array."""
         X = collected(X)
         if hasattr(X, "columns") and hasattr(X, "dtypes"):
@@ -241,7 +241,7 @@ class PersonalEstimator(BaseEstimator):
 
     def _decisions(self, X: Any, users: Any) -> NDArray[np.float64]:
         check_is_fitted(self)
-        rows = self._rows(X)
+        rows = self._features(X)
         positions = self._positions(users, rows.shape[0])
         average = average_model(self.models_, self.confidence_) if (positions < 0).any() else None
         return blockwise_decisions(rows, positions, self.predictors_, self.models_, average)
@@ -252,7 +252,7 @@ class PersonalEstimator(BaseEstimator):
         if users is None:
             if self.n_users_ > 1 and not averages:
                 raise ValueError(
-                    f"the model was fitted for {self.n_users_} users: give users=, whose model to use for each row, "
+                    f"the model was fitted for {self.n_users_} users: give users=, the user of each row, "
                     "or set unknown_user='average' to use the mean of all models"
                 )
             return np.full(n_rows, 0 if self.n_users_ == 1 else -1)
@@ -269,21 +269,22 @@ class PersonalEstimator(BaseEstimator):
     def _unknown(self, unknown: list[Any]) -> ValueError:
         return ValueError(
             f"{len(unknown)} users were not in the training data: {shorten(unknown)}. Known are {self.n_users_} users "
-            f"such as {shorten(self.users_, 3)}. Fit with rows of theirs, or set unknown_user='average'"
+            f"such as {shorten(self.users_, 3)}. Fit with rows of these users, or set unknown_user='average'"
         )
 
-    def _keep(self, rows: Rows, learned: Learned) -> None:
-        self.users_ = rows.people.user_ids
-        self.n_users_ = rows.people.n_users
-        self.confidence_ = rows.people.confidence
-        self.predictors_ = learned.predictors
-        self.settings_ = learned.settings
-        self.models_ = learned.result.models
-        self.graph_: CollaborationGraph = learned.result.graph
-        self.trace_ = learned.result.trace
-        self.ledger_ = learned.result.ledger
-        self.status_ = learned.result.status
-        self.n_iter_ = learned.result.updates
+    def _keep(self, people: Population | ParquetUsers, found: Fit) -> None:
+        self.users_ = people.user_ids
+        self.n_users_ = people.n_users
+        self.confidence_ = people.confidence
+        self.predictors_ = found.predictors
+        self.settings_ = found.settings | {"most_rows": int(people.sizes.max())}
+        self.models_ = found.result.models
+        self.graph_: CollaborationGraph = found.result.graph
+        self.trace_ = found.result.trace
+        self.ledger_ = found.result.ledger
+        self.status_ = found.result.status
+        self.n_iter_ = found.result.updates
+        self.held_ = [people] if isinstance(people, Population) else []
 
     @property
     def objective_(self) -> float:
@@ -293,18 +294,17 @@ class PersonalEstimator(BaseEstimator):
 
     @property
     def bits_(self) -> float:
-        """Bits that users would have sent each other during the fit."""
+        """Simulated communication of the fit, in bits."""
         check_is_fitted(self)
         return float(self.ledger_.bits)
 
 
-def _without_zeros(rows: Rows) -> Rows:
-    assert rows.weights is not None
-    kept = rows.take(np.flatnonzero(rows.weights > 0))
-    empty = kept.people.sizes == 0
-    if empty.any():
-        raise ValueError(
-            f"{int(empty.sum())} users have no row of a weight above 0: {shorten(kept.people.user_ids[empty])}. "
-            "Leave these users out"
+def write_line(event: Event) -> None:
+    """Write a line to the standard error stream at every trial of a setting and every trace point."""
+    if isinstance(event, TrialStarted):
+        sys.stderr.write(f"trying on held-out rows: {event.choice}\n")
+    if isinstance(event, TracePoint):
+        sys.stderr.write(
+            f"{event.updates} updates: objective {event.objective:.6g}, gap {event.gap:.3g}, "
+            f"training accuracy {np.mean(event.train_accuracy):.3f}, {event.edges} edges, {event.bits:.3g} bits\n"
         )
-    return kept

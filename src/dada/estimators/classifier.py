@@ -1,22 +1,31 @@
-"""`DadaClassifier`: personal models and the graph between users, as a scikit-learn estimator."""
+"""`DadaClassifier` and `DadaRegressor`: personal models and the graph between users."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, softmax
-from sklearn.base import ClassifierMixin
-from sklearn.metrics import accuracy_score
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
-from dada.core.losses import Loss
-from dada.core.regularizers import Regularizer
-from dada.data import Recipe
-from dada.data.arrays import as_values, shorten
+from dada.data import ParquetUsers, Population
+from dada.data.arrays import as_values
+from dada.estimators.base import takes
 from dada.estimators.online import GrowingEstimator
+from dada.fitting.fit import Fit
+from dada.fitting.prediction import best_class, class_scores
+from dada.fitting.settings import Settings
+
+
+@dataclass(frozen=True, eq=False)
+class ClassifierSettings(Settings):
+    """Settings of a classifier."""
+
+    class_weight: Any = None
 
 
 class DadaClassifier(ClassifierMixin, GrowingEstimator):
@@ -157,8 +166,8 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
     --------
     >>> from dada.data import moons
     >>> train, test = moons(1).train, moons(1).test
-    >>> model = DadaClassifier(random_state=0).fit(train.X, train.y, users=train.user_ids.repeat(train.sizes))
-    >>> model.score(test.X, test.y, users=test.user_ids.repeat(test.sizes)) > 0.85
+    >>> model = DadaClassifier(random_state=0).fit(train.X, train.y, users=train.users)
+    >>> model.score(test.X, test.y, users=test.users) > 0.85
     True
     >>> [neighbour.weight > 0 for neighbour in model.neighbours_of(7)][:2]
     [True, True]
@@ -167,72 +176,14 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
     __metadata_request__predict_proba: ClassVar[dict[str, Any]] = {"users": True}
     __metadata_request__decision_function: ClassVar[dict[str, Any]] = {"users": True}
 
-    def __init__(
-        self,
-        predictors: Recipe | None = None,
-        *,
-        loss: str | Loss = "auto",
-        beta: float | str = "auto",
-        mu: float | str = "auto",
-        lam: float | str = "auto",
-        delta: float = 0.01,
-        regularizer: Regularizer | None = None,
-        graph: Any = "auto",
-        graph_loss: str = "mean",
-        step: str = "pairwise",
-        graph_step: str = "exact",
-        kappa: int | None = None,
-        n_updates: int | str = "auto",
-        graph_every: float | str = "auto",
-        n_neighbours: int = 10,
-        max_neighbours: int | None = None,
-        tau: float = 1.0,
-        restart: str = "zero",
-        half_life: float | None = None,
-        class_weight: Any = None,
-        tol: float | None = None,
-        max_bits: float | None = None,
-        max_time_s: float | None = None,
-        unknown_user: str = "error",
-        dtype: Any = "float32",
-        engine: str = "local",
-        latency: float | str = "auto",
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            predictors,
-            loss=loss,
-            beta=beta,
-            mu=mu,
-            lam=lam,
-            delta=delta,
-            regularizer=regularizer,
-            graph=graph,
-            graph_loss=graph_loss,
-            step=step,
-            graph_step=graph_step,
-            kappa=kappa,
-            n_updates=n_updates,
-            graph_every=graph_every,
-            n_neighbours=n_neighbours,
-            max_neighbours=max_neighbours,
-            tau=tau,
-            restart=restart,
-            half_life=half_life,
-            tol=tol,
-            max_bits=max_bits,
-            max_time_s=max_time_s,
-            unknown_user=unknown_user,
-            dtype=dtype,
-            engine=engine,
-            latency=latency,
-            n_jobs=n_jobs,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.class_weight = class_weight
+    settings_class = ClassifierSettings
+    class_weight: Any
+    classes_: Any
+
+    @takes(ClassifierSettings)
+    def __init__(self, **params: Any) -> None:
+        super().__init__(**{name: value for name, value in params.items() if name != "class_weight"})
+        self.class_weight = params["class_weight"]
 
     def partial_fit(
         self, X: Any, y: Any, users: Any = None, *, classes: Any = None, n_updates: int | None = None
@@ -251,8 +202,8 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
             Model updates of each user who comes with rows; as many as each made in the first call where not given.
         """
         if classes is not None and not hasattr(self, "models_"):
-            self._targets(classes, fresh=True)
-        return self._go_on(X, y, users, n_updates, fresh=classes is None)
+            self.classes_ = np.unique(as_values(classes, "classes"))
+        return self._continue(X, y, users, n_updates, fresh=classes is None)
 
     def decision_function(self, X: Any, users: Any = None) -> NDArray[np.float64]:
         """Decision values of each row under its user's model.
@@ -273,9 +224,7 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
 
     def predict(self, X: Any, users: Any = None) -> NDArray[Any]:
         """Predicted label of each row; parameters as of `decision_function`."""
-        values = self.decision_function(X, users)
-        best = values.argmax(axis=1) if values.ndim > 1 else (values > 0).astype(np.intp)
-        return self.classes_[best]
+        return self.classes_[best_class(self.decision_function(X, users))]
 
     def predict_proba(self, X: Any, users: Any = None) -> NDArray[np.float64]:
         """Scores between 0 and 1 of all classes, adding up to 1; parameters as of `decision_function`.
@@ -283,48 +232,107 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
         The scores are the logistic function of the decision value, or the softmax of all. They order classes as the
         decision values do, and only roughly are they probabilities: for those, calibrate them on rows of your own.
         """
-        values = self.decision_function(X, users)
-        if values.ndim > 1:
-            return np.asarray(softmax(values, axis=1))
-        positive = expit(values)
-        return np.column_stack((1 - positive, positive))
+        return class_scores(self.decision_function(X, users))
 
     def score(self, X: Any, y: Any, users: Any = None, sample_weight: Any = None) -> float:
         """Share of rows whose label is predicted; other parameters as of `decision_function`."""
         return float(accuracy_score(y, self.predict(X, users), sample_weight=sample_weight))
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
-    def _targets(self, y: Any, fresh: bool) -> tuple[NDArray[Any], int]:
-        labels = as_values(column_or_1d(y, warn=True) if getattr(y, "ndim", 1) > 1 else y, "y")
+    def _targets(self, y: Any, fresh: bool) -> tuple[NDArray[Any], dict[str, Any]]:
+        labels = _column(y)
         check_classification_targets(labels)
-        found = np.unique(labels)
-        if fresh:
-            if len(found) < 2:
-                raise ValueError(
-                    f"y holds one class only, {shorten(found)}, in all {len(labels)} rows: learning needs two. "
-                    "A single user may have one class, all users together may not"
-                )
-            self.classes_ = found
-        outside = found[~np.isin(found, self.classes_)]
-        if len(outside):
-            raise ValueError(f"y has labels that are not in classes ({shorten(self.classes_)}): {shorten(outside)}")
-        codes, n_classes = np.searchsorted(self.classes_, labels), len(self.classes_)
-        return (codes if n_classes > 2 else (2 * codes - 1).astype(np.int8)), n_classes
+        return labels, {"classes": None if fresh else self.classes_}
 
-    def _class_weights(self, y: NDArray[Any]) -> NDArray[np.float64] | None:
-        if self.class_weight is None:
+    def _adopted(self, population: Population) -> Population:
+        if population.classes is None:
+            raise ValueError("y must hold classes, got numbers: use DadaRegressor")
+        return population
+
+    def _class_weights(self, population: Population) -> NDArray[np.float64] | None:
+        classes = population.classes
+        if self.class_weight is None or classes is None:
             return None
-        codes = y if len(self.classes_) > 2 else (y + 1) // 2
+        codes = population.y if len(classes) > 2 else (population.y + 1) // 2
         if isinstance(self.class_weight, str):
             if self.class_weight != "balanced":
                 raise ValueError(f"class_weight must be a dict, 'balanced' or None, got {self.class_weight!r}")
-            counts = np.bincount(codes, minlength=len(self.classes_))
-            return np.asarray(len(codes) / (len(self.classes_) * np.maximum(counts, 1))[codes], np.float64)
-        of_class = np.array([self.class_weight.get(label, 1.0) for label in self.classes_.tolist()], np.float64)
+            counts = np.bincount(codes, minlength=len(classes))
+            return np.asarray(len(codes) / (len(classes) * np.maximum(counts, 1))[codes], np.float64)
+        of_class = np.array([self.class_weight.get(label, 1.0) for label in classes.tolist()], np.float64)
         if not ((of_class > 0) & (of_class < np.inf)).all():
             raise ValueError(f"class_weight must be above 0 and finite for every class, got {self.class_weight!r}")
         return of_class[codes]
+
+    def _keep(self, people: Population | ParquetUsers, found: Fit) -> None:
+        super()._keep(people, found)
+        self.classes_ = people.classes
+
+
+class DadaRegressor(RegressorMixin, GrowingEstimator):
+    """Regressor with a model for each user, learned along a graph of who resembles whom.
+
+    Targets are standardised over all users; a constant among the base predictors is the intercept. Parameters and
+    attributes are those of `DadaClassifier`, but for the loss and what belongs to classes.
+
+    Parameters
+    ----------
+    loss : {"auto", "squared", "huber"}
+        Loss of the residuals. "auto" is squared; Huber's grows linearly beyond one standard deviation of the targets.
+
+    Attributes
+    ----------
+    target_mean_, target_scale_ : float
+        Mean and standard deviation of the targets at the fit.
+
+    Examples
+    --------
+    >>> X = np.linspace(-1, 1, 40)[:, None]
+    >>> users = np.repeat(["ann", "bob"], 20)
+    >>> model = DadaRegressor(random_state=0).fit(X, 3 * X[:, 0] + 1, users=users)
+    >>> model.score(X, 3 * X[:, 0] + 1, users=users) > 0.9
+    True
+    """
+
+    def predict(self, X: Any, users: Any = None) -> NDArray[np.float64]:
+        """Predicted number for each row under its user's model.
+
+        Parameters
+        ----------
+        X : array, scipy.sparse matrix, pandas or polars frame of shape (rows, features)
+            As at `fit`.
+        users : array of shape (rows,) or one user id, optional
+            Whose model to use for each row, or for all rows.
+        """
+        values = self._decisions(X, users)
+        return self.target_mean_ + self.target_scale_ * values
+
+    def score(self, X: Any, y: Any, users: Any = None, sample_weight: Any = None) -> float:
+        """Coefficient of determination over all rows; other parameters as of `predict`."""
+        return float(r2_score(y, self.predict(X, users), sample_weight=sample_weight))
+
+    def _targets(self, y: Any, fresh: bool) -> tuple[NDArray[Any], dict[str, Any]]:
+        values = _column(y)
+        if values.dtype.kind not in "biuf":
+            raise ValueError(f"y must hold numbers, got an array of type {values.dtype}")
+        if fresh:
+            self._learn_scale(values.astype(np.float64))
+        return self._standardised(values.astype(np.float64)), {"task": "numbers"}
+
+    def _adopted(self, population: Population) -> Population:
+        if population.classes is not None:
+            raise ValueError(f"y must hold numbers, got {population.n_classes} classes: use DadaClassifier")
+        self._learn_scale(population.y)
+        return replace(population, y=self._standardised(population.y))
+
+    def _learn_scale(self, y: NDArray[np.float64]) -> None:
+        if y.size == 1:
+            raise ValueError("y must hold two numbers or more to learn from, got n_samples = 1")
+        self.target_mean_, spread = float(y.mean()), float(y.std())
+        self.target_scale_ = spread if spread > 0 else 1.0
+
+    def _standardised(self, y: NDArray[np.float64]) -> NDArray[np.float64]:
+        return (y - self.target_mean_) / self.target_scale_
+
+
+def _column(y: Any) -> NDArray[Any]:
+    return as_values(column_or_1d(y, warn=True) if getattr(y, "ndim", 1) > 1 else y, "y")

@@ -1,10 +1,11 @@
-"""`DadaClassifierCV`: settings chosen on held-out rows, and for every user whether it is better off alone."""
+"""`DadaClassifierCV`: settings chosen on held-out rows, and for every user whether its local model is better."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from numbers import Real
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -14,19 +15,19 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
+from dada.data import Population, Recipe
 from dada.estimators.classifier import DadaClassifier
-from dada.fitting.execution import carry_out
+from dada.fitting.fit import run_engine
 from dada.fitting.folds import PerUserKFold
-from dada.fitting.held_out import HeldOutScores, is_ahead, share_right
-from dada.fitting.lam import AUTO, LEAST_UPDATES, numbers
-from dada.fitting.rows import Rows, agreed, decisions_of
-from dada.fitting.settings import check_settings, check_workers, generator, latency_of, recipes_of
+from dada.fitting.held_out import Fold, HeldOutScores, is_ahead, per_user, share_right
+from dada.fitting.settings import AUTO, LEAST_UPDATES, Settings, check_workers, generator
+from dada.task import n_blocks, shared_predictors
 
 ALONE = "none"
 
 
 class Setting(NamedTuple):
-    """One point of the grid; `pull` is mu as a multiple of what "auto" takes, `family` names the base predictors."""
+    """One point of the grid; `mu_scale` is the multiple of the automatic mu, `family` names the base predictors."""
 
     graph: str
     beta: float
@@ -35,7 +36,7 @@ class Setting(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """How a setting did on held-out rows: the share that was right, mean over users, and the mean log score of all."""
+    """Scores of a setting on held-out rows: share of right rows, mean over users, and mean log score of all rows."""
 
     setting: Setting
     accuracy: float
@@ -51,12 +52,12 @@ def _on_ray() -> Any:
 class DadaClassifierCV(ClassifierMixin, BaseEstimator):
     """A `DadaClassifier` whose base predictors, graph, beta and mu are chosen by cross-validation inside users' rows.
 
-    For each family of base predictors (those of the estimator where it has some), graph and beta, the values of mu make
-    a path along which models go on from each other. Of each family and graph the setting stands that gives the highest
-    probability to labels of held-out rows, among those that get no fewer of these right; or the one nearest to the
-    automatic settings if the difference is within a standard error. Linear predictors and the first graph stay unless
-    others get more rows right, by more than a standard error. Afterwards every user compares what it would have done
-    alone on the same rows, and keeps its local model where that was better beyond chance.
+    For each family of base predictors (or those of the estimator), graph and beta, the values of mu form a path along
+    which each run starts from the models of the one before. For each family and graph, the setting with the highest
+    likelihood of held-out labels is chosen among those that are right as often; or the one nearest to the automatic
+    settings if the difference is within a standard error. Linear predictors and the first graph are replaced only by
+    others that are right more often, by more than a standard error. Afterwards every user compares its local model on
+    the same rows, and keeps it if it was significantly better.
 
     Parameters
     ----------
@@ -66,41 +67,41 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         Graphs to try.
     betas : sequence of float
         Bounds to try.
-    pulls : sequence of float
-        Values of mu to try, as multiples of the one that "auto" would take.
+    mu_scales : sequence of float
+        Values of mu to try, as multiples of the automatic one.
     n_splits, n_repeats : int
-        Folds, and how often rows are dealt out anew.
+        Number of folds, and of repetitions with other folds.
     doubt : float
-        A user keeps its local model when that was right more often on held-out rows by this many standard errors of the
-        difference (McNemar's test); infinity never does.
+        A user keeps its local model if that was right more often on held-out rows by this many standard errors of the
+        difference (McNemar's test); with infinity, never.
     engine : {"local", "ray"}
-        Where trials are made: by joblib here (or where `joblib.parallel_config` says), or on a Ray cluster. The result
-        is the same.
+        Where trials run: by joblib on this machine (or as `joblib.parallel_config` sets), or on a Ray cluster. The
+        result is the same.
     n_jobs : int, optional
-        Trials at the same time, of which there is one for each fold; -1 for as many as processors.
+        Parallel trials, one per fold; -1 for all processors.
     verbose : int
-        Above 0, joblib tells how many trials are done.
+        Above 0, joblib reports finished trials.
     random_state : int, numpy.random.Generator, numpy.random.RandomState or None
         Decides folds and runs.
 
     Attributes
     ----------
     best_estimator_ : DadaClassifier
-        Fitted to all rows with the best setting; models of users who are better off alone are their local ones.
+        Fitted to all rows with the best setting; users in `alone_` have their local models.
     best_setting_ : Setting
-        Graph, beta, pull and family.
+        Graph, beta, mu_scale and family.
     alone_ : array of bool of shape (n_users,)
-        Who keeps its local model.
+        Users who keep their local model.
     cv_results_ : list of Tried
-        Every setting, and learning alone, with mean accuracy over users on held-out rows and the mean logarithm of the
-        probability of their labels, the most accurate first.
+        Every setting, and learning alone, with mean accuracy over users on held-out rows and the mean log-likelihood of
+        their labels, the most accurate first.
 
     Examples
     --------
     >>> from dada.data import moons
     >>> train = moons(1, n_users=12).train
-    >>> search = DadaClassifierCV(DadaClassifier(n_updates=30), betas=(10.0,), pulls=(1.0,), random_state=0)
-    >>> search.fit(train.X, train.y, users=train.user_ids.repeat(train.sizes)).best_setting_.beta
+    >>> search = DadaClassifierCV(DadaClassifier(n_updates=30), betas=(10.0,), mu_scales=(1.0,), random_state=0)
+    >>> search.fit(train.X, train.y, users=train.users).best_setting_.beta
     10.0
     """
 
@@ -138,123 +139,111 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, users: Any = None, sample_weight: Any = None) -> Self:
-        """Choose settings and learn from all rows; parameters as of `DadaClassifier.fit`.
+        """Choose settings and learn from all rows; parameters as in `DadaClassifier.fit`.
 
-        Weights say how much rows count when models learn; held-out rows count alike.
+        Weights apply when models learn; held-out rows count equally.
         """
         base = DadaClassifier() if self.estimator is None else clone(self.estimator)
-        params = base.get_params(deep=False)
-        check_settings(params)
+        settings = base.settings_class(**base.get_params(deep=False))
         check_workers(self.engine, "auto", self.n_jobs)
         for name in ("betas", "mu_scales"):
             _check_grid(name, getattr(self, name))
-        rows = base._training_rows(X, y, users, sample_weight)
+        population = base._population(X, y, users, sample_weight)
         rng = generator(self.random_state)
-        judged = self._held_out(params, rows, rng.spawn(1)[0])
-        best = self._best(judged, rows, numbers(params, rows, 1)["beta"])
-        # Only models of the same base predictors can stand in one table.
-        local = _likeliest({s: j for s, j in judged.items() if (s.graph, s.family) == (ALONE, best.family)})
+        scores = self._held_out(settings, population, rng.spawn(1)[0])
+        best = best_setting(scores, population, settings.resolved(population, 1).model_settings["beta"])
+        # Only models of the same base predictors can share one table.
+        local = _likeliest({s: each for s, each in scores.items() if (s.graph, s.family) == (ALONE, best.family)})
+        recipe = settings.recipes(population)[best.family]
+        predictors, _ = shared_predictors(recipe, population)
+        automatic = replace(settings, mu=AUTO).resolved(population, predictors.n * n_blocks(population), best.family)
+        mu = best.mu_scale * automatic.model_settings["mu1"]
+        chosen = {"graph": best.graph, "beta": best.beta, "mu": mu, "predictors": recipe}
+        chosen |= {"n_updates": automatic.n_updates, "random_state": int(rng.integers(2**31))}
         self.best_setting_ = best
-        recipe = recipes_of(params["predictors"], rows)[best.family]
-        predictors, _ = agreed(recipe, rows.people)
-        used = numbers(params | {"mu": AUTO}, rows, predictors.n * rows.n_blocks, best.family)
-        chosen = {"graph": best.graph, "beta": best.beta, "mu": best.mu_scale * used["mu"], "predictors": recipe}
-        chosen |= {"n_updates": used["n_updates"], "random_state": int(rng.integers(2**31))}
         self.best_estimator_ = base.set_params(**chosen).fit(X, y, users, sample_weight)
-        self.alone_ = self._better_alone(judged[local].right - judged[best].right, rows)
+        self.alone_ = better_alone(scores[local].right - scores[best].right, population, self.doubt)
         if self.alone_.any():
             own = clone(base).set_params(graph=ALONE, beta=local.beta, mu=0.0).fit(X, y, users, sample_weight)
             self.best_estimator_.models_[self.alone_] = own.models_[self.alone_]
-        self.cv_results_ = sorted(_tried(judged, rows), key=lambda tried: -tried.accuracy)
+        # The only row of a user is in no fold.
+        n_tested = int(population.sizes[population.sizes > 1].sum())
+        tried = [Tried(s, share_right(population, each), each.likelihood / n_tested) for s, each in scores.items()]
+        self.cv_results_ = sorted(tried, key=lambda each: -each.accuracy)
         self.classes_ = self.best_estimator_.classes_
         self.n_features_in_ = self.best_estimator_.n_features_in_
         return self
 
     def decision_function(self, X: Any, users: Any = None) -> NDArray[np.float64]:
-        """As of `DadaClassifier`, with the best estimator."""
+        """As in `DadaClassifier`, with the best estimator."""
         check_is_fitted(self)
         return self.best_estimator_.decision_function(X, users)
 
     def predict(self, X: Any, users: Any = None) -> NDArray[Any]:
-        """As of `DadaClassifier`, with the best estimator."""
+        """As in `DadaClassifier`, with the best estimator."""
         check_is_fitted(self)
         return self.best_estimator_.predict(X, users)
 
     def predict_proba(self, X: Any, users: Any = None) -> NDArray[np.float64]:
-        """As of `DadaClassifier`, with the best estimator."""
+        """As in `DadaClassifier`, with the best estimator."""
         check_is_fitted(self)
         return self.best_estimator_.predict_proba(X, users)
 
     def score(self, X: Any, y: Any, users: Any = None, sample_weight: Any = None) -> float:
-        """As of `DadaClassifier`, with the best estimator."""
+        """As in `DadaClassifier`, with the best estimator."""
         check_is_fitted(self)
         return self.best_estimator_.score(X, y, users, sample_weight)
 
-    def _held_out(self, params: dict[str, Any], rows: Rows, rng: np.random.Generator) -> dict[Setting, HeldOutScores]:
-        """How right the models of each setting are about rows that are held out."""
-        # A trial has one worker: it is trials that are shared out.
-        params = params | {"latency": latency_of(params), "engine": "local", "n_jobs": None}
-        owners, trials, places = rows.owners, [], []
+    def _held_out(
+        self, settings: Settings, population: Population, rng: np.random.Generator
+    ) -> dict[Setting, HeldOutScores]:
+        """Scores of the models of each setting on held-out rows."""
+        # A trial has one worker: the trials themselves run in parallel.
+        settings = replace(settings, latency=settings.message_latency, engine="local", n_jobs=None)
+        owners, trials, places = population.owners, [], []
         for _ in range(self.n_repeats):
             folds = PerUserKFold(self.n_splits, shuffle=True, random_state=rng)
-            for kept, tested in folds.split(owners, rows.people.y, users=owners):
-                trials.append(delayed(self._trial)(params, rows, kept, tested, int(rng.integers(2**31))))
+            for kept, tested in folds.split(owners, population.y, users=owners):
+                trials.append(delayed(self._trial)(settings, population, kept, tested, int(rng.integers(2**31))))
                 places.append(tested)
         with _on_ray() if self.engine == "ray" else nullcontext():
             found = Parallel(n_jobs=self.n_jobs, verbose=self.verbose)(trials)
-        judged = {setting: HeldOutScores.none_yet(rows.people.n_rows) for setting in found[0]}
+        scores = {setting: HeldOutScores.zeros(population.n_rows) for setting in found[0]}
         for tested, trial in zip(places, found, strict=True):
             for setting, each in trial.items():
-                judged[setting].add(tested, each, 1 / self.n_repeats)
-        return judged
+                scores[setting].add(tested, each, 1 / self.n_repeats)
+        return scores
 
     def _trial(
-        self, params: dict[str, Any], rows: Rows, kept: NDArray[Any], tested: NDArray[Any], seed: int
+        self, settings: Settings, population: Population, kept: NDArray[Any], tested: NDArray[Any], seed: int
     ) -> dict[Setting, HeldOutScores]:
-        """How right every setting is about the rows of one fold."""
-        learned, held_out = rows.take(kept), rows.take(tested)
-        judged = {}
-        for family, recipe in recipes_of(params["predictors"], rows).items():
-            predictors, _ = agreed(recipe, learned.people)
-            for setting, models in self._paths(params, learned, predictors, family, seed):
-                judged[setting] = HeldOutScores.of(held_out, decisions_of(held_out, predictors, models))
-        return judged
+        """Scores of every setting on the rows of one fold."""
+        fold, scores = Fold.of(population, kept, tested), {}
+        for family, recipe in settings.recipes(population).items():
+            for setting, models in self._paths(settings, fold, family, recipe, seed):
+                scores[setting] = fold.scores(family, models)
+        return scores
 
     def _paths(
-        self, params: dict[str, Any], rows: Rows, predictors: Any, family: str, seed: int
+        self, settings: Settings, fold: Fold, family: str, recipe: Recipe, seed: int
     ) -> Iterator[tuple[Setting, NDArray[Any]]]:
-        """Models of every setting; along a path of pulls each run goes on from the one before."""
-        used = numbers(params | {"mu": AUTO}, rows, predictors.n * rows.n_blocks, family)
-        auto = used["mu"]
+        """Models of every setting; along a path of mu each run starts from the models of the one before."""
+        tables, used = fold.through(family, recipe, replace(settings, mu=AUTO, lam=AUTO))
+        n_updates, automatic = int(used.n_updates), used.model_settings["mu1"]
+
+        def models_of(models: NDArray[Any] | None = None, **changes: Any) -> NDArray[Any]:
+            here = replace(used, **changes)
+            problem = replace(tables.problem, **here.model_settings)
+            return run_engine(here, problem, np.random.default_rng(seed), models=models).models
+
         for beta in self.betas:
-            plain = used | {"beta": beta, "lam": None, "graph": ALONE, "mu": 0.0}
-            yield (
-                Setting(ALONE, beta, 0.0, family),
-                carry_out(plain, rows, predictors, np.random.default_rng(seed)).models,
-            )
-            for graph in self.graphs if rows.people.n_users > 1 else ():
-                models = None
+            yield Setting(ALONE, beta, 0.0, family), models_of(beta=beta, graph=ALONE, mu=0.0)
+            for graph in self.graphs if fold.learned.n_users > 1 else ():
+                models, updates = None, n_updates
                 for mu_scale in self.mu_scales:
-                    here = plain | {"graph": graph, "mu": mu_scale * auto}
-                    if models is not None:
-                        here["n_updates"] = max(LEAST_UPDATES // 2, used["n_updates"] // 2)
-                    run = carry_out(here, rows, predictors, np.random.default_rng(seed), models=models)
-                    models = run.models
+                    models = models_of(models, beta=beta, graph=graph, mu=mu_scale * automatic, n_updates=updates)
+                    updates = max(LEAST_UPDATES // 2, n_updates // 2)
                     yield Setting(graph, beta, mu_scale, family), models
-
-    def _best(self, judged: dict[Setting, HeldOutScores], rows: Rows, beta: float) -> Setting:
-        """The best setting with the first base predictors and graph, unless others get more right beyond chance."""
-        best = None
-        for kind in dict.fromkeys((setting.family, setting.graph) for setting in judged if setting.graph != ALONE):
-            other = _best_of_kind({s: j for s, j in judged.items() if (s.family, s.graph) == kind}, rows, beta)
-            if best is None or is_ahead(rows, judged[other].right, judged[best].right):
-                best = other
-        return best or _likeliest(judged)
-
-    def _better_alone(self, gains: NDArray[np.float32], rows: Rows) -> NDArray[np.bool_]:
-        """Whose local model was right more often, by McNemar's test with Edwards' correction for few rows."""
-        error = np.sqrt(np.maximum(rows.per_user(gains**2), 1.0))
-        return np.asarray(rows.per_user(gains) - 1.0 > self.doubt * error)
 
 
 def _check_grid(name: str, values: Any) -> None:
@@ -262,26 +251,51 @@ def _check_grid(name: str, values: Any) -> None:
         raise ValueError(f"{name} must be numbers > 0 to choose from, at least one, got {values!r}")
 
 
-def _best_of_kind(judged: dict[Setting, HeldOutScores], rows: Rows, beta: float) -> Setting:
-    """The likeliest setting of those that are right as often as the usual one, or that one if it is no less likely.
+def best_setting(scores: dict[Setting, HeldOutScores], population: Population, beta: float) -> Setting:
+    """The best setting with the first family and graph, unless another is right more often, by a standard error.
 
-    More pull makes models more careful, which is likelier even where they are less often right.
+    Parameters
+    ----------
+    scores : dict of Setting to HeldOutScores
+        Scores of all rows.
+    population : Population
+        The rows.
+    beta : float
+        The automatic beta: the usual setting of a family and graph is the nearest to it, and to ``mu_scale=1``.
     """
-    usual = min(judged, key=lambda setting: (_apart(setting.beta, beta), _apart(setting.mu_scale, 1.0)))
-    good = {s: j for s, j in judged.items() if not is_ahead(rows, judged[usual].right, j.right)}
+    best = None
+    for kind in dict.fromkeys((setting.family, setting.graph) for setting in scores if setting.graph != ALONE):
+        other = _best_of_kind({s: each for s, each in scores.items() if (s.family, s.graph) == kind}, population, beta)
+        if best is None or is_ahead(population, scores[other].right, scores[best].right):
+            best = other
+    return best or _likeliest(scores)
+
+
+def better_alone(gains: NDArray[np.float32], population: Population, doubt: float) -> NDArray[np.bool_]:
+    """Users whose local model was right more often, by McNemar's test with Edwards' correction for few rows.
+
+    >>> people = Population.from_arrays(np.zeros((6, 1)), [0, 1] * 3, ["ann"] * 6)
+    >>> better_alone(np.ones(6, np.float32), people, doubt=1.64).tolist()
+    [True]
+    """
+    error = np.sqrt(np.maximum(per_user(population, gains**2), 1.0))
+    return np.asarray(per_user(population, gains) - 1.0 > doubt * error)
+
+
+def _best_of_kind(scores: dict[Setting, HeldOutScores], population: Population, beta: float) -> Setting:
+    """The likeliest of the settings that are right as often as the usual one, or the usual one if it is as likely.
+
+    A larger mu makes models more cautious, which is likelier even if they are right less often.
+    """
+    usual = min(scores, key=lambda setting: (_apart(setting.beta, beta), _apart(setting.mu_scale, 1.0)))
+    good = {s: each for s, each in scores.items() if not is_ahead(population, scores[usual].right, each.right)}
     best = _likeliest(good)
-    return best if is_ahead(rows, judged[best].log_score, judged[usual].log_score) else usual
+    return best if is_ahead(population, scores[best].log_score, scores[usual].log_score) else usual
 
 
 def _apart(value: float, usual: float) -> float:
     return abs(math.log(value / usual))
 
 
-def _likeliest(judged: dict[Setting, HeldOutScores]) -> Setting:
-    return max(judged, key=lambda setting: judged[setting].likelihood)
-
-
-def _tried(judged: dict[Setting, HeldOutScores], rows: Rows) -> list[Tried]:
-    # A user's only row is in no fold.
-    tested = int(rows.people.sizes[rows.people.sizes > 1].sum())
-    return [Tried(setting, share_right(rows, each), each.likelihood / tested) for setting, each in judged.items()]
+def _likeliest(scores: dict[Setting, HeldOutScores]) -> Setting:
+    return max(scores, key=lambda setting: scores[setting].likelihood)

@@ -1,4 +1,4 @@
-"""A fitted estimator to and from its model file."""
+"""Write a fitted estimator to a model file, and read it back."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from dada.core.graph import CollaborationGraph
 from dada.core.losses import Loss
 from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree
 from dada.data import Constant, Linear, RandomFourier, Stumps, Union
-from dada.estimators.classifier import DadaClassifier
-from dada.estimators.regressor import DadaRegressor
+from dada.estimators.classifier import DadaClassifier, DadaRegressor
 from dada.modelfile import StoredModel
 
-# What an estimator used in place of "auto" stands among the settings under this name.
+# Name, among the stored settings, of the values used for "auto".
 USED = "used"
 _KINDS = {kind.__name__: kind for kind in (Constant, DegreeTarget, Linear, LogDegree, RandomFourier, Stumps)}
 
 
-def save_model(model: DadaClassifier | DadaRegressor, path: str | os.PathLike[str]) -> None:
+def save_model(
+    model: DadaClassifier | DadaRegressor, path: str | os.PathLike[str], *, note: dict[str, str] | None = None
+) -> None:
     """Write a fitted estimator to a model file, without pickle.
 
     Parameters
@@ -32,12 +33,14 @@ def save_model(model: DadaClassifier | DadaRegressor, path: str | os.PathLike[st
         Fitted. Its predictions after `load_model` are the same, bit for bit.
     path : path
         Where to write; an existing file is replaced once the new one is complete.
+    note : dict of str to str, optional
+        Text to keep in the file, such as names of columns.
 
     Notes
     -----
-    Functions are not stored. A loss or a degree function of your own leaves its name in the file: the loaded classifier
-    predicts, but must be given the function again, by ``set_params``, before another fit. Nor is the state of a random
-    generator stored: `random_state` is kept only where it is an integer.
+    Functions are not stored. Of a custom loss or degree function the file holds the name: the loaded classifier
+    predicts, but needs the function again, by ``set_params``, before another fit. Nor is the state of a random
+    generator stored: `random_state` is kept only if it is an integer.
 
     Examples
     --------
@@ -53,7 +56,7 @@ def save_model(model: DadaClassifier | DadaRegressor, path: str | os.PathLike[st
     if not isinstance(model, DadaClassifier | DadaRegressor):
         raise TypeError(
             f"a model file holds a DadaClassifier or a DadaRegressor, got a {type(model).__name__}: "
-            "of a search, save its best_estimator_"
+            "for a search, save its best_estimator_"
         )
     is_regression = isinstance(model, DadaRegressor)
     names = getattr(model, "feature_names_in_", None)
@@ -72,6 +75,7 @@ def save_model(model: DadaClassifier | DadaRegressor, path: str | os.PathLike[st
         ledger=model.ledger_,
         status=model.status_,
         n_updates=model.n_iter_,
+        note=note or {},
         target=(model.target_mean_, model.target_scale_) if is_regression else None,
     )
     modelfile.write(stored, path)
@@ -97,7 +101,11 @@ def load_model(path: str | os.PathLike[str]) -> DadaClassifier | DadaRegressor:
     ModelFileError
         If it is something else, damaged, cut short or written by a newer version.
     """
-    stored = modelfile.read(path)
+    return restored(modelfile.read(path), path)
+
+
+def restored(stored: StoredModel, path: str | os.PathLike[str]) -> DadaClassifier | DadaRegressor:
+    """The fitted estimator of a stored model; the path is for error messages."""
     try:
         settings = dict(stored.settings)
         used = settings.pop(USED, {})
@@ -123,7 +131,7 @@ def load_model(path: str | os.PathLike[str]) -> DadaClassifier | DadaRegressor:
 
 
 def _empty(stored: StoredModel, params: dict[str, Any]) -> DadaClassifier | DadaRegressor:
-    """The estimator of the stored kind, with what its targets mean."""
+    """The estimator of the stored kind, with its classes or the scale of its targets."""
     if stored.target is None:
         classifier = DadaClassifier(**params)
         classifier.classes_ = stored.classes

@@ -1,52 +1,43 @@
-"""Fitting users whose rows lie in Parquet files and never in one process."""
+"""Fit users whose rows are in Parquet files and never in one process."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dada.core.memory import bytes_of_run, check_memory
-from dada.data import BasePredictors, FeatureSummary, ParquetUsers, Population
+from dada.data import BasePredictors, FeatureSummary, ParquetUsers
 from dada.engine import run
 from dada.engine.shards import RemoteProblem
 from dada.estimators.classifier import DadaClassifier
 from dada.events import Observer, silent
-from dada.fitting.execution import Watched
-from dada.fitting.fit import Learned, lam_of, told_of
-from dada.fitting.lam import AUTO, LARGER, MANY_USERS, SMALLER, extended, numbers
-from dada.fitting.rows import Rows
-from dada.fitting.settings import (
-    LATENCY,
-    check_settings,
-    generator,
-    graph_of,
-    plan_of,
-    recipes_of,
-    regularizer_of,
-    shards_of,
-)
+from dada.fitting.fit import Fit
+from dada.fitting.lam import MANY_USERS, SAMPLES, extended, find_lam
+from dada.fitting.settings import AUTO, LATENCY, Settings, generator
 
-# Features take eight bytes a number, margins of stumps one: so features of few users are held at a time.
+# A feature takes eight bytes, a margin of a stump one: so features of few users are held at a time.
 USERS_AT_ONCE = 20_000
 
 
 @dataclass(frozen=True, eq=False)
 class Margins:
-    """Reads the margins of a range of users; goes to where a shard is."""
+    """Reads the margins of a range of users, in the process of their shard."""
 
     users: ParquetUsers
     predictors: BasePredictors
+    users_at_once: int = USERS_AT_ONCE
 
     def __call__(self, first: int, last: int) -> NDArray[Any]:
-        """y_i h_j(x_i) of the users first..last-1, of whom some at a time are read."""
+        """y_i h_j(x_i) of the users first..last-1, of whom `users_at_once` are read at a time."""
         ends = np.concatenate([[0], np.cumsum(self.users.sizes[first:last])])
         margins = np.empty((int(ends[-1]), self.predictors.n), self.predictors.dtype)
-        for start in range(first, last, USERS_AT_ONCE):
-            stop = min(start + USERS_AT_ONCE, last)
+        for start in range(first, last, self.users_at_once):
+            stop = min(start + self.users_at_once, last)
             people = self.users.read(start, stop)
             mine = margins[ends[start - first] : ends[stop - first]]
             np.multiply(self.predictors.predict(people.X), people.y[:, None].astype(margins.dtype), out=mine)
@@ -59,25 +50,28 @@ def fit_parquet(
     *,
     observer: Observer = silent,
     checkpoint: str | os.PathLike[str] | None = None,
+    users_at_once: int = USERS_AT_ONCE,
 ) -> DadaClassifier:
-    """Fit a classifier to users of whom no process holds all rows.
+    """Fit a classifier to users whose rows no single process holds.
 
     Every shard (an actor with ``engine="ray"``, else a process of this machine; `n_jobs` of them) reads the rows of its
-    own users. This process keeps the ids, the models and the graph. Base predictors are fitted to merged summaries of
-    the files (see `FeatureSummary`) instead of to all rows, and updates always take time to be known (`latency`).
+    users. This process keeps ids, models and the graph. Base predictors are fitted to merged summaries of the files
+    (see `FeatureSummary`), and updates always have a latency.
 
     Parameters
     ----------
     model : DadaClassifier
-        What to fit, with its settings. Of many users, ``lam="auto"`` is found from samples of 500 and 2,000.
+        The classifier to fit. With many users, ``lam="auto"`` is found from samples of 500 and 2,000.
     users : ParquetUsers
-        Where the rows are.
+        The files.
     observer, checkpoint
-        As of `DadaClassifier.fit`.
+        As in `DadaClassifier.fit`.
+    users_at_once : int
+        Users whose features a shard holds at a time.
 
     Returns
     -------
-    The model, fitted; its `train_accuracy_` is the mean over users, which the trace does not tell.
+    The model, fitted; its `train_accuracy_` is the mean over users, which the trace does not have.
 
     Examples
     --------
@@ -85,7 +79,7 @@ def fit_parquet(
     >>> from dada.data import moons
     >>> people = moons(1, n_users=12).train
     >>> table = pl.DataFrame(people.X[:, :2], schema=["east", "north"])
-    >>> table = table.with_columns(who=people.user_ids.repeat(people.sizes), side=people.y)
+    >>> table = table.with_columns(who=people.users, side=people.y)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     table.write_parquet(f"{folder}/moons.parquet")
     ...     users = ParquetUsers.open(folder, user="who", label="side")
@@ -93,72 +87,73 @@ def fit_parquet(
     >>> model.models_.shape[0]
     12
     """
-    params = model.get_params(deep=False)
-    check_settings(params)
-    if params["class_weight"] is not None:
+    if model.class_weight is not None:
         raise ValueError(
-            f"class_weight needs all rows in one process, got {params['class_weight']!r}: "
+            f"class_weight needs all rows in one process, got {model.class_weight!r}: "
             "leave it out, or fit to rows in memory"
         )
-    if params["latency"] in (AUTO, 0):
-        params["latency"] = LATENCY
-    summary = FeatureSummary.of_all(_summaries(params, users))
-    rows = _stand_in(users, summary.rows())
-    # No rows can be held out here to choose by: the richest family does.
-    *_, recipe = recipes_of(params["predictors"], rows).values()
-    predictors = recipe.fit(rows.people.X)
-    used = numbers(params, rows, predictors.n)
-    if isinstance(used["graph"], str) and used["graph"] == AUTO:
-        used["graph"] = "everyone"
+    settings: Settings = model.settings_class(**model.get_params(deep=False))
+    if settings.latency in (AUTO, 0):
+        settings = replace(settings, latency=LATENCY)
+    if settings.is_graph(AUTO):
+        settings = replace(settings, graph="everyone")
+    summary = FeatureSummary.of_all(_summaries(settings.engine, users))
+    # No rows can be held out here to choose a family: the richest is taken.
+    *_, recipe = settings.recipes(users).values()
+    predictors = recipe.fit(summary.rows())
+    settings = settings.resolved(users, predictors.n)
     rng = generator(model.random_state)
-    if used["lam"] == AUTO:
-        used["lam"] = _lam(used, users, predictors, rng.spawn(1)[0])
-    needed = bytes_of_run(users.n_users, users.n_rows, predictors.n, neighbours=used["n_neighbours"], copies=0)
+    lam_rng = rng.spawn(1)[0] if settings.lam == AUTO else rng
+    if settings.needs_lam(users.n_users):
+        settings = replace(settings, lam=_lam(settings, users, predictors, lam_rng))
+    needed = bytes_of_run(users.n_users, users.n_rows, predictors.n, neighbours=settings.n_neighbours, copies=0)
     what = f"models and graph of {users.n_users} users with {predictors.n} base predictors"
     check_memory(needed, what, "take fewer base predictors (predictors=), or a larger machine")
-    plan = plan_of(used, users.n_users)
-    graph = graph_of(used["graph"], users.n_users, np.random.default_rng(users.n_users)) if used["mu"] > 0 else None
-    with shards_of(used, Margins(users, predictors)) as workers:
+    graph = settings.given_graph(users.n_users)
+    with settings.shards(Margins(users, predictors, users_at_once)) as workers:
+        name, coupling = f"{users.name} {recipe!r}", np.asarray(predictors.coupling, np.float64)
         problem = RemoteProblem.of(
-            workers, users.sizes, predictors.n, name=f"{users.name} {recipe!r}", loss=used["loss"], beta=used["beta"],
-            mu1=used["mu"], regularizer=regularizer_of(used), graph_loss=used["graph_loss"],
-            coupling=np.asarray(predictors.coupling, np.float64),
-        )  # fmt: skip
-        shown: Any = Watched(observer, checkpoint).options()
-        result = run(problem, plan, rng, graph=graph, workers=workers, dtype=used["dtype"], **shown)
+            workers, users.sizes, predictors.n, name=name, coupling=coupling, **settings.model_settings
+        )
+        result = run(
+            problem,
+            settings.plan(users.n_users),
+            rng,
+            graph=graph,
+            workers=workers,
+            dtype=settings.dtype,
+            observer=observer,
+            checkpoint=None if checkpoint is None else os.fspath(checkpoint),
+            resume=checkpoint is not None,
+        )
         margins = problem.margins(result.models)
-    model._keep(rows, Learned(predictors, told_of(used, predictors, recipe), result))
-    model.classes_, model.n_features_in_ = users.classes, len(users.feature_names)
+    shown = settings.shown() | {"n_predictors": predictors.n, "predictors": recipe}
+    model._keep(users, Fit(predictors, shown, result))
+    model.n_features_in_ = users.n_features
     model.feature_names_in_ = np.array(users.feature_names, dtype=object)
-    # The rows that stand in for all others are nobody's, to be gone on with by partial_fit.
-    model.held_ = []
-    right = np.add.reduceat((margins > 0).astype(np.float64), rows.people.row_start[:-1])
+    first_rows = np.concatenate([[0], np.cumsum(users.sizes)[:-1]])
+    right = np.add.reduceat((margins > 0).astype(np.float64), first_rows)
     model.train_accuracy_ = float((right / users.sizes).mean())
     return model
 
 
-def _lam(
-    used: dict[str, Any], users: ParquetUsers, predictors: BasePredictors, rng: np.random.Generator
-) -> float | None:
-    """lam for the wanted number of neighbours, from samples of users, as in `sampled` for many users in memory."""
+def _lam(settings: Settings, users: ParquetUsers, predictors: BasePredictors, rng: np.random.Generator) -> float:
+    """lam for the wanted number of neighbours, from all users if they are few, else from two samples."""
+
+    def find(n_users: int) -> float:
+        return find_lam(settings, settings.problem(users.sample(n_users), predictors), rng)
+
     if users.n_users < MANY_USERS:
-        return lam_of(used, Rows(users.sample(users.n_users), 2), predictors, rng)
-    smaller, larger = (lam_of(used, Rows(users.sample(size), 2), predictors, rng) for size in (SMALLER, LARGER))
-    return None if smaller is None or larger is None else extended(smaller, larger, users.n_users)
+        return find(users.n_users)
+    smaller, larger = (find(size) for size in SAMPLES)
+    return extended(smaller, larger, users.n_users)
 
 
-def _summaries(params: dict[str, Any], users: ParquetUsers) -> Any:
-    """Summaries of the files, in their order: always the same, whoever makes them."""
-    numbers_of_files = range(len(users.files))
-    if params["engine"] != "ray":
-        return map(users.summary_of, numbers_of_files)
+def _summaries(engine: str, users: ParquetUsers) -> Iterable[FeatureSummary]:
+    """Summaries of the files, in their order, whatever the number of workers."""
+    files = range(len(users.files))
+    if engine != "ray":
+        return map(users.summary_of, files)
     from dada.engine.backends import Tasks
 
-    return Tasks().map(users.summary_of, numbers_of_files)
-
-
-def _stand_in(users: ParquetUsers, sample: NDArray[np.float64]) -> Rows:
-    """All users with their numbers of rows, but with some rows that are spread as theirs in the place of theirs."""
-    row_start = np.concatenate([[0], np.cumsum(users.sizes)]).astype(np.int64)
-    nothing = np.zeros(len(sample), np.int8)
-    return Rows(Population(sample, nothing, row_start, users.user_ids, users.classes, users.feature_names), 2)
+    return Tasks().map(users.summary_of, files)

@@ -1,74 +1,133 @@
-"""From rows and settings to models: every ``"auto"`` is decided here, then the engine runs."""
+"""One fit: base predictors, problem and run, with settings whose open choices `held_out.decide` has made."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dada.data import BasePredictors, Recipe
-from dada.engine import RunResult
-from dada.events import silent
-from dada.fitting.execution import UNWATCHED, Watched, carry_out, problem_of
-from dada.fitting.held_out import decide
-from dada.fitting.lam import AUTO, LEAST_UPDATES, graph_every, lam_for, numbers
-from dada.fitting.rows import Rows, agreed
-from dada.fitting.settings import latency_of, plan_of
+from dada.core.memory import bytes_of_run, check_memory
+from dada.core.problem import Problem
+from dada.data import BasePredictors, Population, Recipe
+from dada.engine import RunResult, Samples, run
+from dada.events import Observer, silent
+from dada.fitting.lam import find_lam
+from dada.fitting.settings import AUTO, Settings
+from dada.task import info, n_blocks, samples, shared_predictors
 
-# Settings that `settings_` tells.
-TOLD = ("loss", "beta", "mu", "lam", "graph", "n_neighbours", "tau", "n_updates", "graph_every")
+Checkpoint = str | os.PathLike[str] | None
+
+
+class Decided(NamedTuple):
+    """The recipe of the base predictors and its family, settings with graph and mu, and the share right by trial."""
+
+    recipe: Recipe
+    family: str
+    settings: Settings
+    held_out: dict[str, float]
 
 
 @dataclass(frozen=True, eq=False)
-class Learned:
-    """What a fit found: predictors, the settings used, and the run."""
+class Fit:
+    """Base predictors, the settings used (as `settings_` shows them) and the result of the run."""
 
     predictors: BasePredictors
     settings: dict[str, Any]
     result: RunResult
 
 
-def learn(params: dict[str, Any], rows: Rows, rng: np.random.Generator, watched: Watched = UNWATCHED) -> Learned:
-    """Decide what is left to decide, and learn models and graph.
+def fit(
+    decided: Decided,
+    population: Population,
+    rng: np.random.Generator,
+    observer: Observer = silent,
+    checkpoint: Checkpoint = None,
+) -> Fit:
+    """Learn models and graph; what is still open in the settings follows from sizes.
 
     Parameters
     ----------
-    params : dict
-        Hyper-parameters of an estimator, checked.
-    rows : Rows
+    decided : Decided
+        Base predictors and settings.
+    population : Population
         Training rows.
     rng : numpy.random.Generator
-        Chance of the fit.
-    watched : Watched
-        Observer of the fit, who hears of trials before it too, and the fit's checkpoint.
+        Source of randomness of the fit.
+    observer : callable
+        Receives the events of the fit.
+    checkpoint : path, optional
+        File with the state of the run; a run with the same data, settings and seed continues from it.
     """
-    recipe, family, params, held_out = decide(params, rows, rng.spawn(1)[0], watched.observer)
-    predictors, source = agreed(recipe, rows.people)
-    used = numbers(params, rows, predictors.n * rows.n_blocks, family)
-    used["lam"] = lam_of(used, rows, predictors, rng.spawn(1)[0]) if used["lam"] == AUTO else used["lam"]
-    if watched.observer is not silent:
-        watched.observer(rows.info(predictors))
-    result = carry_out(used, rows, predictors, rng, watched)
-    told = {"predictors_from": source, "held_out": held_out} | told_of(used, predictors, recipe)
-    return Learned(predictors, told, result)
+    recipe, family, settings, held_out = decided
+    predictors, source = shared_predictors(recipe, population)
+    settings = settings.resolved(population, predictors.n * n_blocks(population), family)
+    check_fits(settings, population, predictors)
+    predictions = predictors.predict(population.X)
+    problem = settings.problem(population, predictors, predictions)
+    lam_rng = rng.spawn(1)[0] if settings.lam == AUTO else rng
+    if settings.needs_lam(population.n_users):
+        settings = replace(settings, lam=find_lam(settings, problem, lam_rng))
+        problem = replace(problem, **settings.model_settings)
+    if observer is not silent:
+        title = f"{population.n_users} users, {population.n_rows} rows"
+        observer(info(population, predictors, title))
+    # Only two classes have an accuracy by signs.
+    train = samples(population, predictors, predictions) if population.n_classes == 2 else None
+    result = run_engine(settings, problem, rng, train=train, observer=observer, checkpoint=checkpoint)
+    shown = settings.shown() | {"n_predictors": predictors.n, "predictors": recipe}
+    return Fit(predictors, shown | {"predictors_from": source, "held_out": held_out}, result)
 
 
-def told_of(used: dict[str, Any], predictors: BasePredictors, recipe: Recipe) -> dict[str, Any]:
-    """What `settings_` tells of settings that are all decided."""
-    told = {name: used[name] for name in TOLD if name != "graph_every"}
-    told |= {"graph_every": graph_every(used), "latency": latency_of(used)}
-    told |= {"n_predictors": predictors.n, "predictors": recipe}
-    if not isinstance(used["graph"], str):
-        told["graph"] = "given"
-    return told
+def run_engine(
+    settings: Settings,
+    problem: Problem,
+    rng: np.random.Generator,
+    *,
+    models: NDArray[Any] | None = None,
+    train: Samples | None = None,
+    observer: Observer = silent,
+    checkpoint: Checkpoint = None,
+) -> RunResult:
+    """Run the engine on a problem, from zero or from given models, with settings that are all decided."""
+    plan, graph = settings.plan(problem.n_users), settings.given_graph(problem.n_users)
+    if models is not None and plan.learn_graph:
+        plan = replace(plan, local_updates=0, restart="local")
+    shared: Any = {"train": train, "dtype": settings.dtype, "observer": observer}
+    if not (plan.learn_graph and settings.is_graph("evidence-symmetric")):
+        with settings.workers() as workers:
+            kept = _kept(checkpoint)
+            return run(problem, plan, rng, graph=graph, models=models, workers=workers, **shared, **kept)
+    first = run(problem, plan, rng, models=models, **shared, **_kept(checkpoint))
+    both = first.graph.symmetrised()
+    # Single precision rounds the smallest weights to zero, which the engine refuses.
+    light = both.weights.max(initial=0.0) * 1e-6
+    k, l, w = both.edges()
+    both = type(both).from_edges(problem.n_users, k[w > light], l[w > light], w[w > light])
+    fixed = replace(plan, learn_graph=False)
+    return run(problem, fixed, rng, graph=both, models=first.models, **shared, **_kept(checkpoint, ".symmetric"))
 
 
-def lam_of(used: dict[str, Any], rows: Rows, predictors: BasePredictors, rng: np.random.Generator) -> float | None:
-    """lam for the wanted number of neighbours, where a graph is learned from distances; None where lam is not used."""
-    plan = plan_of(used, rows.people.n_users)
-    if not plan.learn_graph or plan.graph_rule != "distance" or used["regularizer"] is not None:
-        return None
-    quick = replace(plan, n_updates=min(plan.n_updates, LEAST_UPDATES * rows.people.n_users))
-    quick = replace(quick, max_bits=None, max_time_s=None, gap_tolerance=None)
-    return lam_for(problem_of(used, rows, predictors), quick, used["n_neighbours"], used["delta"], rng, used["dtype"])
+def _kept(checkpoint: Checkpoint, part: str = "") -> dict[str, Any]:
+    """The engine's checkpoint; a fit of two runs has a file for each."""
+    path = None if checkpoint is None else os.fspath(checkpoint) + part
+    return {"checkpoint": path, "resume": path is not None}
+
+
+def check_fits(settings: Settings, population: Population, predictors: BasePredictors) -> None:
+    """Refuse a run that needs more memory than is free, before its tables are made."""
+    cell_bytes = 1 if predictors.dtype == np.int8 and population.n_classes == 2 else 4
+    n_rows = population.n_rows * max(1, population.n_classes - 1)
+    sizes = (population.n_users, n_rows, predictors.n * n_blocks(population))
+    # Two tables: margins, and the predictions that they come from and that give accuracies.
+    needed = bytes_of_run(
+        *sizes,
+        neighbours=max(20.0, settings.n_neighbours),
+        cell_bytes=cell_bytes,
+        copies=2,
+        weighted=population.weights is not None,
+    )
+    what = f"a fit of {sizes[0]:,} users with {n_rows:,} rows and {sizes[2]:,} base predictors"
+    check_memory(needed, what, "take fewer base predictors (predictors=), a sample of users, or a larger machine")

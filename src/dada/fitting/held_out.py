@@ -1,45 +1,69 @@
-"""How right models are about held-out rows, and when one is clearly better than another."""
+"""Choose base predictors, graph and mu by trials on held-out rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_expit, log_softmax
 
 from dada.core.plan import Status
-from dada.data import BasePredictors, Recipe
+from dada.core.problem import Problem
+from dada.data import Population, Recipe
 from dada.events import Observer, TrialStarted, silent
-from dada.fitting.execution import carry_out
+from dada.fitting.fit import Decided, check_fits, run_engine
 from dada.fitting.folds import PerUserKFold
-from dada.fitting.lam import AUTO, LEAST_UPDATES, LINEAR, UPDATES_OF_LINEAR, numbers
-from dada.fitting.rows import Floats, Rows, agreed, decisions_of, of_users
-from dada.fitting.settings import latency_of, recipes_of
+from dada.fitting.prediction import decisions
+from dada.fitting.settings import AUTO, LEAST_UPDATES, LINEAR, UPDATES_OF_LINEAR, Settings
+from dada.task import n_blocks, shared_predictors
+
+GRAPHS = ("everyone", "evidence")
+# Four times mu would gain 0.15 points on School on average, but more of its users would do better alone.
+MU_SCALES = (1.0, 0.25)
+N_FOLDS = 3
+# A sample of this size shows which settings suit a population.
+MOST_USERS = 1000
 
 
 class HeldOutScores(NamedTuple):
-    """Rows, one by one, by both measures of `Rows`.
+    """Two scores of each row.
 
-    Between kinds of models only `right` tells which is better: some are bolder than others, and `log_score` would take
-    that for knowledge or for folly. Within one kind it tells more, since it is no matter of yes or no.
+    `right` is 1 or 0 for a class, and minus the squared error for a number. `log_score` is the logarithm of the
+    probability of a row's class; it needs fewer rows to show a difference, but is not comparable across families of
+    models, some of which give larger decision values than others.
     """
 
     right: NDArray[np.float32]
     log_score: NDArray[np.float32]
 
     @classmethod
-    def none_yet(cls, n_rows: int) -> Self:
-        """What to add to."""
+    def zeros(cls, n_rows: int) -> Self:
+        """Zeros, to add scores to."""
         return cls(*np.zeros((2, n_rows), np.float32))
 
     @classmethod
-    def of(cls, rows: Rows, values: Floats) -> Self:
-        """Decision values of rows."""
-        return cls(rows.right(values).astype(np.float32), rows.log_score(values).astype(np.float32))
+    def of(cls, population: Population, values: NDArray[np.float64]) -> Self:
+        """Scores of decision values.
+
+        >>> people = Population.from_arrays([[0.0], [1.0]], [0, 1], ["ann", "ann"])
+        >>> HeldOutScores.of(people, np.array([2.0, 3.0])).right.tolist()
+        [0.0, 1.0]
+        """
+        y = population.y
+        if population.n_classes > 2:
+            right = values.argmax(axis=1) == y
+            log_score = log_softmax(values, axis=1)[np.arange(len(y)), y]
+        elif population.n_classes == 2:
+            right, log_score = (values > 0) == (y > 0), log_expit(values * y)
+        else:
+            right = log_score = -((values - y) ** 2)
+        return cls(right.astype(np.float32), log_score.astype(np.float32))
 
     def add(self, places: NDArray[np.intp], found: HeldOutScores, share: float = 1.0) -> None:
-        """Add what was found about the rows at these places."""
+        """Add scores of the rows at these places."""
         for mine, theirs in zip(self, found, strict=True):
             mine[places] += np.float32(share) * theirs
 
@@ -49,15 +73,20 @@ class HeldOutScores(NamedTuple):
         return float(self.log_score.sum(dtype=np.float64))
 
 
-def share_right(rows: Rows, judged: HeldOutScores) -> float:
-    """Share of right rows, or minus the squared error: the mean over users who had rows to hold out."""
-    sizes = rows.people.sizes
-    return float((rows.per_user(judged.right) / sizes)[sizes > 1].mean())
+def per_user(population: Population, scores: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """Sum of a score over each user's rows."""
+    return np.bincount(population.owners, weights=scores, minlength=population.n_users).astype(np.float64)
 
 
-def is_ahead(rows: Rows, one: NDArray[np.float32], other: NDArray[np.float32]) -> bool:
-    """Whether the first measure of rows is above the second beyond chance; users with a single row have no say."""
-    return is_clear(rows.per_user(one - other)[rows.people.sizes > 1])
+def share_right(population: Population, scores: HeldOutScores) -> float:
+    """Share of right rows, or minus the squared error: mean over the users with rows to hold out."""
+    sizes = population.sizes
+    return float((per_user(population, scores.right) / sizes)[sizes > 1].mean())
+
+
+def is_ahead(population: Population, one: NDArray[np.float32], other: NDArray[np.float32]) -> bool:
+    """Whether the first score is above the second by more than a standard error; users with one row do not count."""
+    return is_clear(per_user(population, one - other)[population.sizes > 1])
 
 
 def is_clear(gains: NDArray[np.float64]) -> bool:
@@ -69,16 +98,8 @@ def is_clear(gains: NDArray[np.float64]) -> bool:
     return bool(gains.sum() > gains.std() * np.sqrt(gains.size))
 
 
-GRAPHS = ("everyone", "evidence")
-# Four times the pull would bring School 0.15 points on average, and leave more of its users worse off than alone.
-MU_SCALES = (1.0, 0.25)
-N_FOLDS = 3
-# What suits a population shows in so many of its users.
-MOST_USERS = 1000
-
-
 class Choice(NamedTuple):
-    """What is tried: a family of base predictors, a graph, mu as a multiple of the usual, and whether to the end."""
+    """One trial: a family of base predictors, a graph, mu as a multiple of its automatic value, and its length."""
 
     family: str
     graph: str
@@ -91,135 +112,166 @@ class Choice(NamedTuple):
         )
 
 
-class Decided(NamedTuple):
-    """The recipe of the base predictors, settings with a graph and numbers in them, and how choices compared."""
+def decide(
+    settings: Settings,
+    population: Population,
+    rng: np.random.Generator,
+    observer: Observer = silent,
+    most_users: int = MOST_USERS,
+) -> Decided:
+    """Decide base predictors, graph and mu if they are open; the observer receives an event per trial.
 
-    recipe: Recipe
-    family: str
-    params: dict[str, Any]
-    held_out: dict[str, float]
-
-
-def decide(params: dict[str, Any], rows: Rows, rng: np.random.Generator, observer: Observer = silent) -> Decided:
-    """Decide base predictors, graph and mu where they are left open; the observer hears of each trial.
-
-    Where users are too few, or the rows, to hold any out, the first of all choices is taken.
+    With too few users or rows to hold any out, the first of all choices is taken.
     """
-    recipes = recipes_of(params["predictors"], rows)
-    n_users = rows.people.n_users
-    graph = params["graph"] if isinstance(params["graph"], str) else "given"
-    simplest = "everyone" if n_users > 1 else "none"
-    is_open = graph == AUTO
-    # Learning a graph from distances takes long, one that is given says nothing about a sample of users, and alone
-    # users have too few rows to tell base predictors apart.
-    under = graph if graph == "evidence" else simplest
-    trials = Trials(params, rows, recipes, rng, observer)
-    # Stumps come late into their own, so families are compared when they are done, and all else before.
-    best = trials.best([Choice(family, under, whole=True) for family in recipes])._replace(whole=False)
-    # Evidence makes directed graphs, along which updates cannot take time.
-    if is_open and n_users > 2 and params["mu"] != 0 and latency_of(params) == 0:
+    recipes = settings.recipes(population)
+    n_users, is_open = population.n_users, settings.is_graph(AUTO)
+    # A graph learned from distances takes long, a given graph does not fit a sample of users, and users alone have too
+    # few rows to compare families.
+    graph = "evidence" if settings.is_graph("evidence") else "everyone" if n_users > 1 else "none"
+    trials = Trials(settings, population, recipes, rng, observer, most_users)
+    # Stumps converge late, so families are compared at the end of a run; graphs and mu are compared earlier.
+    best = trials.best([Choice(family, graph, whole=True) for family in recipes])._replace(whole=False)
+    # Evidence makes directed graphs, which do not allow latency.
+    if is_open and n_users > 2 and settings.mu != 0 and settings.message_latency == 0:
         best = trials.best([best._replace(graph=name) for name in GRAPHS])
-    if graph in (AUTO, *GRAPHS) and n_users > 1 and params["mu"] == AUTO:
+    if settings.is_graph(AUTO, *GRAPHS) and n_users > 1 and settings.mu == AUTO:
         best = trials.best([best._replace(mu_scale=mu_scale) for mu_scale in MU_SCALES], by="log_score")
-    decided = dict(params)
-    if is_open:
-        decided["graph"] = best.graph
-    if params["mu"] == AUTO:
-        decided["mu"] = best.mu_scale * numbers(params, rows, 1, best.family)["mu"]
+    mu = settings.mu
+    if isinstance(mu, str):
+        mu = best.mu_scale * settings.resolved(population, 1, best.family).model_settings["mu1"]
+    decided = replace(settings, graph=best.graph if is_open else settings.graph, mu=mu)
     return Decided(recipes[best.family], best.family, decided, trials.means())
 
 
-class Fold(NamedTuple):
-    """Places of the rows to judge by, rows to learn from, rows to judge by, base predictors agreed on by the former."""
+class Tables(NamedTuple):
+    """A fold through one family of base predictors: the problem of its rows, and predictions of the held-out rows."""
 
+    problem: Problem
+    held_out: NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """Rows to learn from and rows held out, with the places of the latter in the population."""
+
+    learned: Population
+    held_out: Population
     places: NDArray[np.intp]
-    learned: Rows
-    held_out: Rows
-    predictors: dict[str, BasePredictors]
+    tables: dict[str, Tables] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, population: Population, kept: NDArray[np.intp], tested: NDArray[np.intp]) -> Self:
+        """The fold that holds out the tested rows."""
+        return cls(population.take(kept), population.take(tested), tested)
+
+    def through(self, family: str, recipe: Recipe, settings: Settings) -> tuple[Tables, Settings]:
+        """Tables of a family, made once, and the settings resolved for it."""
+        if family not in self.tables:
+            predictors, _ = shared_predictors(recipe, self.learned)
+            check_fits(settings, self.learned, predictors)
+            first = self._resolved(settings, predictors.n, family).problem(self.learned, predictors)
+            self.tables[family] = Tables(first, predictors.predict(self.held_out.X))
+        tables = self.tables[family]
+        return tables, self._resolved(settings, tables.held_out.shape[1], family)
+
+    def _resolved(self, settings: Settings, n: int, family: str) -> Settings:
+        return settings.resolved(self.learned, n * n_blocks(self.learned), family)
+
+    def scores(self, family: str, models: NDArray[Any]) -> HeldOutScores:
+        """Scores of models on the held-out rows."""
+        values = decisions(self.tables[family].held_out, self.held_out.row_start, models)
+        return HeldOutScores.of(self.held_out, values)
 
 
 class Trials:
-    """How well choices do on held-out rows; each is tried once."""
+    """Scores of choices on held-out rows; each choice is tried once.
+
+    Parameters
+    ----------
+    settings, population, recipes
+        What is fitted.
+    rng : numpy.random.Generator
+        Decides folds, runs and the sample of users.
+    observer : callable
+        Receives `TrialStarted` before each trial.
+    most_users : int
+        Users in the trials at most; of more, a random sample.
+    """
 
     def __init__(
         self,
-        params: dict[str, Any],
-        rows: Rows,
+        settings: Settings,
+        population: Population,
         recipes: dict[str, Recipe],
         rng: np.random.Generator,
         observer: Observer,
+        most_users: int = MOST_USERS,
     ):
         self.recipes = recipes
         self.observer = observer
-        self.params = params | {"engine": "local", "n_jobs": None, "latency": 0.0}
-        self.params |= {"tol": None, "max_bits": None, "max_time_s": None}
-        self.rows = _some(rows, rng)
+        self.settings = replace(
+            settings, engine="local", n_jobs=None, latency=0.0, tol=None, max_bits=None, max_time_s=None
+        )
+        if population.n_users > most_users:
+            population = population.select(np.sort(rng.choice(population.n_users, most_users, replace=False)))
+        self.population = population
         self.seed = int(rng.integers(2**31))
         self.rng = rng
-        self._folds: list[Fold] | None = None
-        self._judged: dict[Choice, HeldOutScores] = {}
+        self._folds: list[Fold] = []
+        self._scores: dict[Choice, HeldOutScores] = {}
 
     @property
     def are_possible(self) -> bool:
-        """Whether there are rows enough to hold some out."""
-        sizes = self.rows.people.sizes
+        """Whether there are enough rows to hold some out."""
+        sizes = self.population.sizes
         return int(sizes[sizes > 1].sum()) >= N_FOLDS
 
     def best(self, candidates: Sequence[Choice], by: str = "right") -> Choice:
         """The first candidate, or one that beats it by more than the standard error of the difference.
 
-        All rows count alike in the comparison, or users with three rows would drown the others' say.
+        Rows are weighted equally: users with three rows would otherwise outweigh the others.
         """
         best = candidates[0]
         if not self.are_possible:
             return best
         for other in candidates[1:]:
-            if is_ahead(self.rows, getattr(self.judged(other), by), getattr(self.judged(best), by)):
+            if is_ahead(self.population, getattr(self.scores(other), by), getattr(self.scores(best), by)):
                 best = other
         return best
 
     def means(self) -> dict[str, float]:
-        """What was tried, and the share of rows that it got right."""
-        return {str(choice): share_right(self.rows, found) for choice, found in self._judged.items()}
+        """The share of right rows of each choice tried."""
+        return {str(choice): share_right(self.population, found) for choice, found in self._scores.items()}
 
-    def judged(self, choice: Choice) -> HeldOutScores:
-        """How good the choice is on each row when it is held out."""
-        if choice not in self._judged:
+    def scores(self, choice: Choice) -> HeldOutScores:
+        """Scores of a choice on each row while it is held out."""
+        if choice not in self._scores:
             self.observer(TrialStarted(str(choice)))
-            found = HeldOutScores.none_yet(self.rows.people.n_rows)
-            for places, learned, held_out, predictors in self.folds:
-                if choice.family not in predictors:
-                    predictors[choice.family], _ = agreed(self.recipes[choice.family], learned.people)
-                models = self._models(choice, learned, predictors[choice.family])
-                found.add(places, HeldOutScores.of(held_out, decisions_of(held_out, predictors[choice.family], models)))
-            self._judged[choice] = found
-        return self._judged[choice]
+            found = HeldOutScores.zeros(self.population.n_rows)
+            for fold in self.folds:
+                found.add(fold.places, fold.scores(choice.family, self._models(choice, fold)))
+            self._scores[choice] = found
+        return self._scores[choice]
 
     @property
     def folds(self) -> list[Fold]:
-        """Parts of the rows to judge by, each with the others to learn from."""
-        if self._folds is None:
-            owners, labels = self.rows.owners, None if self.rows.n_classes == 0 else self.rows.people.y
+        """The folds, drawn at the first trial."""
+        if not self._folds:
+            owners, labels = self.population.owners, None if self.population.n_classes == 0 else self.population.y
             split = PerUserKFold(N_FOLDS, shuffle=True, random_state=self.rng).split(owners, labels, users=owners)
-            self._folds = [Fold(tested, self.rows.take(kept), self.rows.take(tested), {}) for kept, tested in split]
+            self._folds = [Fold.of(self.population, kept, tested) for kept, tested in split]
         return self._folds
 
-    def _models(self, choice: Choice, rows: Rows, predictors: BasePredictors) -> NDArray[Any]:
-        used = numbers(self.params, rows, predictors.n * rows.n_blocks, choice.family)
-        used |= {"graph": choice.graph, "mu": choice.mu_scale * used["mu"], "lam": None}
+    def _models(self, choice: Choice, fold: Fold) -> NDArray[Any]:
+        tables, settings = fold.through(choice.family, self.recipes[choice.family], self.settings)
+        mu, n_updates = choice.mu_scale * settings.model_settings["mu1"], settings.n_updates
         if not choice.whole:
-            # Early models tell graphs apart best; but linear predictors tell nothing before they are nearly done.
-            is_quick = choice.family == LINEAR and rows.n_classes <= 2
-            used["n_updates"] = min(used["n_updates"], UPDATES_OF_LINEAR // 2 if is_quick else LEAST_UPDATES // 2)
-        result = carry_out(used, rows, predictors, np.random.default_rng(self.seed))
+            # Early models separate graphs best, but linear predictors must be almost converged.
+            is_quick = choice.family == LINEAR and self.population.n_classes <= 2
+            n_updates = min(int(n_updates), UPDATES_OF_LINEAR // 2 if is_quick else LEAST_UPDATES // 2)
+        settings = replace(settings, graph=choice.graph, mu=mu, lam=AUTO, n_updates=n_updates)
+        problem = replace(tables.problem, **settings.model_settings)
+        result = run_engine(settings, problem, np.random.default_rng(self.seed))
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
         return result.models
-
-
-def _some(rows: Rows, rng: np.random.Generator) -> Rows:
-    """All rows, or those of some users drawn at random where there are many."""
-    n_users = rows.people.n_users
-    if n_users <= MOST_USERS:
-        return rows
-    return of_users(rows, np.sort(rng.choice(n_users, MOST_USERS, replace=False)))

@@ -1,13 +1,15 @@
-"""Whom somebody follows who learns while all others stand still: a few models are asked for, the best are kept.
+"""Choose neighbours for one user and update its model; all other models stay frozen.
 
-Models are judged as a graph by evidence judges them (`dada.core.graph_steps`): by how well they do on own rows, and
-by how many rows they come from. In a large population the first asked are drawn at random, the next are those whom the
-best found so far follow, as gossip would find them; how many are asked does not depend on how many users there are.
+Candidates are scored as by a graph of evidence (`dada.core.graph_steps`): by the loss of their models on the user's own
+rows, and by their confidence. In a large population the first candidates are drawn at random, the next are neighbours
+of the best so far, as gossip finds them; how many models are fetched does not depend on the number of users.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +20,14 @@ from dada.core.losses import REGRESSION
 from dada.core.model_steps import PAIRWISE, ModelSettings, StepScratch, UserModel, make_scratch, model_step
 from dada.core.problem import Problem, margins_of
 
-# Asked in all; up to so many users, everybody is.
+# Models fetched at most.
 MOST_ASKED = 100
-# Of these drawn at random: enough to meet a group that is a tenth of the population several times over.
+# Of these drawn at random: enough to meet a group that is a tenth of the population several times.
 DRAWN = 60
 
 
 class Candidates(NamedTuple):
-    """Those who can be asked: models, confidences, and the graph between them."""
+    """Users whose models can be fetched: models, confidences, and the graph between them."""
 
     models: Array
     confidence: Array
@@ -33,7 +35,7 @@ class Candidates(NamedTuple):
 
 
 class Followed(NamedTuple):
-    """Positions of the users whom somebody follows, and their weights, which sum to one."""
+    """Positions of a user's neighbours, and their weights, which sum to one."""
 
     users: NDArray[np.int64]
     weights: NDArray[np.float64]
@@ -47,7 +49,7 @@ NOBODY = Followed(np.empty(0, np.int64), np.empty(0))
 
 
 def alike(candidates: Candidates, rng: np.random.Generator, but: int = -1) -> Followed:
-    """Everybody alike, or in a large population some drawn at random; `but` says who is asking, if it is in there."""
+    """All candidates except `but` with equal weights; of a large population, a random sample."""
     users = _others(candidates, but)
     if users.size > MOST_ASKED:
         users = np.sort(rng.choice(users, MOST_ASKED, replace=False))
@@ -57,13 +59,13 @@ def alike(candidates: Candidates, rng: np.random.Generator, but: int = -1) -> Fo
 def best(
     candidates: Candidates, problem: Problem, n_neighbours: int, tau: float, rng: np.random.Generator, but: int = -1
 ) -> Followed:
-    """The users whose models do best on the rows of a problem of one user.
+    """The users, except `but`, whose models do best on the rows of a problem of one user.
 
     Examples
     --------
-    >>> crowd = Crowd(np.array([[1.0], [-1.0], [2.0]]), np.ones(3), CollaborationGraph.empty(3))
+    >>> candidates = Candidates(np.array([[1.0], [-1.0], [2.0]]), np.ones(3), CollaborationGraph.empty(3))
     >>> problem = Problem(np.array([[1], [1]], np.int8), np.array([0, 2]), beta=2.0, mu1=1.0)
-    >>> best(crowd, problem, 2, 1.0, np.random.default_rng(0)).users.tolist()
+    >>> best(candidates, problem, 2, 1.0, np.random.default_rng(0)).users.tolist()
     [0, 2]
     """
     users = _others(candidates, but)
@@ -107,10 +109,60 @@ def _others(candidates: Candidates, but: int) -> NDArray[np.int64]:
 
 
 def _followed_by(graph: CollaborationGraph, users: NDArray[np.int64], known: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Those whom any of the users follows, without those who are known, in the order of the users."""
+    """Neighbours of the users, without known ones, in the order of the users."""
     followed = np.concatenate([graph.neighbours(int(k))[0] for k in users]).astype(np.int64)
     first = np.sort(np.unique(followed, return_index=True)[1])
     return followed[first][~np.isin(followed[first], known)]
+
+
+def follow(
+    candidates: Candidates, problem: Problem, settings: dict[str, Any], rng: np.random.Generator, k: int = -1
+) -> Followed:
+    """Neighbours of the user at position k, or of a newcomer, by the rule of the fit (`settings_`)."""
+    graph = settings["graph"]
+    if graph == "none" or settings["mu"] == 0:
+        return NOBODY
+    if graph == "everyone" and k < 0:
+        return alike(candidates, rng)
+    if graph in ("everyone", "given") and k >= 0:
+        others, weights = candidates.graph.neighbours(k)
+        return Followed(others.astype(np.int64), weights / max(weights.sum(), np.finfo(float).tiny))
+    return best(candidates, problem, settings["n_neighbours"], settings["tau"], rng, k)
+
+
+def learn_next_to(
+    followed: Followed,
+    candidates: Candidates,
+    problem: Problem,
+    confidence: float,
+    n_updates: int,
+    start: Array | None = None,
+) -> Array:
+    """Update one user's model next to those it follows, or alone if it follows nobody."""
+    mean = followed.mean(candidates.models)
+    if followed.users.size == 0:
+        problem, mean = replace(problem, mu1=0.0), np.zeros(problem.n_predictors)
+    dtype = candidates.models.dtype.type
+    return join(problem, mean, start=start, confidence=confidence, n_updates=n_updates, dtype=dtype)
+
+
+def with_rows(graph: CollaborationGraph, at: NDArray[Any], rows: Sequence[Followed]) -> CollaborationGraph:
+    """The graph with these neighbours of the users at some positions, also behind the last; directed.
+
+    >>> both = CollaborationGraph.from_edges(2, [0], [1], [1.0])
+    >>> with_rows(both, np.array([2]), [Followed(np.array([0, 1]), np.array([0.5, 0.5]))]).neighbour_counts.tolist()
+    [1, 1, 2]
+    """
+    n_users = max(graph.n_users, int(at.max()) + 1)
+    replaced = np.isin(np.arange(n_users), at)
+    owner = np.repeat(np.arange(graph.n_users), np.diff(graph.indptr))
+    stays = ~replaced[owner]
+    owner = np.concatenate([owner[stays], *(np.full(row.users.size, k) for k, row in zip(at, rows, strict=True))])
+    others = np.concatenate([graph.indices[stays], *(row.users for row in rows)])
+    weights = np.concatenate([graph.weights[stays], *(row.weights for row in rows)])
+    order = np.lexsort((others, owner))
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=n_users))]).astype(graph.indptr.dtype)
+    return CollaborationGraph(indptr, others[order].astype(graph.indices.dtype), weights[order], directed=True)
 
 
 def join(
@@ -122,18 +174,18 @@ def join(
     n_updates: int = 200,
     dtype: type = np.float32,
 ) -> Array:
-    """Learn one user's model next to neighbours whose models do not change.
+    """Update one user's model; its neighbours' models do not change.
 
     Parameters
     ----------
     problem : Problem
         Of this user alone.
     mean : array of shape (n_predictors,)
-        The weighted mean of its neighbours' models, to which its own is drawn.
+        The weighted mean of its neighbours' models, which its own model is pulled to.
     start : array of shape (n_predictors,), optional
-        Where its model starts; at the mean where not given.
+        Its model before the updates; by default the mean.
     confidence : float
-        Its number of samples as a part of the largest in the population.
+        Its number of samples relative to the largest in the population.
     n_updates : int
         Pairwise steps.
 
@@ -149,7 +201,7 @@ def join(
     """
     if problem.n_users != 1 or mean.shape != (problem.n_predictors,):
         raise ValueError(
-            f"one user and a mean of {problem.n_predictors} weights are wanted, got {problem.n_users} users "
+            f"the problem must have one user and the mean {problem.n_predictors} weights, got {problem.n_users} users "
             f"and shape {mean.shape}"
         )
     number = as_float(dtype)
@@ -171,6 +223,6 @@ def join(
 def own_steps(
     settings: ModelSettings, confidence: float, user: UserModel, n_support: int, n_updates: int, scratch: StepScratch
 ) -> None:
-    """Pairwise steps of one user whose pull stands still."""
+    """Pairwise steps of one user whose neighbours do not change."""
     for _ in range(n_updates):
         _, n_support, _ = model_step(PAIRWISE, settings, confidence, 1.0, user, n_support, -1.0, scratch)

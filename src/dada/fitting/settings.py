@@ -1,4 +1,4 @@
-"""Who carries out the updates of a fit: one thread, several threads of this process, or shards on Ray."""
+"""Settings of a fit: hyper-parameters, the values that replace "auto", and the engine's plan and workers."""
 
 from __future__ import annotations
 
@@ -6,33 +6,288 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dada.core.graph import CollaborationGraph
+from dada.core.losses import Loss
 from dada.core.plan import Plan
+from dada.core.problem import Problem
 from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree, Regularizer
-from dada.data import Recipe
+from dada.data import BasePredictors, Constant, Linear, ParquetUsers, Population, Recipe, Stumps, Union
 from dada.engine.backends import Processes
 from dada.engine.shards import Read, Sharded, ThisProcess, Threads, Workers
-from dada.fitting.lam import AUTO, GIVEN, everyone, families, graph_every
-from dada.fitting.rows import Rows
+from dada.task import problem
 
+AUTO = "auto"
 ENGINES = ("local", "ray")
-ALL = -1
+GRAPHS = ("auto", "everyone", "learned", "evidence", "evidence-symmetric", "none")
+BY_EVIDENCE = ("evidence", "evidence-symmetric")
+UNKNOWN_USER = ("error", "average")
+COUNTS = ("n_updates", "kappa", "max_neighbours", "n_neighbours", "verbose")
+NUMBERS = ("beta", "mu", "lam", "delta", "tau")
+POSITIVE = ("graph_every", "half_life", "max_bits", "max_time_s", "tol")
+OPTIONAL = ("half_life", "kappa", "max_neighbours", "max_bits", "max_time_s", "tol")
+MAY_BE_AUTO = ("beta", "graph_every", "lam", "mu", "n_updates")
+ALL_PROCESSORS = -1
 # On Moons the objective is then 0.4 % above that without latency, and accuracies are the same.
 LATENCY = 0.1
+# Families of base predictors, and those given by the caller.
+LINEAR, STUMPS, GIVEN = "linear", "stumps", "given"
+# mu is this multiple of the mean confidence, so that it has the scale of users' losses.
+MU_SCALE = {"adaboost": 2.0}
+OTHER_MU_SCALE = 0.35
+# Linear predictors are few, and their models need less smoothing.
+MU_SCALE_OF_LINEAR = 0.5
+BETA = 30.0
+LEAST_UPDATES, MOST_UPDATES, UPDATES_OF_LINEAR = 200, 600, 2000
+LEAST_GRAPH_EVERY, GRAPH_ROUNDS = 10.0, 20.0
+GRAPH_EVERY = 50.0
+# Cells of the margins beyond which stumps are left out: a quarter of a gigabyte in single precision.
+MOST_CELLS = 1 << 26
+MOST_STUMPS = 2000
+# Up to FEW_USERS, graph="everyone" is the complete graph; beyond, each user has about SOME_USERS neighbours.
+FEW_USERS = 300
+SOME_USERS = 50
+
+
+@dataclass(frozen=True, eq=False)
+class Settings:
+    """The hyper-parameters of an estimator; `DadaClassifier` describes each of them.
+
+    `resolved` replaces "auto" by numbers. The engine takes what `problem`, `plan`, `given_graph` and `workers` make.
+
+    Examples
+    --------
+    >>> people = Population.from_arrays([[0.0], [1.0]], [0, 1], ["ann", "bob"])
+    >>> settings = Settings(mu=0.5).resolved(people, n_weights=2)
+    >>> settings.loss, settings.beta, settings.mu, settings.plan(people.n_users).n_updates
+    ('logistic', 30.0, 0.5, 400)
+    """
+
+    predictors: Recipe | None = None
+    _: KW_ONLY
+    loss: str | Loss = AUTO
+    beta: float | str = AUTO
+    mu: float | str = AUTO
+    lam: float | str = AUTO
+    delta: float = 0.01
+    regularizer: Regularizer | None = None
+    graph: Any = AUTO
+    graph_loss: str = "mean"
+    step: str = "pairwise"
+    graph_step: str = "exact"
+    kappa: int | None = None
+    n_updates: int | str = AUTO
+    graph_every: float | str = AUTO
+    n_neighbours: int = 10
+    max_neighbours: int | None = None
+    tau: float = 1.0
+    restart: str = "zero"
+    half_life: float | None = None
+    tol: float | None = None
+    max_bits: float | None = None
+    max_time_s: float | None = None
+    unknown_user: str = "error"
+    dtype: Any = "float32"
+    engine: str = "local"
+    latency: float | str = AUTO
+    n_jobs: int | None = None
+    random_state: Any = None
+    verbose: int = 0
+
+    def __post_init__(self) -> None:
+        # The problem and the plan check the values that they take themselves.
+        for name in COUNTS:
+            value, least = getattr(self, name), int(name != "verbose")
+            if not self._is_open(name) and (not isinstance(value, Integral) or value < least):
+                raise ValueError(f"{name} must be an integer >= {least}{_or_auto(name)}, got {value!r}")
+        for name in (*NUMBERS, *POSITIVE):
+            value, limit = getattr(self, name), " > 0" * (name in POSITIVE)
+            if not self._is_open(name) and (
+                not isinstance(value, Real) or not math.isfinite(value) or (limit and value <= 0)
+            ):
+                raise ValueError(f"{name} must be a finite number{limit}{_or_auto(name)}, got {value!r}")
+        check_unknown_user(self.unknown_user)
+        check_workers(self.engine, self.latency, self.n_jobs)
+        if isinstance(self.graph, str) and self.graph not in GRAPHS:
+            raise ValueError(
+                f"graph must be one of {list(GRAPHS)}, a CollaborationGraph or a matrix of weights, got {self.graph!r}"
+            )
+
+    def _is_open(self, name: str) -> bool:
+        value = getattr(self, name)
+        return (value is None and name in OPTIONAL) or (_is_auto(value) and name in MAY_BE_AUTO)
+
+    def recipes(self, people: Population | ParquetUsers) -> dict[str, Recipe]:
+        """Base predictors to choose from, by family: the given ones only, or the automatic families."""
+        if self.predictors is None:
+            return families(people)
+        if not hasattr(self.predictors, "fit"):
+            raise TypeError(f"predictors must be a recipe such as dada.Stumps(), got {self.predictors!r}")
+        return {GIVEN: self.predictors}
+
+    def resolved(self, people: Population | ParquetUsers, n_weights: int, family: str = GIVEN) -> Settings:
+        """These settings with a value for every "auto" that follows from sizes; graph, lam and graph_every stay."""
+        # A row of C classes counts as C - 1 comparisons, whose mean is its loss, and each class has its own weights:
+        # so beta, n_updates and mu are those of two classes for each pair.
+        n_classes = max(2, people.n_classes)
+        loss, beta, mu, n_updates = self.loss, self.beta, self.mu, self.n_updates
+        if loss == AUTO:
+            loss = "squared" if people.n_classes == 0 else "logistic"
+        if beta == AUTO:
+            beta = BETA * n_classes / 2
+        if mu == AUTO:
+            scale = MU_SCALE.get(loss, OTHER_MU_SCALE) if isinstance(loss, str) else OTHER_MU_SCALE
+            scale *= float(people.confidence.mean())
+            scale *= MU_SCALE_OF_LINEAR if family == LINEAR else 1.0
+            mu = scale / (n_classes - 1)
+        if n_updates == AUTO:
+            # Linear features are correlated and converge slowly, but their updates are fast.
+            least = UPDATES_OF_LINEAR if family == LINEAR else LEAST_UPDATES
+            n_updates = max(least, min(n_weights // 2, MOST_UPDATES * n_classes // 2))
+        return replace(self, loss=loss, beta=beta, mu=mu, n_updates=n_updates)
+
+    @property
+    def model_settings(self) -> dict[str, Any]:
+        """Loss, constraint and regularizers, as `Problem` takes them."""
+        return {
+            "loss": self.loss,
+            "beta": _decided("beta", self.beta),
+            "mu1": _decided("mu", self.mu),
+            "regularizer": self._regularizer(),
+            "graph_loss": self.graph_loss,
+        }
+
+    def problem(
+        self, population: Population, predictors: BasePredictors, predictions: NDArray[Any] | None = None
+    ) -> Problem:
+        """The joint problem of a population under these settings."""
+        return problem(population, predictors, predictions=predictions, **self.model_settings)
+
+    def _regularizer(self) -> Regularizer:
+        if self.regularizer is None:
+            return LogDegree(delta=self.delta) if isinstance(self.lam, str) else LogDegree(self.lam, self.delta)
+        if not isinstance(self.regularizer, LogDegree | DegreeTarget | DegreeFunction):
+            raise TypeError(
+                f"regularizer must be a LogDegree, DegreeTarget or DegreeFunction, got {self.regularizer!r}"
+            )
+        return self.regularizer
+
+    def plan(self, n_users: int) -> Plan:
+        """The engine's plan; counts per user become counts of the whole population."""
+        n_updates = int(_decided("n_updates", self.n_updates)) * n_users
+        learns = self.is_graph("learned", *BY_EVIDENCE) and _decided("mu", self.mu) > 0 and n_users > 1
+        by_evidence = learns and self.graph != "learned"
+        return Plan(
+            n_updates=n_updates,
+            learn_graph=learns,
+            graph_rule="evidence" if by_evidence else "distance",
+            tau=self.tau,
+            step=self.step,
+            graph_step=self.graph_step,
+            kappa=max(1, min(5, n_users - 1)) if self.kappa is None else self.kappa,
+            restart=self.restart,
+            graph_every=math.ceil(self.updates_per_graph_phase * n_users),
+            n_neighbours=self.n_neighbours if self.max_neighbours is None else self.max_neighbours,
+            max_neighbours=None if by_evidence else self.max_neighbours,
+            latency=self.message_latency,
+            max_bits=self.max_bits,
+            max_time_s=self.max_time_s,
+            gap_tolerance=self.tol,
+            trace_every=max(1, n_updates // trace_points(n_users)),
+        )
+
+    def is_graph(self, *names: str) -> bool:
+        """Whether the graph is one of these rules; never if a graph is given."""
+        return isinstance(self.graph, str) and self.graph in names
+
+    def needs_lam(self, n_users: int) -> bool:
+        """Whether lam is "auto" and used: by a graph that is learned from distances.
+
+        >>> Settings(graph="learned", mu=1.0).needs_lam(2), Settings(graph="everyone", mu=1.0).needs_lam(2)
+        (True, False)
+        """
+        learns = self.is_graph("learned") and _decided("mu", self.mu) > 0 and n_users > 1
+        return learns and _is_auto(self.lam) and self.regularizer is None
+
+    @property
+    def updates_per_graph_phase(self) -> float:
+        """Model updates per user between two graph phases."""
+        if not isinstance(self.graph_every, str):
+            return float(self.graph_every)
+        if self.is_graph(*BY_EVIDENCE):
+            return max(LEAST_GRAPH_EVERY, _decided("n_updates", self.n_updates) / GRAPH_ROUNDS)
+        return GRAPH_EVERY
+
+    @property
+    def message_latency(self) -> float:
+        """The latency of the run: 0 if one thread makes all updates and none is given, else 0.1.
+
+        >>> Settings(n_jobs=2).message_latency
+        0.1
+        """
+        if not isinstance(self.latency, str):
+            return float(self.latency)
+        return LATENCY if _are_several(self.engine, self.n_jobs) else 0.0
+
+    def given_graph(self, n_users: int) -> CollaborationGraph | None:
+        """The graph of the run, or None if it is learned or not used."""
+        if _decided("mu", self.mu) <= 0:
+            return None
+        if isinstance(self.graph, str):
+            # Drawn from its own generator: the run's schedule must not depend on whether there is a graph.
+            rng, is_used = np.random.default_rng(n_users), self.graph == "everyone" and n_users > 1
+            return everyone(n_users, rng) if is_used else None
+        given = self.graph if isinstance(self.graph, CollaborationGraph) else CollaborationGraph.from_scipy(self.graph)
+        if given.n_users != n_users:
+            raise ValueError(
+                f"graph must have one row per user of the training data ({n_users}, in the order of users_), "
+                f"got {given.n_users}"
+            )
+        return given
+
+    @contextmanager
+    def workers(self) -> Iterator[Workers | None]:
+        """Workers of the run; None if one thread makes all updates without latency."""
+        if self.engine == "ray":
+            with self.shards() as workers:
+                yield workers
+        else:
+            yield None if self.message_latency == 0 else Threads(self._n_local)
+
+    def shards(self, read: Read | None = None) -> Sharded:
+        """Shards on Ray, or in processes of this machine; with `read`, each reads the rows of its users."""
+        if self.engine == "ray":
+            from dada.engine.backends import OnRay, cluster_cpus
+
+            n_shards = cluster_cpus() if self.n_jobs in (None, ALL_PROCESSORS) else int(self.n_jobs or 1)
+            return Sharded(n_shards, OnRay(), read)
+        return Sharded(self._n_local, ThisProcess() if self._n_local == 1 else Processes(), read)
+
+    @property
+    def _n_local(self) -> int:
+        return (os.cpu_count() or 1) if self.n_jobs == ALL_PROCESSORS else self.n_jobs or 1
+
+    def shown(self) -> dict[str, Any]:
+        """The values used, for `settings_`."""
+        values = {name: getattr(self, name) for name in ("loss", "beta", "mu", "n_neighbours", "tau", "n_updates")}
+        values["lam"] = None if isinstance(self.lam, str) else self.lam
+        values["graph"] = self.graph if isinstance(self.graph, str) else "given"
+        return values | {"graph_every": self.updates_per_graph_phase, "latency": self.message_latency}
 
 
 def check_workers(engine: Any, latency: Any, n_jobs: Any) -> None:
-    """Refuse an engine that does not exist, and workers that would have to wait for each other all the time."""
+    """Refuse an unknown engine, and parallel workers without latency."""
     if engine not in ENGINES:
         raise ValueError(f"engine must be one of {list(ENGINES)}, got {engine!r}")
-    if latency != "auto" and not (isinstance(latency, Real) and 0 <= float(latency) < math.inf):
+    if latency != AUTO and not (isinstance(latency, Real) and 0 <= float(latency) < math.inf):
         raise ValueError(f"latency must be a finite number >= 0 or 'auto', got {latency!r}")
-    if n_jobs is not None and not (isinstance(n_jobs, Integral) and (int(n_jobs) > 0 or n_jobs == ALL)):
+    if n_jobs is not None and not (isinstance(n_jobs, Integral) and (int(n_jobs) > 0 or n_jobs == ALL_PROCESSORS)):
         raise ValueError(f"n_jobs must be an integer >= 1, -1 for all processors, or None, got {n_jobs!r}")
     if latency == 0 and _are_several(engine, n_jobs):
         raise ValueError(
@@ -41,43 +296,28 @@ def check_workers(engine: Any, latency: Any, n_jobs: Any) -> None:
         )
 
 
-def latency_of(params: dict[str, Any]) -> float:
-    """The latency of a fit: 0 where one thread does all updates and none is given, else 0.1.
-
-    >>> latency_of({"engine": "local", "latency": "auto", "n_jobs": 2})
-    0.1
-    """
-    if params["latency"] != "auto":
-        return float(params["latency"])
-    return LATENCY if _are_several(params["engine"], params["n_jobs"]) else 0.0
-
-
-@contextmanager
-def workers_of(params: dict[str, Any]) -> Iterator[Workers | None]:
-    """Workers for the runs of a fit; None where updates are known at once and one thread makes them."""
-    n_jobs = params["n_jobs"]
-    if params["engine"] == "ray":
-        with shards_of(params) as workers:
-            yield workers
-    elif latency_of(params) == 0:
-        yield None
-    else:
-        yield Threads((os.cpu_count() or 1) if n_jobs == ALL else n_jobs or 1)
-
-
-def shards_of(params: dict[str, Any], read: Read | None = None) -> Sharded:
-    """Shards for a fit, on Ray or in processes of this machine, which read their own rows where `read` is given."""
-    n_jobs = params["n_jobs"]
-    if params["engine"] == "ray":
-        from dada.engine.backends import OnRay, cluster_cpus
-
-        return Sharded(cluster_cpus() if n_jobs in (None, ALL) else n_jobs, OnRay(), read)
-    n_shards = (os.cpu_count() or 1) if n_jobs == ALL else n_jobs or 1
-    return Sharded(n_shards, ThisProcess() if n_shards == 1 else Processes(), read)
+def check_unknown_user(unknown_user: Any) -> None:
+    """Refuse an unknown value of `unknown_user`."""
+    if unknown_user not in UNKNOWN_USER:
+        raise ValueError(f"unknown_user must be one of {list(UNKNOWN_USER)}, got {unknown_user!r}")
 
 
 def _are_several(engine: str, n_jobs: Any) -> bool:
     return engine == "ray" or n_jobs not in (None, 1)
+
+
+def _is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == AUTO
+
+
+def _or_auto(name: str) -> str:
+    return " or 'auto'" if name in MAY_BE_AUTO else ""
+
+
+def _decided(name: str, value: float | str) -> float:
+    if isinstance(value, str):
+        raise ValueError(f"{name} is still {value!r}: call `resolved` first")
+    return value
 
 
 def generator(random_state: Any) -> np.random.Generator:
@@ -96,118 +336,41 @@ def generator(random_state: Any) -> np.random.Generator:
     )
 
 
-UNKNOWN_USER = ("error", "average")
-GRAPHS = ("auto", "everyone", "learned", "evidence", "evidence-symmetric", "none")
-LEARNED = ("learned", "evidence", "evidence-symmetric")
-OPTIONAL = ("half_life", "kappa", "max_neighbours", "max_bits", "max_time_s", "tol")
-POSITIVE = ("graph_every", "half_life", "max_bits", "max_time_s", "tol")
-MAY_BE_AUTO = ("beta", "graph_every", "lam", "mu", "n_updates")
+def families(people: Population | ParquetUsers) -> dict[str, Recipe]:
+    """Automatic families of base predictors by name, the simplest first.
+
+    Linear features are clipped; stumps lie at quantiles, four to ten per feature, next to linear features. All have a
+    weakly coupled constant. Stumps are left out if several classes would make the table of margins too large.
+    """
+    linear: tuple[Recipe, ...] = (Linear(), Constant(coupling=0.1))
+    per_feature = min(10, max(4, MOST_STUMPS // people.n_features))
+    if people.n_classes > 2:
+        cells = people.n_rows * (people.n_classes - 1) * people.n_classes
+        per_feature = min(per_feature, MOST_CELLS // (cells * people.n_features) - 1)
+    found: dict[str, Recipe] = {LINEAR: Union(*linear)}
+    if per_feature >= 1:
+        found[STUMPS] = Union(Stumps(per_feature=per_feature, drop_duplicates=True), *linear)
+    return found
 
 
-def check_settings(params: dict[str, Any]) -> None:
-    """Refuse what is of the wrong kind; the problem and the plan check the values that they name themselves."""
-    for name in ("n_updates", "kappa", "max_neighbours", "n_neighbours", "verbose"):
-        value, least = params[name], int(name != "verbose")
-        if _is_open(name, value):
-            continue
-        if not isinstance(value, Integral) or value < least:
-            raise ValueError(f"{name} must be an integer >= {least}{_or_auto(name)}, got {value!r}")
-    for name in ("beta", "mu", "lam", "delta", "tau", *POSITIVE):
-        value = params[name]
-        if _is_open(name, value):
-            continue
-        if not isinstance(value, Real) or not math.isfinite(value) or (name in POSITIVE and value <= 0):
-            limit = " > 0" * (name in POSITIVE)
-            raise ValueError(f"{name} must be a finite number{limit}{_or_auto(name)}, got {value!r}")
-    check_unknown_user(params["unknown_user"])
-    check_workers(params["engine"], params["latency"], params["n_jobs"])
-    graph = params["graph"]
-    if isinstance(graph, str) and graph not in GRAPHS:
-        raise ValueError(
-            f"graph must be one of {list(GRAPHS)}, a CollaborationGraph or a matrix of weights, got {graph!r}"
-        )
+def everyone(n_users: int, rng: np.random.Generator) -> CollaborationGraph:
+    """The complete graph with equal weights; beyond 300 users, about fifty random neighbours for each.
+
+    >>> everyone(4, np.random.default_rng(0)).mean_neighbours
+    3.0
+    """
+    if n_users <= FEW_USERS:
+        return CollaborationGraph.complete(n_users)
+    rounds = [rng.permutation(n_users) for _ in range(SOME_USERS // 2)]
+    pairs = np.concatenate([np.column_stack((order, np.roll(order, 1))) for order in rounds])
+    pairs = np.unique(np.sort(pairs, axis=1), axis=0)
+    return CollaborationGraph.from_edges(n_users, pairs[:, 0], pairs[:, 1], np.ones(len(pairs)))
 
 
-def _is_open(name: str, value: Any) -> bool:
-    return (value is None and name in OPTIONAL) or (isinstance(value, str) and value == AUTO and name in MAY_BE_AUTO)
+def trace_points(n_users: int) -> int:
+    """Number of trace points of a run: each goes through all users and rows, so large populations get fewer.
 
-
-def _or_auto(name: str) -> str:
-    return " or 'auto'" if name in MAY_BE_AUTO else ""
-
-
-def check_unknown_user(unknown_user: Any) -> None:
-    """Refuse a way to treat unknown users that does not exist."""
-    if unknown_user not in UNKNOWN_USER:
-        raise ValueError(f"unknown_user must be one of {list(UNKNOWN_USER)}, got {unknown_user!r}")
-
-
-def recipes_of(predictors: Recipe | None, rows: Rows) -> dict[str, Recipe]:
-    """The base predictors to choose from, by name: those given and no others, or the automatic families."""
-    if predictors is None:
-        return families(rows)
-    if not hasattr(predictors, "fit"):
-        raise TypeError(f"predictors must be a recipe such as dada.Stumps(), got {predictors!r}")
-    return {GIVEN: predictors}
-
-
-def graph_of(graph: Any, n_users: int, rng: np.random.Generator) -> CollaborationGraph | None:
-    """The graph given, or None where it is to be learned or there is none."""
-    if isinstance(graph, str):
-        return everyone(n_users, rng) if graph == "everyone" and n_users > 1 else None
-    given = graph if isinstance(graph, CollaborationGraph) else CollaborationGraph.from_scipy(graph)
-    if given.n_users != n_users:
-        raise ValueError(
-            f"graph must have one row per user of the training data ({n_users}, in the order of users_), "
-            f"got {given.n_users}"
-        )
-    return given
-
-
-def regularizer_of(params: dict[str, Any]) -> Regularizer:
-    """The regularizer given, or the log-degree one with the given lam and delta."""
-    given = params["regularizer"]
-    if given is None:
-        return (
-            LogDegree(delta=params["delta"])
-            if params["lam"] in (None, AUTO)
-            else LogDegree(params["lam"], params["delta"])
-        )
-    if not isinstance(given, LogDegree | DegreeTarget | DegreeFunction):
-        raise TypeError(f"regularizer must be a LogDegree, DegreeTarget or DegreeFunction, got {given!r}")
-    return given
-
-
-def plan_of(params: dict[str, Any], n_users: int) -> Plan:
-    """The engine's plan; counts per user become counts of the whole population."""
-    graph, kappa, most = params["graph"], params["kappa"], params["max_neighbours"]
-    n_updates = params["n_updates"] * n_users
-    learns = isinstance(graph, str) and graph in LEARNED and params["mu"] > 0 and n_users > 1
-    by_evidence = learns and graph != "learned"
-    return Plan(
-        n_updates=n_updates,
-        learn_graph=learns,
-        graph_rule="evidence" if by_evidence else "distance",
-        tau=params["tau"],
-        step=params["step"],
-        graph_step=params["graph_step"],
-        kappa=max(1, min(5, n_users - 1)) if kappa is None else kappa,
-        restart=params["restart"],
-        graph_every=math.ceil(graph_every(params) * n_users),
-        n_neighbours=params["n_neighbours"] if most is None else most,
-        max_neighbours=None if by_evidence else most,
-        latency=latency_of(params),
-        max_bits=params["max_bits"],
-        max_time_s=params["max_time_s"],
-        gap_tolerance=params["tol"],
-        trace_every=max(1, n_updates // _trace_points(n_users)),
-    )
-
-
-def _trace_points(n_users: int) -> int:
-    """How often a fit looks at itself: each look goes through all users and rows, and many users take long.
-
-    >>> _trace_points(100), _trace_points(100_000), _trace_points(1_000_000)
+    >>> trace_points(100), trace_points(100_000), trace_points(1_000_000)
     (50, 20, 5)
     """
     return max(5, min(50, 2_000_000 // n_users))
