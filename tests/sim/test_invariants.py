@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dada.peer.edges import Edges
+from dada.peer.edges import PeerEdges
 from dada.peer.evidence_graph import EvidenceGraph
 from dada.peer.inputs import Persist
 from dada.peer.member import Member
@@ -59,7 +59,7 @@ def test_a_copy_that_differs_from_its_original_is_detected(replace):
             edges[sender].copy.alpha[3] += np.float32(1e-6)
         return effects
 
-    replace(Edges, "apply_delta", apply_delta)
+    replace(PeerEdges, "apply_delta", apply_delta)
     run_until_found("its copy of the model of .* differs from the original", faults="none")
 
 
@@ -70,7 +70,7 @@ def test_missed_moves_are_detected(replace):
             copy.sequence = delta.sequence - 1
         return original(edges, sender, delta, now)
 
-    replace(Edges, "apply_delta", apply_delta)
+    replace(PeerEdges, "apply_delta", apply_delta)
     run_until_found("differs from the original", faults="loss")
 
 
@@ -78,7 +78,7 @@ def test_ends_that_disagree_are_detected(replace):
     def set_(original, edges, peer, edge, weight, *rest):
         return original(edges, peer, edge, weight * (1.5 if edges.me < peer else 1.0), *rest)
 
-    replace(Edges, "set", set_)
+    replace(PeerEdges, "set", set_)
     run_until_found("edge to", faults="none")
 
 
@@ -89,7 +89,7 @@ def test_a_report_that_is_never_repeated_is_detected(graph, replace):
         edges.settle(peer, edges[peer])
         return send
 
-    replace(Edges, "announce", announce)
+    replace(PeerEdges, "announce", announce)
     run_until_found("edge to", graph=graph, faults="loss")
 
 
@@ -98,7 +98,7 @@ def test_a_negative_weight_is_detected(replace):
         original(edges, peer, edge)
         edge.weight = -1.0
 
-    replace(Edges, "settle", settle)
+    replace(PeerEdges, "settle", settle)
     run_until_found("weight -1.0 to|a degree of", faults="none")
 
 

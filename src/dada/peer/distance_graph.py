@@ -18,7 +18,7 @@ import math
 import numpy as np
 
 from dada.core.graph_steps import GRAPH_STEPS, LIPSCHITZ, exact_step, lipschitz_step, pair_cost
-from dada.peer.edges import LARGEST_VERSION, Edge, Edges, Rounds, Sizes
+from dada.peer.edges import LARGEST_VERSION, Edge, PeerEdges, Rounds, Sizes
 from dada.peer.inputs import Effect, Send
 from dada.peer.messages import EdgeAck, EdgeState, Message, ModelDelta, PeerId, StateReply, StateRequest
 from dada.peer.model import ImplausibleError, ModelCopy, OwnModel
@@ -33,7 +33,7 @@ class DistanceGraph:
 
     def __init__(self, me: PeerId, own: OwnModel, largest_size: int) -> None:
         self.me, self.own, self.config = me, own, own.config
-        self.edges = Edges(me, own, self._edge_state)
+        self.edges = PeerEdges(me, own, self._edge_state)
         self.sizes = Sizes(own.size, self.config.trust_largest, largest_size)
         self.rounds = Rounds(own, self.sizes)
         self.bits_counted = np.zeros(3, np.int64)

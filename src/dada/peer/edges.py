@@ -89,7 +89,7 @@ class Versions:
         return max(version + 1, self._next)
 
 
-class Edges(Mapping[PeerId, Edge]):
+class PeerEdges(Mapping[PeerId, Edge]):
     """The edges of one peer, including ended ones, which have weight zero.
 
     Parameters

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dada.core.graph_steps import NEGLIGIBLE, keep_best
-from dada.peer.edges import LARGEST_VERSION, MOST_ENDED_EDGES, Edge, Edges, Rounds, Sizes
+from dada.peer.edges import LARGEST_VERSION, MOST_ENDED_EDGES, Edge, PeerEdges, Rounds, Sizes
 from dada.peer.inputs import Effect, Persist, Send
 from dada.peer.messages import Follow, FollowAck, Message, ModelDelta, ModelOffer, PeerId, StateRequest
 from dada.peer.model import ImplausibleError, ModelCopy, OwnModel
@@ -42,7 +42,7 @@ class EvidenceGraph:
 
     def __init__(self, me: PeerId, own: OwnModel, largest_size: int) -> None:
         self.me, self.own, self.config = me, own, own.config
-        self.edges = Edges(me, own, lambda edge, _: Follow(edge.version, edge.weight > 0.0))
+        self.edges = PeerEdges(me, own, lambda edge, _: Follow(edge.version, edge.weight > 0.0))
         self.sizes = Sizes(own.size, self.config.trust_largest, largest_size)
         self.rounds = Rounds(own, self.sizes)
         self.bits_counted = np.zeros(3, np.int64)

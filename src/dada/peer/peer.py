@@ -29,7 +29,7 @@ from dada.core.compiled import Array
 from dada.core.model_steps import ALL
 from dada.peer.config import PeerConfig
 from dada.peer.distance_graph import DistanceGraph
-from dada.peer.edges import Edges, Offences, Rounds, Sizes
+from dada.peer.edges import Offences, PeerEdges, Rounds, Sizes
 from dada.peer.evidence_graph import EvidenceGraph
 from dada.peer.inputs import (
     Effect,
@@ -63,7 +63,7 @@ class Neighbourhood(Protocol):
         Messages, floats and indices sent, in the paper's count.
     """
 
-    edges: Edges
+    edges: PeerEdges
     rounds: Rounds
     sizes: Sizes
     bits_counted: Array
@@ -120,7 +120,7 @@ class Peer:
         The model and the samples.
     neighbourhood : Neighbourhood
         The rule for neighbours, and the graph step under way.
-    edges : Edges
+    edges : PeerEdges
         Those of the neighbourhood.
 
     Examples
