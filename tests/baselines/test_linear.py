@@ -55,7 +55,7 @@ def test_a_user_of_one_class_predicts_it_everywhere(opposite):
 def test_majority_counts_each_users_labels():
     users = Population.from_arrays(np.arange(7.0)[:, None], [1, 1, -1, -1, -1, 1, -1], [0, 0, 0, 1, 1, 2, 2])
     result = constant_majority(Task.of(users, Stumps(n=2)), users, None, rng())
-    # User 2 is tied and takes everybody's more frequent label, -1.
+    # User 2 is tied and takes the more frequent label of all rows, -1.
     assert_array_equal(np.sign(result.models[:, -1]), [1, -1, -1])
     assert_allclose(result.train_accuracy, [2 / 3, 1, 0.5])
     assert result.bits == 0

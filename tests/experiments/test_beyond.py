@@ -73,7 +73,7 @@ def test_methods_on_random_splits_are_also_on_the_published_one():
 
 @pytest.fixture
 def opposed():
-    """Two users with opposite labels of the same feature: only trees that know the user can tell."""
+    """Two users with opposite labels of the same feature: only trees that know the user can separate them."""
     rng = np.random.default_rng(0)
     X, users = rng.normal(size=(80, 1)), np.repeat([0, 1], 40)
     y = np.where((X[:, 0] > 0) == (users == 0), 1, -1)

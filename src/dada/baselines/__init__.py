@@ -3,12 +3,4 @@
 from dada.baselines.boosting import BoostSettings, dada_learned, dada_oracle, global_boost, local_boost
 from dada.baselines.outcome import MethodResult, Scores
 
-__all__ = [
-    "BoostSettings",
-    "MethodResult",
-    "Scores",
-    "dada_learned",
-    "dada_oracle",
-    "global_boost",
-    "local_boost",
-]
+__all__ = ["BoostSettings", "MethodResult", "Scores", "dada_learned", "dada_oracle", "global_boost", "local_boost"]

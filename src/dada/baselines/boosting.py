@@ -178,13 +178,7 @@ def _boost(
     )
     plan = replace(settings.plan, learn_graph=learn_graph)
     result = run(
-        problem,
-        plan,
-        rng,
-        graph=graph,
-        observer=observer,
-        train=trained.samples,
-        test=trained.samples_of(tested),
+        problem, plan, rng, graph=graph, observer=observer, train=trained.samples, test=trained.samples_of(tested)
     )
     models = np.ascontiguousarray(np.broadcast_to(result.models, (train.n_users, result.models.shape[1])))
     scores = []

@@ -60,12 +60,7 @@ def trees_local(task: Task, test: Population, settings: TreeSettings, rng: np.ra
 
 
 def trees_pooled(
-    task: Task,
-    test: Population,
-    settings: TreeSettings,
-    rng: np.random.Generator,
-    *,
-    with_user: bool = False,
+    task: Task, test: Population, settings: TreeSettings, rng: np.random.Generator, *, with_user: bool = False
 ) -> MethodResult:
     """Gradient boosting on all rows in one place; `with_user` adds the user as a categorical feature.
 

@@ -11,14 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dada.baselines.boosting import (
-    BoostSettings,
-    dada_learned,
-    dada_oracle,
-    global_boost,
-    local_boost,
-    random_graph,
-)
+from dada.baselines.boosting import BoostSettings, dada_learned, dada_oracle, global_boost, local_boost, random_graph
 from dada.baselines.linear import (
     HierarchicalSettings,
     LinearSettings,
@@ -341,10 +334,7 @@ def _table() -> list[Method]:
     trees = partial(Method, grid=_tuned("trees", "depth"))
     ours = partial(Method, alone="dada-alone")
     powers = POWERS[1:-1]
-    hierarchy: Any = {
-        "grid": {"C": powers, "C_own": powers},
-        "coarse": {"C": (0.1, 10.0), "C_own": (0.1, 1.0)},
-    }
+    hierarchy: Any = {"grid": {"C": powers, "C_own": powers}, "coarse": {"C": (0.1, 10.0), "C_own": (0.1, 1.0)}}
     mixed: Grid = {"beta": (1.0, 3.0, 10.0, 30.0, 100.0), "mu": (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)}
 
     def run_lin(learn: Callable[..., MethodResult]) -> Run:
