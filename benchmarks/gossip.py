@@ -26,7 +26,7 @@ from dada.core.plan import GRAPH_STREAM, Plan, Schedule
 from dada.core.regularizers import LogDegree
 from dada.data import moons
 from dada.engine import run
-from dada.engine.graph_loops import DistanceLearner
+from dada.engine.graph_loops import DistanceRule
 from dada.engine.state import State
 
 PART = 0.01
@@ -48,7 +48,7 @@ class Search:
         empty = CollaborationGraph.empty(problem.n_users)
         self.state = State.start(problem, plan, empty, np.float32)
         self.state.use_models(problem, models)
-        self.learner = DistanceLearner(problem, plan, np.dtype(np.float32))
+        self.learner = DistanceRule(problem, plan, np.dtype(np.float32))
         self.learner.begin(self.state)
         self.schedule = Schedule.draw(np.random.default_rng(seed), problem.n_users, self.learner.mix.n_uniform)
         self.done = 0
@@ -58,14 +58,14 @@ class Search:
         K, mix = self.problem.n_users, self.learner.mix
         start, stop = self.done * K, (self.done + 1) * K
         awake, batches = self.schedule.users(GRAPH_STREAM, start, stop), self.schedule.batches(start, stop)
-        words = self.schedule.words(start, stop, mix.n_words)
-        self.wake(awake, batches, words)
+        random_bits = self.schedule.random_bits(start, stop, mix.n_draws)
+        self.wake(awake, batches, random_bits)
         self.done += 1
 
-    def wake(self, awake, batches, words):
+    def wake(self, awake, batches, random_bits):
         done = 0
         while done < len(awake):
-            done += self.learner.wake(self.state, awake[done:], batches[done:], words[done:])
+            done += self.learner.wake(self.state, awake[done:], batches[done:], random_bits[done:])
 
     def improve(self, width=WIDTH):
         """Exact steps of every user on its own pairs, of all, whose weights want to change most."""
@@ -105,7 +105,7 @@ class Search:
 
 def _with_batches(problem, width, before):
     plan = Plan(0, sampler="uniform", kappa=width)
-    learner = DistanceLearner(problem, plan, np.dtype(np.float32))
+    learner = DistanceRule(problem, plan, np.dtype(np.float32))
     learner.mix, learner.losses = uniform_mix(width), before.losses
     return learner
 

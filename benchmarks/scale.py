@@ -16,12 +16,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from machine import machine_facts
 
+from dada.core.bits import Ledger
 from dada.core.graph import CollaborationGraph
 from dada.core.memory import bytes_of_run, check_memory, peak_bytes
-from dada.core.model_steps import PAIRWISE, make_scratch
+from dada.core.model_steps import PAIRWISE
 from dada.core.plan import MODEL_STREAM, Plan, Schedule
 from dada.core.problem import Problem
-from dada.engine.model_loops import NUMBERS, BitPrices, run_models
+from dada.engine.model_loops import NUMBERS, Edges, loop_scratch, run_models
 from dada.engine.shards import Segment, Threads
 from dada.engine.state import State
 
@@ -93,12 +94,10 @@ class Many:
     def update(self, awake):
         """Processor time of this thread for updates of these users."""
         users, lists = self.state.users, self.state.lists
-        scratch = make_scratch(N_PREDICTORS, MOST_SAMPLES, users.alpha.dtype)
-        prices, settings = BitPrices(32.0, 8.0, np.inf, 0.0), self.problem.settings(users.alpha.dtype)
-        late = scratch._replace(coordinate=np.empty(2, np.int32), delta=np.empty(2, users.alpha.dtype))
-        counts = np.zeros(3, np.int64)
+        scratch = loop_scratch(N_PREDICTORS, MOST_SAMPLES, users.alpha.dtype)
+        settings, bill = self.problem.settings(users.alpha.dtype), Ledger(N_PREDICTORS).model_bill()
         started = time.thread_time()
-        run_models(PAIRWISE, settings, users, lists, lists, awake, 0, prices, counts, scratch, late)
+        run_models(PAIRWISE, settings, users, Edges(lists, lists), awake, 0, bill, scratch)
         return time.thread_time() - started
 
     def costs(self, timed, repetitions):

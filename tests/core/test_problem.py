@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from dada.core.graph import CollaborationGraph
-from dada.core.problem import Problem, expected_new_peers, graph_rate, primal_bound
+from dada.core.problem import Problem
 from dada.core.regularizers import DegreeTarget, LogDegree
 from tests.helpers.problems import (
     INVERSE_DEGREE,
@@ -17,6 +17,7 @@ from tests.helpers.problems import (
     random_models,
     random_problem,
 )
+from tests.helpers.theory import curvature_bound, expected_new_peers, graph_gradient, graph_rate, primal_bound
 
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: getattr(loss, "name", loss))
 REGULARIZERS = {"log": LogDegree(0.3, 0.2), "target": DegreeTarget(2.0, 0.4, 0.1), "own": INVERSE_DEGREE}
@@ -79,7 +80,7 @@ def test_a_user_without_neighbours_has_the_gradient_of_its_local_loss(loss):
 def test_graph_gradients_are_those_of_the_graph_objective(regularizer, graph_loss):
     problem, graph, alpha = drawn(6, regularizer=regularizer, graph_loss=graph_loss)
     pairs = np.triu_indices(5, 1)
-    gradient = problem.graph_gradient(alpha, graph, *pairs)
+    gradient = graph_gradient(problem, alpha, graph, *pairs)
     dense = graph.to_scipy().toarray()
     for p, (k, l) in enumerate(zip(*pairs, strict=True)):
         values = []
@@ -132,7 +133,7 @@ def test_models_in_single_precision_are_judged_in_double():
 def test_constants_of_the_theorems():
     problem = Problem(np.array([[1], [-1], [1]], np.int8), np.array([0, 1, 3]), beta=2.0, mu1=0.5)
     pair = CollaborationGraph.from_edges(2, [0], [1], [3.0])
-    assert problem.curvature_bound(pair) == 4 * 2.0**2 * 3.0 * ((0.5 + 0.5) + (1.0 + 0.5))
+    assert curvature_bound(problem, pair) == 4 * 2.0**2 * 3.0 * ((0.5 + 0.5) + (1.0 + 0.5))
     assert primal_bound(curvature=6.0, initial_gap=2.0, n_users=5, t=0) == 8.0
     assert primal_bound(curvature=6.0, initial_gap=2.0, n_users=5, t=30) == 2.0
     # As printed in the supplement: rho = 1 - 4 / (K (K-1)) kappa lam delta^2 / (kappa + 1 + 2 lam delta^2).
@@ -164,7 +165,7 @@ A, ROWS = np.ones((3, 2), np.int8), np.array([0, 1, 3])
         ({"A": np.full((3, 2), np.nan)}, "A must be finite"),
         ({"coupling": np.ones(3)}, r"coupling must be 2 finite numbers >= 0, got shape \(3,\)"),
         ({"coupling": np.array([1.0, -1.0])}, "coupling must be 2 finite numbers >= 0"),
-        ({"offset": np.ones(2)}, r"offset must be one finite number per row of A, got shape \(2,\)"),
+        ({"offset": np.ones(2)}, r"offset must be one finite number per row of A \(3\), got shape \(2,\)"),
         ({"loss": "squared", "graph_loss": "logistic"}, "'logistic' is for classification"),
     ],
 )

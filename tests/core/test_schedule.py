@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from scipy.stats import chisquare, kstest
+from scipy.stats import chisquare
 
 from dada.core.plan import BLOCK, GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Schedule
 
@@ -18,8 +18,7 @@ def test_any_place_can_be_read_without_what_came_before(first, length):
     for stream, users in whole.items():
         assert_array_equal(SCHEDULE.users(stream, first, stop), users[first:stop])
     assert_array_equal(SCHEDULE.batches(first, stop), SCHEDULE.batches(0, last)[first:stop])
-    assert_array_equal(SCHEDULE.waits(MODEL_STREAM, first, stop), SCHEDULE.waits(MODEL_STREAM, 0, last)[first:stop])
-    assert_array_equal(SCHEDULE.words(first, stop, 3), SCHEDULE.words(0, last, 3)[first:stop])
+    assert_array_equal(SCHEDULE.random_bits(first, stop, 3), SCHEDULE.random_bits(0, last, 3)[first:stop])
 
 
 @pytest.mark.parametrize("stream", [MODEL_STREAM, LOCAL_STREAM, GRAPH_STREAM])
@@ -61,11 +60,6 @@ def test_all_sets_of_peers_are_asked_alike(kappa):
     n_sets = {1: 5, 2: 10, 4: 5}[kappa]
     assert counts.size == 6 * n_sets
     assert chisquare(counts).pvalue > 1e-3
-
-
-def test_waits_are_those_of_poisson_clocks_that_tick_once_per_unit():
-    waits = SCHEDULE.waits(MODEL_STREAM, 0, 20_000)
-    assert kstest(waits * 7, "expon").pvalue > 1e-3
 
 
 def test_a_schedule_that_cannot_be_is_refused():

@@ -15,7 +15,7 @@ from dada.core.plan import Plan
 from dada.core.problem import Problem
 from dada.data import Stumps, moons
 from dada.engine import run
-from dada.engine.graph_loops import EvidenceLearner
+from dada.engine.graph_loops import EvidenceRule
 from dada.engine.state import State
 from dada.fitting.newcomers import Candidates
 from dada.fitting.newcomers import log_evidence as evidence_of_newcomer
@@ -83,7 +83,7 @@ def test_followers_mirror_the_lists_and_each_user_spends_one_unit_of_weight():
     rng = np.random.default_rng(3)
     awake = rng.integers(9, size=50).astype(np.int32)
     batches = np.array([rng.choice(np.delete(np.arange(9), k), 2, replace=False) for k in awake], np.int32)
-    learner, done = EvidenceLearner(problem, evidence_plan()), 0
+    learner, done = EvidenceRule(problem, evidence_plan()), 0
     while done < 50:
         done += learner.wake(state, awake[done:], batches[done:], np.zeros((50 - done, 0), np.int64))
     followed_by = State(state.users, state.followers, state.lists, state.nearest, state.ledger).graph

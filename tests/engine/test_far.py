@@ -9,7 +9,7 @@ from dada.core.problem import Problem
 from dada.core.regularizers import LogDegree
 from dada.engine import run
 from dada.engine.backends import Processes
-from dada.engine.shards import RemoteProblem, Sharded, ThisProcess
+from dada.engine.shards import Sharded, ThisProcess, remote_problem
 
 K, N = 40, 9
 SETTINGS = dict(beta=3.0, mu1=0.5, regularizer=LogDegree(lam=0.5))
@@ -26,8 +26,8 @@ def read(first: int, last: int) -> np.ndarray:
     return problem.A[problem.row_start[first] : problem.row_start[last]].copy()
 
 
-def far(workers: Sharded, name: str = "", **changes) -> RemoteProblem:
-    return RemoteProblem.of(workers, near().sizes, N, name=name, **SETTINGS, **changes)
+def far(workers: Sharded, name: str = "", **changes) -> Problem:
+    return remote_problem(workers, near().sizes, N, name=name, **SETTINGS, **changes)
 
 
 def graph() -> CollaborationGraph:
@@ -72,11 +72,11 @@ def test_a_checkpoint_of_other_rows_is_refused(tmp_path) -> None:
 def test_what_needs_the_rows_here_is_refused() -> None:
     with Sharded(2, ThisProcess(), read) as workers:
         problem = far(workers)
-        with pytest.raises(ValueError, match="with shards: give the crew"):
+        with pytest.raises(ValueError, match="pass these shards as workers="):
             run(problem, plan(), np.random.default_rng(0))
         with pytest.raises(ValueError, match="model_gaps"):
             problem.model_gradient(np.zeros((K, N)), graph())
-    with pytest.raises(ValueError, match="whose shards read"):
+    with pytest.raises(ValueError, match="shards that read their rows"):
         far(Sharded(2, ThisProcess()))
 
 
@@ -85,5 +85,5 @@ def test_a_process_that_dies_is_missed() -> None:
         problem = far(workers)
         workers.backend.workers[1].kill()
         workers.backend.workers[1].join()
-        with pytest.raises(OSError, match="a run with a checkpoint goes on"):
+        with pytest.raises(OSError, match="resume from a checkpoint"):
             problem.margins(np.zeros((K, N)))

@@ -23,7 +23,7 @@ def test_bits_are_floats_and_indices():
 
 
 def test_a_single_predictor_needs_no_index():
-    assert Ledger(n_predictors=1).index_bits == 0.0
+    assert Ledger(n_predictors=1).price(np.array([1, 1, 7])) == 32
 
 
 def test_every_model_update_is_one_message_to_each_neighbour():

@@ -18,7 +18,7 @@ from dada.core.regularizers import DegreeFunction, LogDegree
 from dada.engine import Plan, Samples, run
 from dada.events import CheckpointFailed, CheckpointSaved
 from tests.helpers.problems import random_graph, random_problem
-from tests.helpers.runs import ENGINE, InterruptAt, bits_of
+from tests.helpers.runs import InterruptAt, bits_of
 
 PROBLEM = random_problem(
     np.random.default_rng(0), 9, 8, beta=5.0, mu1=0.5, regularizer=LogDegree(0.3, 0.1), dtype=np.float32
@@ -31,22 +31,14 @@ def go(plan=PLAN, problem=PROBLEM, seed=3, **options):
     return run(problem, plan, np.random.default_rng(seed), train=SAMPLES, **options)
 
 
-@pytest.fixture
-def small_chunks(monkeypatch):
-    monkeypatch.setattr(ENGINE, "CHUNK_WORK", 0.0)
-
-
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others():
     assert bits_of(go()) == bits_of(go())
     assert bits_of(go()) != bits_of(go(seed=4))
 
 
-def test_where_a_run_is_cut_into_chunks_changes_no_bit(monkeypatch):
-    whole = bits_of(go())
-    for least in (1, 7, 64):
-        monkeypatch.setattr(ENGINE, "CHUNK_WORK", 0.0)
-        monkeypatch.setattr(ENGINE, "LEAST_CHUNK", least)
-        assert bits_of(go()) == whole
+@pytest.mark.parametrize("chunk", [1, 7, 64])
+def test_where_a_run_is_cut_into_chunks_changes_no_bit(chunk):
+    assert bits_of(go(chunk=chunk)) == bits_of(go())
 
 
 def test_watching_changes_nothing():
@@ -62,28 +54,28 @@ def test_watching_changes_nothing():
         replace(PLAN, step="paper", restart="local"),
         replace(PLAN, step="line-search", graph_step="lipschitz"),
         replace(PLAN, max_neighbours=2),
-        replace(PLAN, keep_nearest=2, step="local"),
+        replace(PLAN, step="local"),
         replace(PLAN, graph_rule="evidence"),
         replace(PLAN, sampler="gossip"),
     ],
-    ids=["pairwise", "paper", "line-search", "max-neighbours", "keep-nearest", "evidence", "gossip"],
+    ids=["pairwise", "paper", "line-search", "max-neighbours", "local", "evidence", "gossip"],
 )
-def test_a_run_that_is_interrupted_again_and_again_ends_with_the_same_bits(plan, tmp_path, small_chunks):
+def test_a_run_that_is_interrupted_again_and_again_ends_with_the_same_bits(plan, tmp_path):
     whole = go(plan)
     result, pauses = None, 0
     while result is None or result.status is Status.INTERRUPTED:
         # Different places each time: after 3, 4, 5, ... events of the run.
-        result = go(plan, checkpoint=tmp_path / "run", resume=True, observer=InterruptAt(3 + pauses))
+        result = go(plan, checkpoint=tmp_path / "run", resume=True, observer=InterruptAt(3 + pauses), chunk=16)
         pauses += 1
     assert pauses > 8
     assert result.status is Status.FINISHED
     assert bits_of(result) == bits_of(whole)
 
 
-def test_a_run_over_a_given_graph_resumes_too(tmp_path, small_chunks):
+def test_a_run_over_a_given_graph_resumes_too(tmp_path):
     options = dict(plan=replace(PLAN, learn_graph=False), graph=random_graph(np.random.default_rng(1), 9))
     whole = go(**options)
-    paused = go(checkpoint=tmp_path / "run", observer=InterruptAt(9), **options)
+    paused = go(checkpoint=tmp_path / "run", observer=InterruptAt(9), chunk=16, **options)
     assert 0 < paused.updates < 400
     assert bits_of(go(checkpoint=tmp_path / "run", resume=True, **options)) == bits_of(whole)
 
@@ -105,7 +97,7 @@ def test_resuming_a_finished_run_gives_its_result_again(tmp_path):
 
 def test_resume_without_a_checkpoint_yet_starts_at_the_beginning(tmp_path):
     assert bits_of(go(checkpoint=tmp_path / "run", resume=True)) == bits_of(go())
-    with pytest.raises(ValueError, match="resume needs the checkpoint"):
+    with pytest.raises(ValueError, match="resume=True needs a checkpoint"):
         go(resume=True)
 
 
@@ -166,7 +158,7 @@ def test_a_foreign_file_is_refused_and_left_alone(tmp_path, kind):
 def test_a_checkpoint_of_a_later_version_is_refused(tmp_path):
     header = json.dumps({"format": "dada-checkpoint", "version": 99, "run": "x"}).encode()
     np.savez(tmp_path / "run.npz", header=np.frombuffer(header, np.uint8))
-    with pytest.raises(ValueError, match="dada-checkpoint of version 99; this is dada-checkpoint 2"):
+    with pytest.raises(ValueError, match="dada-checkpoint of version 99, expected dada-checkpoint 2"):
         go(checkpoint=tmp_path / "run.npz", resume=True)
 
 
@@ -201,31 +193,32 @@ def full_disk(*_, **__):
 
 
 @pytest.mark.parametrize("broken", ["numpy.savez", "os.fsync", "os.replace", "tempfile.mkstemp"])
-def test_on_a_full_disk_the_run_goes_on_and_the_old_checkpoint_stays(tmp_path, broken, small_chunks):
-    paused = go(checkpoint=tmp_path / "run", observer=InterruptAt(9))
+def test_on_a_full_disk_the_run_goes_on_and_the_old_checkpoint_stays(tmp_path, broken):
+    paused = go(checkpoint=tmp_path / "run", observer=InterruptAt(9), chunk=16)
     old, events = (tmp_path / "run").read_bytes(), []
+    options = dict(checkpoint=tmp_path / "run", checkpoint_every_s=0.0, resume=True)
     with patch(broken, full_disk), pytest.warns(RuntimeWarning, match="cannot be resumed from its end.*No space left"):
-        result = go(checkpoint=tmp_path / "run", checkpoint_every_s=0.0, resume=True, observer=events.append)
+        result = go(observer=events.append, chunk=16, **options)
     assert result.status is Status.FINISHED
     assert bits_of(result) == bits_of(go())
     failures = [event for event in events if isinstance(event, CheckpointFailed)]
     assert len(failures) > 10
     assert "No space left on device" in failures[0].reason
-    assert "the one before stands" in failures[0].reason
+    assert "the previous one is intact" in failures[0].reason
     assert not any(isinstance(event, CheckpointSaved) for event in events)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     assert (tmp_path / "run").read_bytes() == old
     assert paused.updates < 400
 
 
-def test_periodic_checkpoints_are_told_and_can_be_gone_on_from(tmp_path, small_chunks):
+def test_periodic_checkpoints_are_told_and_can_be_gone_on_from(tmp_path):
     copies = []
 
     def keep(event):
         if isinstance(event, CheckpointSaved):
             copies.append((tmp_path / "run").read_bytes())
 
-    whole = go(checkpoint=tmp_path / "run", checkpoint_every_s=0.0, observer=keep)
+    whole = go(checkpoint=tmp_path / "run", checkpoint_every_s=0.0, observer=keep, chunk=16)
     assert len(copies) > 20
     for number in (0, 5, 13, len(copies) - 2):
         (tmp_path / "run").write_bytes(copies[number])
@@ -234,16 +227,16 @@ def test_periodic_checkpoints_are_told_and_can_be_gone_on_from(tmp_path, small_c
 
 def test_a_place_where_no_checkpoint_can_be_is_refused_before_any_work(tmp_path):
     events = []
-    with pytest.raises(FileNotFoundError, match=r"make the folder .*nowhere first"):
+    with pytest.raises(FileNotFoundError, match=r"nowhere does not exist, create it first"):
         go(checkpoint=tmp_path / "nowhere" / "run", observer=events.append)
-    with pytest.raises(IsADirectoryError, match="is a folder; name a file in it"):
+    with pytest.raises(IsADirectoryError, match="is a folder: give the path of a file"):
         go(checkpoint=tmp_path, observer=events.append)
     assert events == []
 
 
-def test_ctrl_c_ends_a_run_with_its_state_so_far(small_chunks):
+def test_ctrl_c_ends_a_run_with_its_state_so_far():
     before = signal.getsignal(signal.SIGINT)
-    result = go(observer=InterruptAt(60))
+    result = go(observer=InterruptAt(60), chunk=16)
     assert result.status is Status.INTERRUPTED
     assert 0 < result.updates < 400
     assert result.trace[-1].updates == result.updates
@@ -252,14 +245,14 @@ def test_ctrl_c_ends_a_run_with_its_state_so_far(small_chunks):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_second_ctrl_c_interrupts_at_once(small_chunks):
+def test_a_second_ctrl_c_interrupts_at_once():
     def twice(event):
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        go(observer=twice)
+        go(observer=twice, chunk=16)
     assert signal.getsignal(signal.SIGINT) is before
 
 

@@ -14,8 +14,7 @@ from dada.core.regularizers import DegreeFunction, LogDegree
 from dada.data import Stumps, moons
 from dada.engine import Plan, Samples, accuracy_per_user, decision_values, run
 from dada.task import Task
-from tests.helpers.problems import random_graph, random_models, random_problem
-from tests.helpers.runs import graph_phase
+from tests.helpers.problems import random_graph, random_problem
 
 STEPS = ("pairwise", "paper", "local", "line-search")
 
@@ -129,28 +128,6 @@ def test_precision_hardly_changes_the_objective():
     single = run(problem, Plan(4_000, kappa=3), rng(1))
     double = run(replace(problem, A=A), Plan(4_000, kappa=3), rng(1), dtype=np.float64)
     assert_allclose(single.trace[-1].objective, double.trace[-1].objective, rtol=1e-3)
-
-
-def test_keeping_only_the_nearest_opens_edges_to_them_alone():
-    rng = np.random.default_rng(11)
-    problem = random_problem(rng, 9, 7, regularizer=LogDegree(0.5, 0.5))
-    alpha = random_models(rng, problem)
-    dist2 = ((alpha[:, None] - alpha[None]) ** 2).sum(axis=2)
-    met = [set() for _ in range(9)]
-    before, opened = np.zeros((9, 9)), 0
-    for state, k, batch in graph_phase(problem, Plan(0, kappa=3, keep_nearest=2), alpha, 1, 150):
-        after = state.graph.to_scipy().toarray()
-        met[k] |= set(batch)
-        nearest = sorted(met[k], key=lambda l: dist2[k, l])[:2]
-        fresh = np.flatnonzero((before[k] == 0) & (after[k] > 0))
-        # One that was among the nearest when asked may have been pushed out by a later peer of the same batch.
-        assert all(l in nearest or dist2[k, l] <= dist2[k, batch].max() for l in fresh)
-        assert set(state.nearest.ids[k][state.nearest.ids[k] >= 0].tolist()) == set(nearest)
-        opened += fresh.size
-        before = after
-    everyone = np.array([len(others) for others in met])
-    assert everyone.min() > 4
-    assert opened >= 5
 
 
 def test_a_loss_and_a_regularizer_of_ones_own_work_from_end_to_end():

@@ -9,7 +9,7 @@ from dada.core.problem import Problem
 from dada.core.regularizers import LogDegree
 from dada.engine import Plan, Samples, run
 from tests.helpers.problems import random_graph, random_problem
-from tests.helpers.runs import ENGINE, bits_of
+from tests.helpers.runs import bits_of
 
 PROBLEM = random_problem(
     np.random.default_rng(0), 9, 8, beta=5.0, mu1=0.5, regularizer=LogDegree(0.3, 0.1), dtype=np.float32
@@ -49,7 +49,6 @@ def test_a_budget_that_suffices_to_the_bit_is_enough():
     [
         {},
         {"max_neighbours": 2},
-        {"keep_nearest": 2},
         {"graph_rule": "evidence"},
         {"sampler": "gossip"},
         {"sampler": "gossip", "kappa": 1, "max_neighbours": 2},
@@ -57,15 +56,14 @@ def test_a_budget_that_suffices_to_the_bit_is_enough():
     ids=repr,
 )
 @pytest.mark.parametrize("share", [0.001, 0.02, 0.2, 0.5, 0.9])
-def test_graph_wakeups_never_exceed_the_budget(others, share, monkeypatch):
+def test_graph_wakeups_never_exceed_the_budget(others, share):
     plan = replace(LEARNED, **others)
     budget = share * go(plan).ledger.bits
     short = go(replace(plan, max_bits=budget))
     assert short.status is Status.OUT_OF_BITS
     most = 5 * (6 * 32 + 8 * (32 + 3))
     assert budget - most < short.ledger.bits <= budget
-    monkeypatch.setattr(ENGINE, "CHUNK_WORK", 0.0)
-    assert bits_of(go(replace(plan, max_bits=budget))) == bits_of(short)
+    assert bits_of(go(replace(plan, max_bits=budget), chunk=16)) == bits_of(short)
 
 
 def test_learning_alone_costs_no_bits():
@@ -105,9 +103,8 @@ def test_a_converged_run_stays_so_when_resumed_unless_more_is_asked(tmp_path):
     assert bits_of(resumed) == bits_of(go(finer, graph=GRAPH))
 
 
-def test_no_time_at_all_ends_a_run_after_its_first_chunk(monkeypatch):
-    monkeypatch.setattr(ENGINE, "CHUNK_WORK", 0.0)
-    result = go(replace(ALONE, max_time_s=1e-9), graph=GRAPH)
+def test_no_time_at_all_ends_a_run_after_its_first_chunk():
+    result = go(replace(ALONE, max_time_s=1e-9), graph=GRAPH, chunk=16)
     assert result.status is Status.OUT_OF_TIME
     assert result.updates == 8
     assert result.trace[-1].updates == 8
@@ -162,7 +159,7 @@ NONE_OF_THEM = Samples(np.zeros((1, 8), np.int8), np.ones(1), np.array([0, 1]))
 @pytest.mark.parametrize(
     ("plan", "changes", "message"),
     [
-        (LEARNED, {"graph": GRAPH}, "the plan learns the graph, and one was given"),
+        (LEARNED, {"graph": GRAPH}, "the plan learns the graph, but one was given"),
         (ALONE, {"graph": CollaborationGraph.complete(8)}, "the graph has 8 users, the problem 9"),
         (ALONE, {"graph": CollaborationGraph.complete(9, 1e-20)}, "weights must be in 1e-12..*got 1e-20"),
         (ALONE, {"graph": CollaborationGraph.complete(9, 1e30)}, "divide them by the largest"),
@@ -190,7 +187,6 @@ def test_what_does_not_fit_together_is_refused(plan, changes, message):
         ({"graph_every": 0}, r"graph_every must be > 0 \(or None\), got 0"),
         ({"max_bits": -1.0}, r"max_bits must be > 0 \(or None\), got -1.0"),
         ({"max_time_s": float("nan")}, "max_time_s must be > 0"),
-        ({"keep_nearest": 0}, "keep_nearest must be > 0"),
         ({"local_updates": -5}, r"local_updates must be >= 0 \(or None\), got -5"),
     ],
 )

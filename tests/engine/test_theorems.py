@@ -7,12 +7,12 @@ import pytest
 
 from dada.core.graph import CollaborationGraph
 from dada.core.plan import GRAPH_STREAM, Schedule
-from dada.core.problem import expected_new_peers, graph_rate, primal_bound
 from dada.core.regularizers import LogDegree
 from dada.engine import Plan, run
 from tests.helpers.optimum import best_graph, best_models
 from tests.helpers.problems import random_graph, random_models, random_problem
 from tests.helpers.runs import graph_phase
+from tests.helpers.theory import curvature_bound, expected_new_peers, graph_rate, primal_bound
 
 
 def test_theorem_1_bounds_the_expected_distance_from_the_optimal_models():
@@ -24,7 +24,7 @@ def test_theorem_1_bounds_the_expected_distance_from_the_optimal_models():
     plan = Plan(4_000, learn_graph=False, step="paper", trace_every=20)
     runs = [run(problem, plan, np.random.default_rng(seed), graph=graph, dtype=np.float64) for seed in range(20)]
     distance = np.mean([[p.objective - regularizer - best for p in result.trace] for result in runs], axis=0)
-    curvature = problem.curvature_bound(graph)
+    curvature = curvature_bound(problem, graph)
     bounds = [primal_bound(curvature, distance[0], 4, p.updates) for p in runs[0].trace]
     assert (distance >= -1e-7).all()
     assert (distance <= bounds).all()

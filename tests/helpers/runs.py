@@ -1,39 +1,36 @@
 """Runs whose inner state is looked at while they go on."""
 
-import importlib
 import signal
-from dataclasses import fields
-from unittest.mock import patch
+from dataclasses import fields, replace
 
 import numpy as np
 
 from dada.core.graph import CollaborationGraph
 from dada.core.model_steps import refresh_margins
 from dada.core.plan import GRAPH_STREAM, Schedule
-from dada.engine import run
-from dada.engine.graph_loops import DistanceLearner
+from dada.engine.checkpoint import TimeLimit
+from dada.engine.graph_loops import DistanceRule
 from dada.engine.model_loops import user_model
+from dada.engine.runner import Runner
 from dada.engine.state import State
 from dada.events import Progress, SnapshotOffer
 
-# The package gives the function of that name in the module's place.
-ENGINE = importlib.import_module("dada.engine.runner")
 
-
-def watched_run(problem, plan, seed, look, chunk_work=0.0, **options):
-    """A run that calls look(state) after every chunk of wake-ups; the least chunk is 16 of them."""
-    start, states = State.start, []
-
-    def remembered(*arguments):
-        states.append(start(*arguments))
-        return states[-1]
+def watched_run(problem, plan, seed, look, graph=None, dtype=np.float32, chunk=16):
+    """A run that calls look(state) after every chunk of wake-ups; returns the final state."""
 
     def observer(event):
         if isinstance(event, Progress):
-            look(states[0])
+            look(state)
 
-    with patch.object(State, "start", remembered), patch.object(ENGINE, "CHUNK_WORK", chunk_work):
-        return run(problem, plan, np.random.default_rng(seed), observer=observer, **options)
+    learns_directed = plan.learn_graph and plan.graph_rule == "evidence"
+    start = replace(CollaborationGraph.empty(problem.n_users), directed=learns_directed) if graph is None else graph
+    state = State.start(problem, plan, start, dtype)
+    n_asked = plan.batch_mix(problem.n_users).n_uniform if plan.learn_graph else 1
+    schedule = Schedule.draw(np.random.default_rng(seed), problem.n_users, n_asked, plan.span)
+    runner = Runner(problem, plan, schedule, state, None, None, observer, chunk=chunk)
+    runner.go(lambda: False, TimeLimit(lambda: 0.0, None), None)
+    return state
 
 
 class InterruptAt:
@@ -68,7 +65,7 @@ def graph_phase(problem, plan, alpha, seed, wakeups):
     for k in range(problem.n_users):
         users.support[k, : users.n_support[k]] = np.flatnonzero(alpha[k])
         refresh_margins(user_model(users, k), users.n_support[k])
-    learner = DistanceLearner(problem, plan, np.dtype(np.float64))
+    learner = DistanceRule(problem, plan, np.dtype(np.float64))
     learner.begin(state)
     schedule = Schedule.draw(np.random.default_rng(seed), problem.n_users, plan.kappa)
     awake, batches = schedule.users(GRAPH_STREAM, 0, wakeups), schedule.batches(0, wakeups)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dada.core.compiled import Array
+from dada.core.problem import margins_of_labels
 from dada.data import (
     BasePredictors,
     Constant,
@@ -131,7 +132,7 @@ def read_margins(path: Path, label: str, network: Network) -> Array:
         raise ValueError(f"{path}: column {label!r} holds {unknown[:3]}, the network knows {list(network.classes)}")
     y = np.where(np.array(values) == network.classes[1], 1, -1)
     predictions = _predictions(frame, path, network)
-    return predictions * y[:, None].astype(predictions.dtype)
+    return margins_of_labels(predictions, y)
 
 
 def predict_table(home: Home, path: Path) -> tuple[list[str], list[float]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +15,11 @@ from rich.live import Live as RichLive
 from rich.table import Table
 
 from dada.cli.console import GraphRule, peer_settings, percent, plan_settings, stderr
+from dada.core.accuracy import is_right, mean_per_user
+from dada.core.bits import Ledger
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
+from dada.core.problem import margins_of_labels
 from dada.core.regularizers import LogDegree
 from dada.data import Stumps, moons, moons100
 from dada.data.synthetic import SyntheticUsers
@@ -84,7 +86,7 @@ def make_homes(folder: Path, people: SyntheticUsers, task: Task, network: Networ
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "network.json"
     network.write(file)
-    margins = task.samples.predictions * task.train.y[:, None].astype(task.predictors.dtype)
+    margins = margins_of_labels(task.samples.predictions, task.train.y)
     rows = zip(task.train.row_start[:-1], task.train.row_start[1:], strict=True)
     homes = []
     for k, (start, stop) in enumerate(rows):
@@ -122,9 +124,6 @@ def learn_centrally(people: SyntheticUsers, task: Task, network: Network, seed: 
     )
 
 
-FLOAT_BITS = 32
-
-
 class Live:
     """Follows a swarm on the terminal and on a page, where there are such; otherwise it only collects."""
 
@@ -156,7 +155,7 @@ class Live:
 
     def result(self, homes: Sequence[Home]) -> dict[str, Any]:
         """The swarm's result, as JSON gives it; accuracies are fractions."""
-        index_bits = math.log2(self._network.coupling.size)
+        counts = np.array([0, self._sum("paper_floats"), self._sum("paper_indices")])
         return {
             "peers": sum(bool(status.get("running")) for status in self._statuses),
             "test_accuracy": self._accuracy(homes),
@@ -166,7 +165,7 @@ class Live:
             "edges": self.n_edges,
             "messages": self._sum("messages_sent"),
             "wire_bytes": self._sum("wire_bytes"),
-            "paper_bits": round(self._sum("paper_floats") * FLOAT_BITS + self._sum("paper_indices") * index_bits),
+            "paper_bits": round(Ledger(self._network.coupling.size).price(counts)),
             "restarts": self.restarts,
             "errors": self.errors,
         }
@@ -216,8 +215,8 @@ def accuracies(homes: Sequence[Home], network: Network, test: Samples) -> Array:
     for k, home in enumerate(homes):
         rows = slice(int(test.row_start[k]), int(test.row_start[k + 1]))
         values = test.predictions[rows].astype(np.float64) @ _model(home, network)
-        found.append(np.mean(np.where(values > 0, 1, -1) == test.y[rows]))
-    return np.array(found)
+        found.append(is_right(values, test.y[rows]))
+    return mean_per_user(np.concatenate(found), test.row_start)
 
 
 def _model(home: Home, network: Network) -> Array:

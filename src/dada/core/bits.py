@@ -1,19 +1,94 @@
-"""What a run has sent, counted exactly.
+"""The price of every message, and the ledger of what a run has sent.
 
-Messages carry floats and predictor indices; a float costs `float_bits`, an index log2 n bits (the paper's count). The
-counts are of what was really sent in the run; the paper's closed forms are only their expectations.
+Messages carry floats and predictor indices. A float costs `FLOAT_BITS`, an index log2(n_predictors) bits; user ids,
+signs, versions and framing are free. This is the paper's count, applied to the messages that a run really sends.
+
+Like the paper, it leaves out two things: the model that a waking user sends to a new neighbour, and the requests
+that precede a reply.
+
+>>> ledger = Ledger(n_predictors=256)
+>>> ledger.models += move_cost(n_indices=1)
+>>> ledger.bits
+40.0
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dada.core.compiled import Array
+from dada.core.compiled import Array, inlined
 
 MESSAGES, FLOATS, INDICES = 0, 1, 2
+FLOAT_BITS = 32
+
+
+class Cost(NamedTuple):
+    """What one or several messages carry."""
+
+    messages: int
+    floats: int
+    indices: int
+
+
+@inlined
+def move_cost(n_indices: int) -> Cost:
+    """A model update: the step size, and the predictors it concerns (two for a pairwise step, else one)."""
+    return Cost(1, 1, n_indices)
+
+
+@inlined
+def dense_model_cost(n_weights: int) -> Cost:
+    """A whole model without indices, as a linear method sends it."""
+    return Cost(1, n_weights, 0)
+
+
+@inlined
+def weight_cost() -> Cost:
+    """The new weight of an edge, or the degree of a neighbour whose model is known."""
+    return Cost(1, 1, 0)
+
+
+@inlined
+def graph_reply_cost(n_support: int, is_gossip: bool) -> Cost:
+    """A peer's model, loss and degree; in a gossip search also the id that led to it, counted as a float."""
+    return Cost(1, (3 if is_gossip else 2) + n_support, n_support)
+
+
+@inlined
+def evidence_reply_cost(n_support: int) -> Cost:
+    """A peer's model and its number of samples."""
+    return Cost(1, 1 + n_support, n_support)
+
+
+@inlined
+def follow_cost() -> Cost:
+    """The notice that a user now learns from a peer, or no longer does."""
+    return Cost(1, 0, 0)
+
+
+@inlined
+def bits_of(floats: Any, indices: Any, float_bits: float, index_bits: float) -> Any:
+    """Bits of so many floats and indices; numbers or arrays."""
+    return floats * float_bits + indices * index_bits
+
+
+def bits_per_index(n_predictors: int) -> float:
+    """Bits of one predictor index: log2 n."""
+    return math.log2(n_predictors)
+
+
+class Bill(NamedTuple):
+    """A ledger in the form kernels take: the counts to increase, prices, the budget and the bits spent elsewhere."""
+
+    counts: Array
+    float_bits: float
+    index_bits: float
+    allowed: float
+    spent: float
 
 
 def _no_counts() -> Array:
@@ -22,35 +97,33 @@ def _no_counts() -> Array:
 
 @dataclass(eq=False)
 class Ledger:
-    """Messages, floats and indices sent in model phases and in graph phases.
-
-    Examples
-    --------
-    >>> ledger = Ledger(n_predictors=256)
-    >>> ledger.models += (1, 1, 1)
-    >>> ledger.bits
-    40.0
-    """
+    """Messages, floats and indices sent in model phases and in graph phases."""
 
     n_predictors: int
-    float_bits: int = 32
+    float_bits: int = FLOAT_BITS
     models: Array = field(default_factory=_no_counts)
     graph: Array = field(default_factory=_no_counts)
 
-    @property
-    def index_bits(self) -> float:
-        """Bits of one predictor index: log2 n."""
-        return math.log2(self.n_predictors)
+    def price(self, counts: Array) -> Any:
+        """Bits of counted messages; the last axis of `counts` holds messages, floats and indices."""
+        index_bits = bits_per_index(self.n_predictors)
+        return bits_of(counts[..., FLOATS], counts[..., INDICES], self.float_bits, index_bits)
+
+    def model_bill(self, allowed: float = math.inf) -> Bill:
+        """The bill of model updates, with a budget for all phases together."""
+        return Bill(
+            self.models, float(self.float_bits), bits_per_index(self.n_predictors), float(allowed), self.graph_bits
+        )
 
     @property
     def model_bits(self) -> float:
         """Bits sent in model updates."""
-        return float(self.models[FLOATS] * self.float_bits + self.models[INDICES] * self.index_bits)
+        return float(self.price(self.models))
 
     @property
     def graph_bits(self) -> float:
         """Bits sent in graph wake-ups."""
-        return float(self.graph[FLOATS] * self.float_bits + self.graph[INDICES] * self.index_bits)
+        return float(self.price(self.graph))
 
     @property
     def bits(self) -> float:
@@ -63,24 +136,25 @@ class Ledger:
         return int(self.models[MESSAGES] + self.graph[MESSAGES])
 
 
-def cached_graph_bits(
-    users: Array, batches: Array, model_sizes: Array, n_predictors: int, float_bits: int = 32
-) -> Array:
-    """Bits of each wake-up of one graph phase when users keep the models they were sent (refined analysis).
+def cached_graph_bits(users: Array, batches: Array, model_sizes: Array, n_predictors: int) -> Array:
+    """Bits of each wake-up of one graph phase if users cache the models they receive (the paper's refined analysis).
 
-    A peer asked again sends its degree and gets its weight; only a peer asked for the first time sends model and loss.
+    A peer that is asked again sends only its degree and receives its weight.
 
     Parameters
     ----------
     users, batches : arrays of shape (T,) and (T, kappa)
-        Who woke and whom it asked.
+        The user that wakes, and the peers it asks.
     model_sizes : array of shape (n_users,)
-        Nonzero entries of every user's model during the phase.
+        Nonzero entries of each model during the phase.
     """
     n_users = model_sizes.size
     pairs = users[:, None].astype(np.int64) * n_users + batches
     _, first = np.unique(pairs.ravel(), return_index=True)
     is_new = np.zeros(pairs.shape, bool)
     is_new.flat[first] = True
-    model_bits = float_bits + model_sizes[batches] * (float_bits + math.log2(n_predictors))
-    return batches.shape[1] * 2.0 * float_bits + np.where(is_new, model_bits, 0.0).sum(axis=1)
+    index_bits = bits_per_index(n_predictors)
+    known, loss = bits_of(2, 0, FLOAT_BITS, index_bits), bits_of(1, 0, FLOAT_BITS, index_bits)
+    entry = bits_of(1, 1, FLOAT_BITS, index_bits)
+    model_bits = loss + model_sizes[batches] * entry
+    return batches.shape[1] * known + np.where(is_new, model_bits, 0.0).sum(axis=1)

@@ -1,7 +1,9 @@
 """One user's update of the weights to a batch of peers (Eq. 5).
 
 Both steps take, for each peer l of the batch, the pair cost a_l = c_k L_k + c_l L_l + (mu1/2) ||alpha_k - alpha_l||^2,
-the present weight and the degree of l, and leave the new weights. They need no message beyond the paper's.
+the current weight and the degree of l, and compute the new weights. They need no messages beyond the paper's.
+
+The evidence rule weights a peer by how well its model fits the user's own samples: `log_evidence` and `keep_best`.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import math
 
 import numpy as np
 
-from dada.core.compiled import Array, lean_kernel
+from dada.core.compiled import Array, kernel, lean_kernel
 from dada.core.losses import HUBER, SQUARED, LossCode, logistic_value, normalised_sample_weight, point_value
 from dada.core.model_steps import UserModel
 from dada.core.regularizers import (
@@ -24,13 +26,13 @@ from dada.core.regularizers import (
 LIPSCHITZ, EXACT = 0, 1
 GRAPH_STEPS = {"lipschitz": LIPSCHITZ, "exact": EXACT}
 
-# Weights below this are zero: an edge this weak changes no model but would cost memory and messages.
+# Smaller weights become zero: they change no model but cost memory and messages.
 NEGLIGIBLE = 1e-12
 
 
 @lean_kernel
 def pair_cost(loss_k: float, loss_l: float, mu1: float, dist2: float) -> float:
-    """a_l of Eq. (5): what one unit of weight between k and l costs; losses are confidence-weighted."""
+    """a_l of Eq. (5): the cost of one unit of weight between k and l; losses are confidence-weighted."""
     return loss_k + loss_l + 0.5 * mu1 * dist2
 
 
@@ -59,8 +61,8 @@ def exact_step(
 ) -> None:
     """The minimiser of h over the block.
 
-    Given k's new degree, every weight is a problem of its own; the degree is then the root of a strictly decreasing
-    function of one variable.
+    Given k's new degree, the weights are independent scalar problems; the degree is the root of a strictly decreasing
+    function.
     """
     rest = degree_k
     for b in range(cost.size):
@@ -95,15 +97,29 @@ def exact_step(
 
 
 @lean_kernel
+def judged_loss(loss: LossCode, margin: float) -> float:
+    """The loss by which a model is judged at one margin: in regression the loss itself, otherwise the logistic loss.
+
+    The logistic loss grows slowly enough that no single sample decides, whatever loss the models minimise.
+    """
+    is_regression = loss.code == SQUARED or loss.code == HUBER
+    return point_value(loss, margin) if is_regression else logistic_value(margin)
+
+
+@kernel
+def judged_losses(loss: LossCode, margins: Array) -> Array:
+    """`judged_loss` of every entry."""
+    losses = np.empty(margins.shape)
+    for i in range(margins.size):
+        losses.flat[i] = judged_loss(loss, margins.flat[i])
+    return losses
+
+
+@lean_kernel
 def log_evidence(
     tau: float, loss: LossCode, judge: UserModel, alpha: Array, support: Array, n_support: int, size: int
 ) -> float:
-    """log of the unnormalised weight of a model from `size` samples, judged on one user's samples.
-
-    Models are judged by the logistic loss of their margins, whatever loss they were made with: it grows slowly enough
-    not to let one sample decide. In regression they are judged by the loss itself. Samples count by their weights.
-    """
-    is_regression = loss.code == SQUARED or loss.code == HUBER
+    """log of the unnormalised weight of a model from `size` samples, judged on the samples of one user."""
     A = judge.A
     total = 0.0
     for i in range(A.shape[0]):
@@ -111,14 +127,13 @@ def log_evidence(
         for p in range(n_support):
             q = support[p]
             margin += np.float64(A[i, q]) * alpha[q]
-        value = point_value(loss, margin) if is_regression else logistic_value(margin)
-        total += normalised_sample_weight(judge.sample_weight, i) * value
+        total += normalised_sample_weight(judge.sample_weight, i) * judged_loss(loss, margin)
     return math.log(size) - tau * total
 
 
 @lean_kernel
 def keep_best(scores: Array, most: int, weights: Array) -> None:
-    """Weights that sum to one over the `most` best scores (the earlier on ties), zero elsewhere."""
+    """Softmax of the `most` highest scores (the earlier on ties), zero elsewhere."""
     for c in range(scores.size):
         better = 0
         for other in range(scores.size):

@@ -4,12 +4,12 @@ User k's block, divided by its degree, is
 
     min over ||alpha||_1 <= beta of   c_k L_k(alpha) + (mu1 / 2) sum_j omega_j (alpha_j - abar_j)^2,
 
-with abar the weighted mean of the neighbours' models, so the scale of the graph cancels and a user without neighbours
-simply solves its local problem. A user keeps its margins A alpha and the weighted sum `pull` = sum_l w_kl alpha_l up to
-date by increments; both are made anew from time to time, because increments in single precision drift.
+with abar the weighted mean of the neighbours' models. The scale of the graph cancels, and a user without neighbours
+solves its local problem. Each user updates its margins A alpha and its `neighbour_sum` = sum_l w_kl alpha_l by
+increments. Increments in single precision drift, so both are recomputed every `REFRESH_EVERY` updates.
 
-Every step ends in a `Move`. Owner and neighbours apply it with the same operations, so copies of a model stay equal to
-it bit for bit; the list of changed coordinates that this leaves is what is added to the neighbours' `pull`.
+Every step ends in a `Move`. The owner and its neighbours apply it with the same operations, so that copies of a model
+equal the model bit for bit. Applying a move lists the changed coordinates; neighbours add them to their sums.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ STEP_RULES = {"paper": PAPER, "local": LOCAL, "line-search": LINE_SEARCH, "pairw
 
 CENTRE, ALL = -1, -2
 
-# Own updates between two fresh computations of a user's margins and pull: rare enough to cost nothing, often enough
-# that the rounding of single precision stays far below the optimisation error.
+# Own updates after which a user recomputes its margins and neighbour sum: rare enough to cost nothing, often enough to
+# keep the rounding error of single precision far below the optimisation error.
 REFRESH_EVERY = 256
 
 
 class ModelSettings(NamedTuple):
-    """What all users share when they update models."""
+    """Settings of model updates, shared by all users."""
 
     loss: LossCode
     beta: float
@@ -42,10 +42,11 @@ class ModelSettings(NamedTuple):
 
 
 class UserModel(NamedTuple):
-    """One user's arrays: base predictor margins (m, n), current margins (m), model, pull and support (n), offset (m).
+    """One user's arrays.
 
-    Current margins are offset + A alpha. The offset is zero for classification; in regression it is minus the targets,
-    so that margins are residuals. `emphasis` (m) says how much each sample counts; it is empty where all count alike.
+    Base predictor margins A (m, n); current margins, offset and sample weight (m); model, neighbour sum and support
+    (n). Current margins are offset + A alpha. The offset is zero in classification and minus the targets in
+    regression, where margins are residuals. `sample_weight` is empty if all samples count equally.
     """
 
     A: Array
@@ -58,10 +59,10 @@ class UserModel(NamedTuple):
 
 
 class Move(NamedTuple):
-    """What a step did to a model: mass gamma went to the vertex toward * e_j, from `away`. Neighbours need no more.
+    """The change of a model by one step: mass gamma moves to the vertex toward * e_j, from `away`.
 
-    `away` is the coordinate whose active vertex gave the mass, `CENTRE` (the unused part of the ball), or `ALL`: every
-    coordinate alike, which is a Frank-Wolfe step.
+    `away` is the coordinate whose active vertex loses the mass, `CENTRE` (the unused part of the ball), or `ALL`: all
+    coordinates in proportion, which is a Frank-Wolfe step.
     """
 
     j: int
@@ -72,7 +73,7 @@ class Move(NamedTuple):
 
 
 class StepScratch(NamedTuple):
-    """Working memory of a model step, and the change it leaves: `coordinate[:c]` moved by `delta[:c]`."""
+    """Working memory of a model step, and its change: `coordinate[:c]` moved by `delta[:c]`."""
 
     gradient: Array
     eta: Array
@@ -82,7 +83,7 @@ class StepScratch(NamedTuple):
 
 
 def make_scratch(n: int, most_samples: int, dtype: np.dtype[np.floating]) -> StepScratch:
-    """Working memory for models of n predictors and users of at most that many samples."""
+    """Working memory for models of n predictors and users with at most `most_samples` samples."""
     eta, h = np.empty(most_samples, dtype), np.empty(most_samples, dtype)
     return StepScratch(np.empty(n, dtype), eta, h, np.empty(n, np.int32), np.empty(n, dtype))
 
@@ -107,7 +108,7 @@ def block_gradient(
 @lean_kernel
 def largest_entry(gradient: Array) -> int:
     """The index of the entry of largest magnitude, the lowest on ties: the coordinate of the atom, Eq. (3)."""
-    # Processors find the largest of many integers at once; of floats, one after the other, for fear of NaN.
+    # Compilers vectorise the maximum of integers, but not of floats, because of NaN.
     largest = bits_of(abs(gradient[0]))
     for j in range(1, gradient.size):
         largest = max(largest, bits_of(abs(gradient[j])))
@@ -144,7 +145,7 @@ def exact_gamma(
         if low == 1.0 or abs(derivative) <= 1e-9 * abs(slope):
             return gamma
         step = gamma - derivative / max(confidence * second + quadratic, 1e-300)
-        # A loss may give a bound in place of its second derivative, and Newton's method then creeps.
+        # With a bound in place of the second derivative, Newton's method converges slowly.
         if not low < step < high or abs(step - gamma) > 0.5 * last:
             step = 0.5 * (low + high)
         if step == gamma:
@@ -163,7 +164,7 @@ def toward_vertex(
     gamma: float,
     scratch: StepScratch,
 ) -> Move:
-    """The Frank-Wolfe move alpha <- (1 - gamma) alpha + gamma beta s e_j; gamma < 0 asks for the exact line search."""
+    """The Frank-Wolfe move alpha <- (1 - gamma) alpha + gamma beta s e_j; gamma < 0 requests an exact line search."""
     m = user.margins.size
     number = user.alpha.dtype.type
     h, gradient = scratch.h[:m], scratch.gradient
@@ -197,9 +198,9 @@ def between_vertices(
 ) -> Move:
     """The pairwise move: mass goes from the worst active vertex to the best vertex of the l1 ball.
 
-    The model is read as a mixture of the vertices sign(alpha_j) beta e_j with mass |alpha_j| / beta, and of the centre
-    with the rest. The step size has a closed form that never increases the block: the second derivative along the move
-    grows at most as exp(growth gamma).
+    The model is a mixture of the vertices sign(alpha_j) beta e_j with mass |alpha_j| / beta, and of the centre with
+    the rest. The closed-form step size never increases the block objective: the second derivative along the move grows
+    at most as exp(growth gamma).
     """
     m = user.margins.size
     number = user.alpha.dtype.type
@@ -215,7 +216,7 @@ def between_vertices(
         if value > away_value:
             away_index, away_value = int(q), value
     slack = 1.0 - mass_used / beta
-    # A slack of a few roundings is none: without the threshold steps of no length would be taken from the centre.
+    # Ignore slack of the size of rounding errors: it would allow steps of zero length from the centre.
     if slack > 1e-6 and away_value <= 0.0:
         away_index, away_value = CENTRE, 0.0
     away, most = 0.0, slack
@@ -237,7 +238,7 @@ def between_vertices(
         if away_index >= 0:
             length += settings.coupling[away_index] * away**2
     curvature, growth = curvature_along(settings.loss, user.margins, user.sample_weight, eta, h)
-    # Weights of samples that underflowed leave no curvature; it is below this, and a larger one only shortens the step.
+    # If sample weights underflow, the curvature is zero; this bound is above it, and only shortens the step.
     curvature = max(confidence * curvature + mu * length, 1e-30 * growth * growth)
     gamma = math.log1p(growth * pair_gap / curvature) / growth if growth > 1e-12 else pair_gap / curvature
     takes_all = gamma >= most and away_index >= 0 and away_index != j
@@ -246,7 +247,7 @@ def between_vertices(
 
 @lean_kernel
 def apply_move(move: Move, alpha: Array, support: Array, n_support: int, scratch: StepScratch) -> tuple[int, int]:
-    """Carry out a move on a model, the owner's or a neighbour's copy of it, in the same operations.
+    """Apply a move to a model or to a copy of it, with the same operations.
 
     Returns the new size of the support and the number of changed coordinates, listed in the scratch.
     """
@@ -279,7 +280,7 @@ def apply_move(move: Move, alpha: Array, support: Array, n_support: int, scratch
         elif move.away >= 0:
             n_changed = 2
             scratch.coordinate[1] = move.away
-            # Taking all of a vertex's mass must leave an exact zero, or its coordinate would never leave the support.
+            # Taking all mass of a vertex must leave an exact zero; otherwise its coordinate stays in the support.
             mass = gamma * abs(toward)
             scratch.delta[1] = -mass if alpha[move.away] > 0.0 else mass
             if move.takes_all:
@@ -331,7 +332,7 @@ def model_step(
 
 @lean_kernel
 def step_size(rule: int, n_users: int, t: int, own_updates: int) -> float:
-    """gamma of the rules that fix it in advance; negative where the step finds it itself."""
+    """gamma of the rules with a fixed schedule; negative if the step computes it."""
     if rule == PAPER:
         return 2.0 * n_users / (t + 2.0 * n_users)
     if rule == LOCAL:
@@ -341,7 +342,7 @@ def step_size(rule: int, n_users: int, t: int, own_updates: int) -> float:
 
 @lean_kernel
 def refresh_margins(user: UserModel, n_support: int) -> None:
-    """Compute the margins offset + A alpha anew from the support."""
+    """Recompute the margins offset + A alpha from the support."""
     number = user.alpha.dtype.type
     for i in range(user.margins.size):
         total = np.float64(user.offset[i])
@@ -352,20 +353,46 @@ def refresh_margins(user: UserModel, n_support: int) -> None:
 
 
 @lean_kernel
-def add_to_neighbour_sum(neighbour_sum: Array, weight: float, alpha: Array, support: Array, n_support: int) -> None:
-    """pull += weight * alpha, over a neighbour's support."""
+def add_model(neighbour_sum: Array, weight: float, alpha: Array) -> None:
+    """neighbour_sum += weight * alpha."""
     w = neighbour_sum.dtype.type(weight)
-    for p in range(n_support):
-        q = support[p]
-        neighbour_sum[q] += w * alpha[q]
+    for j in range(neighbour_sum.size):
+        neighbour_sum[j] += w * alpha[j]
 
 
 @lean_kernel
-def add_change(neighbour_sum: Array, weight: float, n_changed: int, scratch: StepScratch) -> None:
-    """pull += weight * change of a neighbour's model, as `apply_move` left it."""
-    w = neighbour_sum.dtype.type(weight)
+def add_change(target: Array, weight: float, n_changed: int, coordinate: Array, delta: Array) -> None:
+    """target += weight * change of a model; entries `coordinate[:n_changed]` of the model moved by `delta`."""
+    w = target.dtype.type(weight)
     for c in range(n_changed):
-        neighbour_sum[scratch.coordinate[c]] += w * scratch.delta[c]
+        target[coordinate[c]] += w * delta[c]
+
+
+@lean_kernel
+def frozen_steps(
+    rule: int,
+    settings: ModelSettings,
+    confidence: float,
+    degree: float,
+    user: UserModel,
+    n_support: int,
+    n_steps: int,
+    scratch: StepScratch,
+) -> int:
+    """Up to `n_steps` steps of one user while all other models stay frozen; returns the new size of the support."""
+    for t in range(n_steps):
+        gamma = step_size(rule, 1, t, t)
+        _, n_support, n_changed = model_step(rule, settings, confidence, degree, user, n_support, gamma, scratch)
+        if n_changed == 0:
+            break
+    return n_support
+
+
+@lean_kernel
+def squared_difference(coupling: float, a: float, b: float) -> float:
+    """omega_j (a_j - b_j)^2: one term of the squared distance of two models."""
+    difference = np.float64(a) - b
+    return coupling * difference * difference
 
 
 @lean_kernel
@@ -376,10 +403,9 @@ def squared_distance(
     total = 0.0
     for p in range(n_k):
         q = support_k[p]
-        difference = np.float64(alpha_k[q]) - alpha_l[q]
-        total += coupling[q] * difference * difference
+        total += squared_difference(coupling[q], alpha_k[q], alpha_l[q])
     for p in range(n_l):
         q = support_l[p]
         if alpha_k[q] == 0.0:
-            total += coupling[q] * np.float64(alpha_l[q]) * alpha_l[q]
+            total += squared_difference(coupling[q], alpha_l[q], 0.0)
     return total

@@ -1,7 +1,10 @@
-"""Symmetric sparse weights that change while a run goes on: one sorted list of neighbours per user.
+"""Neighbour lists that change during a run, and the peers that a graph wake-up asks.
 
-Lists live in one pool and grow by moving to its end with twice the room, so memory is O(edges) whatever the degrees.
-Kernels cannot enlarge the pool: they stop when it might not suffice, and `grow` packs it anew with more room.
+All lists share one pool. A full list moves to the end of the pool with twice the room, so that memory is O(edges).
+Kernels cannot enlarge the pool: they stop before it might overflow, and `grow` repacks it with more room.
+
+A gossip search asks neighbours of neighbours. A user's view holds its neighbours, its candidates (the nearest peers it
+has met) and its guests (peers that made it a candidate).
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ class NeighbourLists(NamedTuple):
 
 
 def lists_from_csr(indptr: Array, indices: Array, weights: Array, spare: int = 0) -> NeighbourLists:
-    """Lists holding a symmetric CSR matrix with sorted rows, with `spare` free cells behind them."""
+    """Lists from a CSR matrix with sorted rows, followed by `spare` free cells."""
     count = np.diff(indptr).astype(np.int32)
     room = np.where(count == 0, 0, np.maximum(count, FIRST_ROOM)).astype(np.int32)
     start = np.concatenate([[0], np.cumsum(room, dtype=np.int64)])
@@ -54,13 +57,13 @@ def grow(lists: NeighbourLists, spare: int) -> NeighbourLists:
 
 @lean_kernel
 def free_cells(lists: NeighbourLists) -> int:
-    """Cells of the pool that no list owns yet."""
+    """Free cells at the end of the pool."""
     return lists.ids.size - lists.end[0]
 
 
 @lean_kernel
 def position(lists: NeighbourLists, k: int, l: int) -> int:
-    """Where l stands in k's list, or where it would be inserted: compare ids there to know which."""
+    """Position of l in k's list, or where it would be inserted."""
     low = lists.start[k]
     high = low + lists.length[k]
     while low < high:
@@ -74,20 +77,26 @@ def position(lists: NeighbourLists, k: int, l: int) -> int:
 
 @lean_kernel
 def is_neighbour(lists: NeighbourLists, k: int, l: int, at: int) -> bool:
-    """Whether `at`, found by `position`, holds l."""
+    """Whether `at`, computed by `position`, holds l."""
     return at < lists.start[k] + lists.length[k] and lists.ids[at] == l
 
 
 @lean_kernel
+def has_neighbour(lists: NeighbourLists, k: int, l: int) -> bool:
+    """Whether l is in k's list."""
+    return is_neighbour(lists, k, l, position(lists, k, l))
+
+
+@lean_kernel
 def weight_of(lists: NeighbourLists, k: int, l: int) -> float:
-    """w_kl, zero where there is no edge."""
+    """w_kl, zero without an edge."""
     at = position(lists, k, l)
     return lists.weights[at] if is_neighbour(lists, k, l, at) else 0.0
 
 
 @lean_kernel
 def set_one_side(lists: NeighbourLists, k: int, l: int, w: float) -> None:
-    """Store w_kl in k's list; a zero removes the entry. The caller has made sure of free cells."""
+    """Store w_kl in k's list; zero removes the entry. The caller ensures that there are free cells."""
     at = position(lists, k, l)
     last = lists.start[k] + lists.length[k]
     if is_neighbour(lists, k, l, at):
@@ -128,7 +137,7 @@ def set_weight(lists: NeighbourLists, k: int, l: int, w: float) -> None:
 
 @lean_kernel
 def lightest(lists: NeighbourLists, k: int) -> int:
-    """Where the smallest weight of k's list stands (the first on ties)."""
+    """Position of the smallest weight in k's list (the first on ties)."""
     best = lists.start[k]
     for p in range(lists.start[k], lists.start[k] + lists.length[k]):
         if lists.weights[p] < lists.weights[best]:
@@ -146,12 +155,12 @@ def list_degree(lists: NeighbourLists, k: int) -> float:
 
 
 N_CANDIDATES, N_GUESTS = 16, 8
-# How often a draw is repeated that led to somebody known.
+# Draws before a search for a new peer gives up.
 ATTEMPTS = 8
 
 
 class BatchMix(NamedTuple):
-    """How many peers of each kind a wake-up asks: uniform, neighbours of neighbours, present neighbours."""
+    """How many peers of each kind a wake-up asks: uniform, neighbours of neighbours, current neighbours."""
 
     n_uniform: int
     n_gossip: int
@@ -159,22 +168,22 @@ class BatchMix(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Peers asked at most."""
+        """Most peers asked."""
         return self.n_uniform + self.n_gossip + self.n_refresh
 
     @property
-    def n_words(self) -> int:
-        """Random words that one wake-up uses."""
+    def n_draws(self) -> int:
+        """Random numbers that one wake-up uses."""
         return 2 * self.n_gossip + self.n_refresh
 
 
 def uniform_mix(kappa: int) -> BatchMix:
-    """The paper's batches: kappa peers drawn from everybody."""
+    """The paper's batches: kappa peers drawn uniformly from all users."""
     return BatchMix(kappa, 0, 0)
 
 
 def gossip_mix(kappa: int) -> BatchMix:
-    """kappa candidates, a quarter of them (at least one) uniform, and two present neighbours.
+    """kappa new peers, a quarter of them (at least one) uniform, and two current neighbours.
 
     >>> gossip_mix(5)
     BatchMix(n_uniform=1, n_gossip=4, n_refresh=2)
@@ -184,14 +193,14 @@ def gossip_mix(kappa: int) -> BatchMix:
 
 
 @lean_kernel
-def pick(word: int, size: int) -> int:
-    """A number below `size` from a random word of 32 bits."""
-    return (word * size) >> 32
+def pick(random_bits: int, size: int) -> int:
+    """A number below `size` from 32 random bits."""
+    return (random_bits * size) >> 32
 
 
 @lean_kernel
 def append_new(peers: Array, size: int, k: int, l: int) -> int:
-    """Append l to the peers unless it is k itself or there already; returns the new size."""
+    """Append l to the peers unless it equals k or is among them; returns the new size."""
     if l == k:
         return size
     for b in range(size):
@@ -202,16 +211,17 @@ def append_new(peers: Array, size: int, k: int, l: int) -> int:
 
 
 @lean_kernel
-def again(word: int) -> int:
-    """Another random word of 32 bits, made of one."""
-    mixed = ((word ^ (word >> 15)) * 0x2C1B3C6D) & 0xFFFFFFFF
+def next_bits(random_bits: int) -> int:
+    """The next 32 bits of a pseudorandom sequence."""
+    mixed = ((random_bits ^ (random_bits >> 15)) * 0x2C1B3C6D) & 0xFFFFFFFF
     return ((mixed ^ (mixed >> 12)) * 0x297A2D39 + 0x9E3779B9) & 0xFFFFFFFF
 
 
 class Nearest(NamedTuple):
-    """The nearest peers each user has met, and its guests; no columns: nobody is remembered.
+    """The candidates and guests of each user; arrays without columns remember nobody.
 
-    Distances are of the present graph phase, infinite for those met before only. Free places hold -1 and come last.
+    Distances are of the current graph phase, infinite for candidates from earlier phases. Free places hold -1 and come
+    last.
     """
 
     ids: Array
@@ -219,15 +229,15 @@ class Nearest(NamedTuple):
     guests: Array
 
 
-def nobody_met(n_users: int, n_candidates: int, n_guests: int) -> Nearest:
-    """Room for so many peers of each user."""
+def no_nearest(n_users: int, n_candidates: int, n_guests: int) -> Nearest:
+    """Memory for the given numbers of candidates and guests per user."""
     ids = np.full((n_users, n_candidates), -1, np.int32)
     return Nearest(ids, np.full(ids.shape, np.inf), np.full((n_users, n_guests), -1, np.int32))
 
 
 @lean_kernel
-def welcome(guests: Array, l: int, k: int) -> None:
-    """Make user k a guest of l's; where there are too many, in the place of another."""
+def add_guest(guests: Array, l: int, k: int) -> None:
+    """Make user k a guest of l; if all places are taken, it replaces another guest."""
     n_guests = guests.shape[1]
     place = 0
     while place < n_guests and guests[l, place] >= 0 and guests[l, place] != k:
@@ -237,8 +247,8 @@ def welcome(guests: Array, l: int, k: int) -> None:
 
 
 @lean_kernel
-def may_be_near(nearest: Nearest, k: int, l: int, dist2: float) -> bool:
-    """Whether l is among the nearest peers that k has met so far, recording it if so."""
+def remember_nearest(nearest: Nearest, k: int, l: int, dist2: float) -> bool:
+    """Make l a candidate of k if it is among the nearest peers that k has met; returns whether it is."""
     if nearest.ids.shape[1] == 0:
         return False
     farthest = 0
@@ -252,7 +262,7 @@ def may_be_near(nearest: Nearest, k: int, l: int, dist2: float) -> bool:
         return False
     nearest.ids[k, farthest] = l
     nearest.dist2[k, farthest] = dist2
-    welcome(nearest.guests, l, k)
+    add_guest(nearest.guests, l, k)
     return True
 
 
@@ -267,7 +277,7 @@ def is_candidate(nearest: Nearest, k: int, l: int) -> bool:
 
 @lean_kernel
 def n_filled(ids: Array, k: int) -> int:
-    """How many places of row k are taken."""
+    """Number of places taken in row k."""
     size = 0
     while size < ids.shape[1] and ids[k, size] >= 0:
         size += 1
@@ -275,11 +285,11 @@ def n_filled(ids: Array, k: int) -> int:
 
 
 @lean_kernel
-def listed(lists: NeighbourLists, nearest: Nearest, k: int, word: int) -> int:
-    """One in user k's list, -1 where it is empty: a guest one time in four, else a neighbour or a candidate."""
+def draw_from_view(lists: NeighbourLists, nearest: Nearest, k: int, random_bits: int) -> int:
+    """A member of user k's view, -1 if it is empty: one time in four a guest, else a neighbour or a candidate."""
     length, n_candidates, n_guests = lists.length[k], n_filled(nearest.ids, k), n_filled(nearest.guests, k)
-    # The first bits say from which part, the others whom.
-    part, rest = word >> 30, (word << 2) & 0xFFFFFFFF
+    # Two bits choose the part of the view, the others the member.
+    part, rest = random_bits >> 30, (random_bits << 2) & 0xFFFFFFFF
     if n_guests > 0 and (part == 0 or n_candidates + length == 0):
         return nearest.guests[k, pick(rest, n_guests)]
     if n_candidates > 0 and (part & 1 == 1 or length == 0):
@@ -288,33 +298,34 @@ def listed(lists: NeighbourLists, nearest: Nearest, k: int, word: int) -> int:
 
 
 @lean_kernel
-def friend_of_friend(lists: NeighbourLists, nearest: Nearest, k: int, first: int, second: int) -> int:
-    """Somebody in the list of one in user k's list, and new to it, by two random words; -1 where none is found."""
+def neighbour_of_neighbour(lists: NeighbourLists, nearest: Nearest, k: int, first: int, second: int) -> int:
+    """A new peer from the view of a member of k's view, chosen by two random numbers; -1 if none is found."""
     for _ in range(ATTEMPTS):
-        a = listed(lists, nearest, k, first)
+        a = draw_from_view(lists, nearest, k, first)
         if a < 0:
             return -1
-        l = listed(lists, nearest, a, second)
-        known = l < 0 or l == k or is_candidate(nearest, k, l) or is_neighbour(lists, k, l, position(lists, k, l))
+        l = draw_from_view(lists, nearest, a, second)
+        known = l < 0 or l == k or is_candidate(nearest, k, l) or has_neighbour(lists, k, l)
         if not known:
             return l
-        first, second = again(first), again(second)
+        first, second = next_bits(first), next_bits(second)
     return -1
 
 
 @lean_kernel
 def gather_peers(
-    mix: BatchMix, lists: NeighbourLists, nearest: Nearest, k: int, uniform: Array, words: Array, peers: Array
+    mix: BatchMix, lists: NeighbourLists, nearest: Nearest, k: int, uniform: Array, random_bits: Array, peers: Array
 ) -> int:
     """Fill `peers` with user k's batch, without repeats; returns its size."""
     size = 0
     for b in range(mix.n_uniform):
         size = append_new(peers, size, k, uniform[b])
     for g in range(mix.n_gossip):
-        l = friend_of_friend(lists, nearest, k, words[2 * g], words[2 * g + 1])
+        l = neighbour_of_neighbour(lists, nearest, k, random_bits[2 * g], random_bits[2 * g + 1])
         if l >= 0:
             size = append_new(peers, size, k, l)
     length = lists.length[k]
     for r in range(mix.n_refresh if length > 0 else 0):
-        size = append_new(peers, size, k, lists.ids[lists.start[k] + pick(words[2 * mix.n_gossip + r], length)])
+        at = lists.start[k] + pick(random_bits[2 * mix.n_gossip + r], length)
+        size = append_new(peers, size, k, lists.ids[at])
     return size

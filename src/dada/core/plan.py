@@ -1,4 +1,4 @@
-"""Why a run ended, as a sentence."""
+"""The settings of a run, its schedule of wake-ups, and the reasons it may stop."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ MODEL_STREAM, LOCAL_STREAM, GRAPH_STREAM = 0, 1, 2
 
 @dataclass(frozen=True)
 class Schedule:
-    """The wake-ups of a population, as a function of the event's number.
+    """The wake-ups of a population, as a function of the event number.
 
     Parameters
     ----------
     key : int
-        Seed of all draws; take it from a generator with `Schedule.draw`.
+        Seed of all draws; `Schedule.draw` takes it from a generator.
     n_users : int
-        Number of clocks.
+        Number of users.
     kappa : int
         Peers asked at a graph wake-up.
     span : int, optional
-        Each block of model wake-ups is of users with so many numbers in a row, from a random one on. By default of all.
+        Draw each block of model wake-ups from this many consecutive users, starting at a random one; all by default.
 
     Examples
     --------
@@ -67,7 +67,7 @@ class Schedule:
 
     @classmethod
     def draw(cls, rng: np.random.Generator, n_users: int, kappa: int, span: int | None = None) -> Schedule:
-        """A schedule whose key comes from a generator."""
+        """A schedule with a key from a generator."""
         return cls(int(rng.integers(2**63)), n_users, kappa, span)
 
     def users(self, stream: int, start: int, stop: int) -> Array:
@@ -93,18 +93,13 @@ class Schedule:
         distinct_peers(batches, self.users(GRAPH_STREAM, start, stop), self.n_users)
         return batches
 
-    def words(self, start: int, stop: int, per_event: int) -> Array:
-        """Random words of 32 bits for graph events start..stop-1, for choices that depend on how the run has gone."""
+    def random_bits(self, start: int, stop: int, per_event: int) -> Array:
+        """Random 32-bit numbers for graph events start..stop-1, for choices that depend on the state of the run."""
 
         def draw(rng: np.random.Generator) -> Array:
             return rng.integers(2**32, size=(BLOCK, per_event))
 
         return self._read(start, stop, draw, 2 * GRAPH_STREAM + 3)
-
-    def waits(self, stream: int, start: int, stop: int) -> Array:
-        """Time between successive ticks of the whole population, each user ticking once per unit of time on average."""
-        draws = self._read(start, stop, lambda rng: rng.standard_exponential(BLOCK), 2 * stream + 1001)
-        return draws / self.n_users
 
     def _read(self, start: int, stop: int, draw: Callable[[np.random.Generator], Array], stream: int) -> Array:
         first, last = start // BLOCK, max(start, stop - 1) // BLOCK
@@ -137,12 +132,12 @@ def distinct_peers(batches: Array, users: Array, n_users: int) -> None:
 GRAPH_RULES = ("distance", "evidence")
 RESTARTS = ("zero", "local")
 SAMPLERS = ("auto", "uniform", "gossip")
-# Up to here uniform batches find everybody soon enough.
+# Up to this population size uniform batches find good neighbours fast enough.
 FEW_USERS = 300
 
 
 class Phase(NamedTuple):
-    """A stretch of wake-ups of one kind: "local", "graph" or "models"."""
+    """Consecutive wake-ups of one kind: "local", "graph" or "models"."""
 
     kind: str
     events: int
@@ -150,17 +145,17 @@ class Phase(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """The settings of one run. Counts are of wake-ups of the whole population unless they say "per user".
+    """The settings of one run. All counts are totals over the population.
 
     Parameters
     ----------
     n_updates : int
-        Model updates in all.
+        Number of model updates.
     learn_graph : bool
-        Learn the graph along with the models. Otherwise the graph given to `run` stands, or there is none.
+        Learn the graph along with the models. Otherwise the run keeps the graph it is given, or uses none.
     graph_rule : {"distance", "evidence"}
-        How a graph is learned: the paper's problem, from losses and distances of models; or by how well other users'
-        models do on one's own samples (directed, see `dada.core.graph_steps`).
+        How to learn the graph: by the paper's problem, from losses and distances of models; or by how well other users'
+        models fit a user's own samples (directed, see `dada.core.graph_steps`).
     step : {"pairwise", "paper", "local", "line-search"}
         Rule of the model step.
     graph_step : {"exact", "lipschitz"}
@@ -168,38 +163,36 @@ class Plan:
     kappa : int
         Peers asked at a graph wake-up.
     sampler : {"auto", "uniform", "gossip"}
-        Where these peers come from: drawn from everybody, as in the paper, or most of them from the neighbours of
-        neighbours (see `dada.core.neighbours`). "auto" is gossip for more than 300 users.
+        How to choose these peers: uniformly, as in the paper, or mostly among neighbours of neighbours (see
+        `dada.core.neighbours`). "auto" is gossip for more than 300 users.
     local_updates : int, optional
-        Updates of the purely local models from which the first graph is learned; `n_updates` where not given.
+        Updates of the independent models from which the first graph is learned; `n_updates` by default.
     restart : {"zero", "local"}
-        Models after the first graph: from zero, as in the paper, or from the local ones.
+        Models after the first graph: zero, as in the paper, or the local ones.
     graph_every : int, optional
-        Model updates between two graph phases; 20 per user where not given. Models that start from zero must have moved
-        apart before the next phase, or everybody looks alike and the graph becomes complete.
+        Model updates between two graph phases; 20 per user by default. Models that start from zero must differ before
+        the next phase, or the graph becomes complete.
     first_graph_wakeups, graph_wakeups : int, optional
-        Wake-ups of the first graph phase and of each later one; 30 and 2 per user where not given.
+        Wake-ups of the first graph phase and of each later one; 30 and 2 per user by default.
     n_neighbours : int
-        Models that a user follows at most, for the rule "evidence".
+        Most neighbours per user, for the rule "evidence".
     tau : float
-        How sharply evidence decides between models, for the rule "evidence".
+        How strongly evidence separates models, for the rule "evidence".
     max_neighbours : int, optional
-        Bound on every user's list of neighbours; a full list gives up its lightest edge for a heavier one.
-    keep_nearest : int, optional
-        Let each user open edges only to this many of the peers it has met whose models are nearest to its own.
+        Most neighbours per user; a full list drops its lightest edge for a heavier one.
     latency : float
-        Time that a model update takes to reach the neighbours, in mean times between two wake-ups of a user. 0: it is
-        there at once, and one thread carries out all updates. Anything more lets several workers share a run, and
-        its result does not depend on how many they are (see `dada.engine.model_loops`).
+        Time until a model update reaches the neighbours, in units of a user's mean update interval. With 0 it arrives
+        at once, and one thread makes all updates. With more, several workers can share a run; the result does not
+        depend on their number (see `dada.engine.shards`).
     span : int, optional
-        Let every 4,096 model wake-ups in a row be of so many users with neighbouring numbers, drawn anew each time, so
-        that their memory stays near the processor: quicker in large populations. Everybody still wakes equally often in
-        the long run, but not independently of the others: this is another run than the one without, not the paper's.
+        Draw each block of 4,096 model wake-ups from this many consecutive users, so that their memory stays in the
+        caches: faster for large populations. In the long run all users wake equally often, but not independently: the
+        result differs from a run without `span`.
     max_bits, max_time_s, gap_tolerance : float, optional
-        Stop before the wake-up whose messages would exceed a budget, after some seconds, or when, at a trace point,
-        the duality gap is below this part of the gap of zero models.
+        Stop before the wake-up whose messages would exceed the budget, after this many seconds, or at the first trace
+        point whose duality gap is below this share of the gap of zero models.
     trace_every : int, optional
-        Model updates between two trace points; a fiftieth of the run where not given.
+        Model updates between two trace points; 1/50 of the run by default.
     """
 
     n_updates: int
@@ -217,7 +210,6 @@ class Plan:
     n_neighbours: int = 10
     tau: float = 3.0
     max_neighbours: int | None = None
-    keep_nearest: int | None = None
     latency: float = 0.0
     span: int | None = None
     max_bits: float | None = None
@@ -226,13 +218,8 @@ class Plan:
     trace_every: int | None = None
 
     def __post_init__(self) -> None:
-        for name, known in (
-            ("step", STEP_RULES),
-            ("graph_step", GRAPH_STEPS),
-            ("restart", RESTARTS),
-            ("graph_rule", GRAPH_RULES),
-            ("sampler", SAMPLERS),
-        ):
+        choices = {"step": STEP_RULES, "graph_step": GRAPH_STEPS, "restart": RESTARTS}
+        for name, known in (choices | {"graph_rule": GRAPH_RULES, "sampler": SAMPLERS}).items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {sorted(known)}, got {getattr(self, name)!r}")
         if self.n_neighbours < 1 or not self.tau > 0:
@@ -243,16 +230,7 @@ class Plan:
             self._check_windows()
         if self.n_updates < 0:
             raise ValueError(f"n_updates must be >= 0, got {self.n_updates}")
-        for name in (
-            "graph_every",
-            "max_neighbours",
-            "keep_nearest",
-            "span",
-            "trace_every",
-            "max_bits",
-            "max_time_s",
-            "gap_tolerance",
-        ):
+        for name in ("graph_every", "max_neighbours", "span", "trace_every", "max_bits", "max_time_s", "gap_tolerance"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be > 0 (or None), got {value}")
@@ -262,20 +240,18 @@ class Plan:
                 raise ValueError(f"{name} must be >= 0 (or None), got {value}")
 
     def _check_windows(self) -> None:
-        """Refuse what updates in windows cannot do."""
+        """Reject settings that do not work with latency."""
         if self.step != "pairwise":
             raise ValueError(f"latency > 0 works with step='pairwise' only, got {self.step!r}: set latency=0")
         if self.learn_graph and self.graph_rule != "distance":
             raise ValueError(f"latency > 0 works with symmetric graphs only, got {self.graph_rule!r}: set latency=0")
         if self.span is not None:
-            raise ValueError(
-                f"latency > 0 shares wake-ups out by users, got span={self.span}: set latency=0, or span=None"
-            )
+            raise ValueError(f"latency > 0 does not work with span, got span={self.span}: set latency=0 or span=None")
         if self.max_bits is not None:
-            raise ValueError("latency > 0 cannot stop in the middle of a window: set latency=0, or max_bits=None")
+            raise ValueError("latency > 0 does not work with max_bits: set latency=0 or max_bits=None")
 
     def window(self, n_users: int) -> int:
-        """Model updates that may be under way at the same time; 0 where each is known at once.
+        """Model updates that may be in progress at the same time; 0 without latency.
 
         >>> Plan(n_updates=1, latency=0.1).window(n_users=1000)
         100
@@ -302,21 +278,19 @@ class Plan:
                 yield Phase("graph", wakeups)
 
     def batch_mix(self, n_users: int) -> BatchMix:
-        """Whom a graph wake-up asks in a population of this size."""
+        """The peers that a graph wake-up asks in a population of this size."""
         gossips = self.sampler == "gossip" or (self.sampler == "auto" and n_users > FEW_USERS)
         return gossip_mix(self.kappa) if gossips else uniform_mix(self.kappa)
 
     def n_remembered(self, n_users: int) -> tuple[int, int]:
-        """How many candidates and guests a user remembers in a population of this size.
+        """Numbers of candidates and guests per user in a population of this size.
 
         >>> Plan(n_updates=1).n_remembered(n_users=100), Plan(n_updates=1).n_remembered(n_users=1000)
         ((0, 0), (16, 8))
         """
         if not self.learn_graph or self.graph_rule != "distance":
             return 0, 0
-        searches = self.batch_mix(n_users).n_gossip > 0
-        n_candidates, n_guests = (N_CANDIDATES, N_GUESTS) if searches else (0, 0)
-        return (n_candidates if self.keep_nearest is None else self.keep_nearest), n_guests
+        return (N_CANDIDATES, N_GUESTS) if self.batch_mix(n_users).n_gossip > 0 else (0, 0)
 
     def trace_interval(self) -> int:
         """Model updates between two trace points."""

@@ -1,4 +1,4 @@
-"""Shards in processes of their own, on one machine and without Ray."""
+"""Backends that run shards in other processes: on this machine, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from dada.core.compiled import Array
-from dada.engine.shards import Batch, Outcome, Shard, ShardData, ShardJob, exchanged, refuse_addresses
+from dada.engine.shards import ChangeBatch, Shard, ShardData, ShardJob, ShardResult, exchanged, refuse_addresses
 
 
 class Processes:
-    """Keeps every shard in a process of its own."""
+    """Runs every shard in its own process."""
 
     def __init__(self) -> None:
         self.workers: list[BaseProcess] = []
         self.pipes: list[Connection] = []
 
     def hold(self, held: list[ShardData]) -> None:
-        """Start a process for each."""
+        """Start one process per shard."""
         self.close()
         context = get_context("spawn")
         for one in held:
@@ -36,17 +36,17 @@ class Processes:
             self.workers.append(worker)
             self.pipes.append(here)
 
-    def run(self, parts: list[ShardJob], awake: Array, n_windows: int) -> list[Outcome]:
-        """Carry out the windows."""
+    def run(self, parts: list[ShardJob], awake: Array, n_windows: int) -> list[ShardResult]:
+        """Make the windows of a segment."""
         refuse_addresses(parts)
         self._call("begin", [(part, awake) for part in parts])
-        arrived: list[list[Batch]] = [[] for _ in parts]
+        arrived: list[list[ChangeBatch]] = [[] for _ in parts]
         for _ in range(n_windows):
             arrived = exchanged(self._call("step", arrived))
         return self._call("result", arrived)
 
     def ask(self, name: str, arguments: list[tuple[Any, ...]]) -> list[Array]:
-        """What a method of every shard answers."""
+        """Call a method of every shard."""
         return self._call(name, arguments)
 
     def close(self) -> None:
@@ -64,7 +64,9 @@ class Processes:
                 pipe.send((name, given))
             answers = [pipe.recv() for pipe in self.pipes]
         except (EOFError, BrokenPipeError, ConnectionResetError) as error:
-            raise OSError("a process with a shard died; a run with a checkpoint goes on from there") from error
+            raise OSError(
+                "the process of a shard died: resume from a checkpoint (run(..., checkpoint=, resume=True))"
+            ) from error
         for answer in answers:
             if isinstance(answer, Exception):
                 raise answer
@@ -72,7 +74,7 @@ class Processes:
 
 
 def serve(pipe: Connection) -> None:
-    """Keep one shard, and do with it what comes through the pipe until that is closed."""
+    """Hold one shard and call its methods as the pipe requests, until the pipe closes."""
     try:
         shard = Shard(pipe.recv())
         while True:
@@ -84,19 +86,19 @@ def serve(pipe: Connection) -> None:
         pipe.send(error)
 
 
-# Stretches are begun anew this many times in a row when actors die; the run then gives up.
+# Attempts at one segment when actors die.
 ATTEMPTS = 5
-# Windows that may be under way at once: enough to hide the time of a call, few enough to bound memory.
+# Windows submitted ahead: enough to hide the latency of calls, few enough to bound memory.
 AHEAD = 4
-# A part of a processor in the units that Ray reckons with.
+# Ray's smallest share of a processor.
 SMALLEST_SHARE = 1e-4
 
 
-def needed() -> Any:
-    """Ray, or a word on how to get it."""
-    # Nothing that runs here reports to anybody.
+def import_ray() -> Any:
+    """Import Ray, or raise with install instructions."""
+    # No usage reports.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Ray says in a warning what it will do about graphics cards one day; it shall do so now.
+    # Adopt Ray's future handling of graphics cards, which silences its warning.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         import ray
@@ -105,9 +107,9 @@ def needed() -> Any:
     return ray
 
 
-def started() -> Any:
-    """Ray, connected to the cluster that RAY_ADDRESS names or that runs here, else started on this machine."""
-    ray = needed()
+def start_ray() -> Any:
+    """Ray, connected to the cluster of RAY_ADDRESS or a running one; otherwise started on this machine."""
+    ray = import_ray()
     if not ray.is_initialized():
         ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     return ray
@@ -115,52 +117,52 @@ def started() -> Any:
 
 def cluster_cpus() -> int:
     """Processors of the cluster, at least 1."""
-    return max(1, int(started().cluster_resources().get("CPU", 1)))
+    return max(1, int(start_ray().cluster_resources().get("CPU", 1)))
 
 
 class ShardActor(Shard):
-    """A shard that can say that it lives."""
+    """A shard that answers health checks."""
 
     def is_alive(self) -> bool:
-        """Yes."""
+        """Always true: a dead actor does not answer."""
         return True
 
 
 class OnRay:
-    """Keeps every shard in an actor.
+    """Runs every shard in a Ray actor.
 
     Parameters
     ----------
     cpus_per_shard : float, optional
-        What an actor reserves; by default one processor, or less where the cluster has fewer than shards.
+        Processors that an actor reserves; by default one, or less if there are more shards than processors.
     """
 
     def __init__(self, cpus_per_shard: float | None = None) -> None:
-        self.ray = started()
+        self.ray = start_ray()
         self.cpus_per_shard = cpus_per_shard
         self.held: list[ShardData] = []
         self.actors: list[Any] = []
 
     def hold(self, held: list[ShardData]) -> None:
-        """Start an actor for each."""
+        """Start one actor per shard."""
         self.close()
         self.held = held
         self.actors = [self._actor(one) for one in held]
 
-    def run(self, parts: list[ShardJob], awake: Array, n_windows: int) -> list[Outcome]:
-        """Carry out the windows; where an actor dies, all begin the stretch again."""
+    def run(self, parts: list[ShardJob], awake: Array, n_windows: int) -> list[ShardResult]:
+        """Make the windows of a segment; if an actor dies, all begin the segment again."""
         refuse_addresses(parts)
         kept, events = [self.ray.put(part) for part in parts], self.ray.put(awake)
-        return self._insist(lambda: self._windows(kept, events, n_windows))[len(parts) :]
+        return self._retried(lambda: self._windows(kept, events, n_windows))[len(parts) :]
 
     def ask(self, name: str, arguments: list[tuple[Any, ...]]) -> list[Array]:
-        """What a method of every shard answers."""
+        """Call a method of every shard."""
 
-        def asked() -> list[Any]:
+        def calls() -> list[Any]:
             pairs = zip(self.actors, arguments, strict=True)
             return [getattr(actor, name).remote(*given) for actor, given in pairs]
 
-        return self._insist(asked)
+        return self._retried(calls)
 
     def close(self) -> None:
         """End the actors."""
@@ -169,12 +171,12 @@ class OnRay:
         self.held, self.actors = [], []
 
     def _windows(self, parts: list[Any], awake: Any, n_windows: int) -> list[Any]:
-        """Calls for a stretch; returns references of all beginnings, then of what the shards have at the end."""
+        """Submit a segment; returns references to all beginnings, then to the results of the shards."""
         begun = [actor.begin.remote(part, awake) for actor, part in zip(self.actors, parts, strict=True)]
         arrived: list[list[Any]] = [[] for _ in parts]
         under_way: list[Any] = []
-        for number in range(n_windows):
-            outgoing = self._window(number, arrived)
+        for _ in range(n_windows):
+            outgoing = self._window(arrived)
             arrived = exchanged(outgoing)
             under_way.append([batches[0] for batches in outgoing])
             if len(under_way) > AHEAD:
@@ -182,8 +184,8 @@ class OnRay:
         ended = [actor.result.remote(*batches) for actor, batches in zip(self.actors, arrived, strict=True)]
         return begun + ended
 
-    def _window(self, number: int, arrived: list[list[Any]]) -> list[list[Any]]:
-        """One window of all shards; returns references of what each has for every other."""
+    def _window(self, arrived: list[list[Any]]) -> list[list[Any]]:
+        """Submit one window of all shards; returns references to the changes for each shard."""
         n = len(self.actors)
         calls = [
             actor.step.options(num_returns=n).remote(*batches)
@@ -191,18 +193,18 @@ class OnRay:
         ]
         return [[call] for call in calls] if n == 1 else calls
 
-    def _insist(self, work: Any) -> list[Any]:
-        """The results of some work; it is done again where actors died meanwhile."""
+    def _retried(self, work: Callable[[], list[Any]]) -> list[Any]:
+        """The results of some calls, repeated if actors died."""
         for attempt in range(ATTEMPTS):
             try:
                 return list(self.ray.get(work()))
             except self.ray.exceptions.RayError:
-                if not self._replaced() or attempt == ATTEMPTS - 1:
+                if not self._replace_dead() or attempt == ATTEMPTS - 1:
                     raise
         raise AssertionError("unreachable")
 
-    def _replaced(self) -> bool:
-        """Put new actors in the place of dead ones; returns whether there were any."""
+    def _replace_dead(self) -> bool:
+        """Replace dead actors; returns whether there were any."""
         dead = [number for number, actor in enumerate(self.actors) if not self._is_alive(actor)]
         for number in dead:
             self.actors[number] = self._actor(self.held[number])
@@ -224,8 +226,8 @@ class OnRay:
 
 @contextmanager
 def joblib_on_ray() -> Iterator[None]:
-    """Let `joblib.Parallel`, and with it the searches of scikit-learn, work on the cluster."""
-    started()
+    """Run `joblib.Parallel`, and with it the searches of scikit-learn, on the cluster."""
+    start_ray()
     from joblib import parallel_config
     from ray.util.joblib import register_ray
 
@@ -235,15 +237,15 @@ def joblib_on_ray() -> Iterator[None]:
 
 
 class Tasks(Executor):
-    """An executor whose workers are Ray's; a piece of work whose worker dies is done again elsewhere."""
+    """An executor on Ray; tasks whose worker dies run again elsewhere."""
 
     def __init__(self) -> None:
-        self.ray = started()
+        self.ray = start_ray()
         self.called = self.ray.remote(_called)
         self.under_way: set[Any] = set()
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Have a function called."""
+        """Call a function on the cluster."""
         reference = self.called.remote(function, args, kwargs)
         self.under_way.add(reference)
         future: Future[Any] = reference.future()
@@ -251,11 +253,11 @@ class Tasks(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End; with `cancel_futures`, what has not begun is left undone."""
+        """Shut down; `cancel_futures` cancels pending tasks."""
         for reference in list(self.under_way) if cancel_futures else ():
             self.ray.cancel(reference)
 
 
 def _called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Ray takes plain functions only; through this one, methods of objects go too."""
+    """Ray accepts plain functions only; this one also calls methods."""
     return function(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""What a run looks after between two chunks of wake-ups: its time limit, its checkpoints, Ctrl-C."""
+"""What a run checks between two chunks of wake-ups: its time limit, its checkpoints, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dada.events import CheckpointFailed, CheckpointSaved, Observer
 
 @dataclass
 class TimeLimit:
-    """Seconds that a run may take, counted from its start or its resumption."""
+    """Seconds that a run may take since it started or resumed."""
 
     now: Callable[[], float]
     limit_s: float | None
@@ -26,16 +26,16 @@ class TimeLimit:
         self.started = self.now()
 
     def is_over(self) -> bool:
-        """Whether they have passed."""
+        """Whether the time is up."""
         return self.limit_s is not None and self.now() - self.started >= self.limit_s
 
 
 @dataclass
 class Checkpoints:
-    """Keeps the state of a run in a file.
+    """Saves the state of a run to a file.
 
-    A checkpoint that cannot be written does not end the run, which may have hours of work in it: the observer is told,
-    the file before stays as it is, and the next one may succeed.
+    A failure to write does not stop the run, which may hold hours of work: the observer receives a `CheckpointFailed`,
+    the previous file stays intact, and the next attempt may succeed.
     """
 
     state: State
@@ -44,34 +44,36 @@ class Checkpoints:
     every_s: float
     observer: Observer
     now: Callable[[], float]
-    tried: float = field(init=False)
+    last_attempt: float = field(init=False)
 
     def __post_init__(self) -> None:
         if not self.path.parent.is_dir():
-            raise FileNotFoundError(f"checkpoint {self.path}: make the folder {self.path.parent} first")
+            raise FileNotFoundError(
+                f"checkpoint {self.path}: the folder {self.path.parent} does not exist, create it first"
+            )
         if self.path.is_dir():
-            raise IsADirectoryError(f"checkpoint {self.path} is a folder; name a file in it")
-        self.tried = self.now()
+            raise IsADirectoryError(f"checkpoint {self.path} is a folder: give the path of a file")
+        self.last_attempt = self.now()
 
     def resume(self) -> None:
-        """Take up the state in the file, if there is one."""
+        """Load the state from the file if it exists."""
         if os.path.exists(self.path):
             self.state.load(self.path, self.run_id)
 
     def tick(self) -> None:
-        """Save, if it is time to."""
-        if self.now() - self.tried >= self.every_s:
+        """Save if the interval has passed."""
+        if self.now() - self.last_attempt >= self.every_s:
             self.save()
 
     def save(self) -> OSError | None:
-        """Save, and tell the observer whether that went well."""
+        """Save, and report success or failure to the observer."""
         try:
             self.state.save(self.path, self.run_id)
         except OSError as error:
             self.observer(CheckpointFailed(str(self.path), str(error)))
             return error
         finally:
-            self.tried = self.now()
+            self.last_attempt = self.now()
         self.observer(CheckpointSaved(str(self.path), self.state.updates))
         return None
 
@@ -80,7 +82,7 @@ class Checkpoints:
 def ctrl_c() -> Iterator[Callable[[], bool]]:
     """Turn the first Ctrl-C into a flag; a second one interrupts at once.
 
-    Signals belong to the main thread, and a process may have been told to ignore Ctrl-C: both are left alone.
+    Only the main thread can handle signals, and a process that ignores Ctrl-C goes on ignoring it.
     """
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
@@ -88,12 +90,12 @@ def ctrl_c() -> Iterator[Callable[[], bool]]:
         return
     hit = False
 
-    def note(*_: object) -> None:
+    def on_signal(*_: object) -> None:
         nonlocal hit
         hit = True
         signal.signal(signal.SIGINT, before)
 
-    signal.signal(signal.SIGINT, note)
+    signal.signal(signal.SIGINT, on_signal)
     try:
         yield lambda: hit
     finally:

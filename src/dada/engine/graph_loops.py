@@ -1,4 +1,8 @@
-"""The compiled loop of the evidence graph: who follows whom, one wake-up after the other."""
+"""Compiled loops of graph wake-ups over a whole population, and the learners that run them.
+
+`run_graph` solves the paper's graph problem, `run_evidence` chooses the models that fit a user's own samples best.
+Both return how many of the given wake-ups they made: they stop early if the pool of neighbour lists might overflow.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,20 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from dada.core.bits import evidence_reply_cost, follow_cost, graph_reply_cost, weight_cost
 from dada.core.compiled import Array, lean_kernel
-from dada.core.graph_steps import GRAPH_STEPS, NEGLIGIBLE, keep_best, log_evidence
+from dada.core.graph_steps import (
+    EXACT,
+    GRAPH_STEPS,
+    NEGLIGIBLE,
+    exact_step,
+    keep_best,
+    lipschitz_step,
+    log_evidence,
+    pair_cost,
+)
 from dada.core.losses import GRAPH_LOSSES, LossCode
+from dada.core.model_steps import squared_distance
 from dada.core.neighbours import (
     FIRST_ROOM,
     BatchMix,
@@ -17,19 +32,140 @@ from dada.core.neighbours import (
     free_cells,
     gather_peers,
     grow,
-    is_neighbour,
-    nobody_met,
-    position,
+    has_neighbour,
+    lightest,
+    no_nearest,
+    remember_nearest,
     set_one_side,
+    set_weight,
+    weight_of,
 )
 from dada.core.plan import Plan
 from dada.core.problem import Problem, losses_for_graph
-from dada.engine.model_loops import Batch, GraphSettings, Users, count_sent, run_graph, user_model
+from dada.core.regularizers import RegularizerCode
+from dada.engine.model_loops import Users, count_sent, user_model
 from dada.engine.state import State
 
 
+class GraphSettings(NamedTuple):
+    """Settings of graph updates, shared by all users. `max_neighbours` = 0 sets no bound."""
+
+    step: int
+    regularizer: RegularizerCode
+    mu1: float
+    mu2: float
+    max_neighbours: int
+    mix: BatchMix
+    coupling: Array
+
+
+class PeerBatch(NamedTuple):
+    """Working memory of a graph wake-up, one entry per peer asked."""
+
+    peers: Array
+    cost: Array
+    w: Array
+    degree: Array
+    new: Array
+
+
+def peer_batch(size: int) -> PeerBatch:
+    """Working memory for batches of at most `size` peers."""
+    return PeerBatch(np.empty(size, np.int32), *(np.empty(size) for _ in range(4)))
+
+
+@lean_kernel
+def change_weight(users: Users, lists: NeighbourLists, k: int, l: int, old: float, new: float) -> None:
+    """Store w_kl at both ends and update both degrees."""
+    set_weight(lists, k, l, new)
+    users.degree[k] = users.degree[k] + (new - old) if lists.length[k] > 0 else 0.0
+    users.degree[l] = users.degree[l] + (new - old) if lists.length[l] > 0 else 0.0
+    users.stale[k] = 1
+    users.stale[l] = 1
+
+
+@lean_kernel
+def make_room(users: Users, lists: NeighbourLists, k: int, l: int, w: float, most: int, counts: Array) -> bool:
+    """Whether a new edge of weight w fits bounded lists: a full end drops its lightest edge, unless w is lighter.
+
+    Dropping an edge costs one more message: the new weight goes to the other end.
+    """
+    for x in (k, l):
+        if lists.length[x] >= most and lists.weights[lightest(lists, x)] >= w:
+            return False
+    for x in (k, l):
+        if lists.length[x] >= most:
+            p = lightest(lists, x)
+            change_weight(users, lists, x, lists.ids[p], lists.weights[p], 0.0)
+            count_sent(users, counts, x, weight_cost(), 1)
+    return True
+
+
+@lean_kernel
+def count_reply(mix: BatchMix, users: Users, counts: Array, k: int, l: int, weight: float) -> None:
+    """Count the messages between user k and peer l: l's reply, and the new weight from k.
+
+    A gossip search asks current neighbours again and again; they reply with their degree only.
+    """
+    count_sent(users, counts, k, weight_cost(), 1)
+    if mix.n_gossip > 0 and weight > 0.0:
+        count_sent(users, counts, l, weight_cost(), 1)
+    else:
+        count_sent(users, counts, l, graph_reply_cost(users.n_support[l], mix.n_gossip > 0), 1)
+
+
+@lean_kernel
+def run_graph(
+    settings: GraphSettings,
+    losses: Array,
+    users: Users,
+    lists: NeighbourLists,
+    awake: Array,
+    batches: Array,
+    random_bits: Array,
+    nearest: Nearest,
+    batch: PeerBatch,
+    counts: Array,
+) -> int:
+    """Graph wake-ups of the given users in turn, each with its batch of peers; models are frozen."""
+    for e in range(awake.size):
+        k = awake[e]
+        size = gather_peers(settings.mix, lists, nearest, k, batches[e], random_bits[e], batch.peers)
+        cells = 4 * (lists.room[k] + size + FIRST_ROOM)
+        for b in range(size):
+            cells += 2 * (lists.room[batch.peers[b]] + FIRST_ROOM)
+        if free_cells(lists) < cells:
+            return e
+        cost, w, degree, new = batch.cost[:size], batch.w[:size], batch.degree[:size], batch.new[:size]
+        for b in range(size):
+            l = batch.peers[b]
+            w[b], degree[b] = weight_of(lists, k, l), users.degree[l]
+            count_reply(settings.mix, users, counts, k, l, w[b])
+            dist2 = squared_distance(
+                settings.coupling, users.alpha[k], users.support[k], users.n_support[k],
+                users.alpha[l], users.support[l], users.n_support[l],
+            )  # fmt: skip
+            remember_nearest(nearest, k, l, dist2)
+            cost[b] = pair_cost(losses[k], losses[l], settings.mu1, dist2)
+        if settings.step == EXACT:
+            exact_step(settings.regularizer, settings.mu2, cost, w, degree, users.degree[k], new)
+        else:
+            lipschitz_step(settings.regularizer, settings.mu2, cost, w, degree, users.degree[k], new)
+        for b in range(size):
+            l = batch.peers[b]
+            if settings.max_neighbours > 0:
+                # An eviction for an earlier peer of this batch may have removed this edge.
+                w[b] = weight_of(lists, k, l)
+                is_new = w[b] == 0.0 and new[b] > 0.0
+                if is_new and not make_room(users, lists, k, l, new[b], settings.max_neighbours, counts):
+                    continue
+            if new[b] != w[b]:
+                change_weight(users, lists, k, l, w[b], new[b])
+    return awake.size
+
+
 class EvidenceSettings(NamedTuple):
-    """How sharply evidence decides, and how many models a user follows at most."""
+    """Settings of the evidence rule: temperature, loss, neighbours per user at most, and the peers asked."""
 
     tau: float
     loss: LossCode
@@ -37,17 +173,14 @@ class EvidenceSettings(NamedTuple):
     mix: BatchMix
 
 
-class Candidates(NamedTuple):
-    """Working memory of a wake-up: who is asked; the followed and the newly met, their scores and weights.
-
-    Nobody is remembered beside them: whoever's model is best on one's samples is followed.
-    """
+class EvidenceBatch(NamedTuple):
+    """Working memory of an evidence wake-up: the peers asked; then all candidates, their scores and weights."""
 
     asked: Array
     peers: Array
     scores: Array
     weights: Array
-    remembered: Nearest
+    nearest: Nearest
 
 
 @lean_kernel
@@ -58,113 +191,111 @@ def run_evidence(
     followers: NeighbourLists,
     awake: Array,
     batches: Array,
-    words: Array,
-    candidates: Candidates,
+    random_bits: Array,
+    batch: EvidenceBatch,
     counts: Array,
 ) -> int:
-    """Wake-ups in turn: each user judges the models it follows, which it holds already, and those of a batch of peers.
+    """Wake-ups in turn: each user scores its neighbours' models, which it has, and those of a batch of peers.
 
-    A peer that is not followed yet sends its model and its number of samples; who is followed, or no longer, is told.
+    A peer that is not yet a neighbour sends its model and its number of samples. Every peer that becomes a neighbour,
+    or stops being one, receives a notice.
     """
     for e in range(awake.size):
         k = awake[e]
-        asked = gather_peers(settings.mix, lists, candidates.remembered, k, batches[e], words[e], candidates.asked)
-        cells = 4 * (lists.room[k] + asked + FIRST_ROOM)
+        n_asked = gather_peers(settings.mix, lists, batch.nearest, k, batches[e], random_bits[e], batch.asked)
+        cells = 4 * (lists.room[k] + n_asked + FIRST_ROOM)
         if free_cells(lists) < cells:
             return e
-        for b in range(asked):
-            cells += 2 * (followers.room[candidates.asked[b]] + FIRST_ROOM)
+        for b in range(n_asked):
+            cells += 2 * (followers.room[batch.asked[b]] + FIRST_ROOM)
         if free_cells(followers) < cells:
             return e
         size = 0
         for p in range(lists.start[k], lists.start[k] + lists.length[k]):
-            candidates.peers[size] = lists.ids[p]
+            batch.peers[size] = lists.ids[p]
             size += 1
-        for b in range(asked):
-            l = candidates.asked[b]
-            if is_neighbour(lists, k, l, position(lists, k, l)):
+        for b in range(n_asked):
+            l = batch.asked[b]
+            if has_neighbour(lists, k, l):
                 continue
-            count_sent(users, counts, l, 1, 1 + users.n_support[l], users.n_support[l])
+            count_sent(users, counts, l, evidence_reply_cost(users.n_support[l]), 1)
             if users.n_support[l] > 0:
-                candidates.peers[size] = l
+                batch.peers[size] = l
                 size += 1
         if size == 0:
             continue
         judge = user_model(users, k)
         for c in range(size):
-            l = candidates.peers[c]
+            l = batch.peers[c]
             n_samples = users.row_start[l + 1] - users.row_start[l]
-            candidates.scores[c] = log_evidence(
+            batch.scores[c] = log_evidence(
                 settings.tau, settings.loss, judge, users.alpha[l], users.support[l], users.n_support[l], n_samples
             )
-        keep_best(candidates.scores[:size], settings.n_neighbours, candidates.weights)
+        keep_best(batch.scores[:size], settings.n_neighbours, batch.weights)
         for c in range(size):
-            l = candidates.peers[c]
-            weight = candidates.weights[c] if candidates.weights[c] > NEGLIGIBLE else 0.0
-            if (weight > 0.0) != is_neighbour(lists, k, l, position(lists, k, l)):
-                count_sent(users, counts, k, 1, 0, 0)
+            l = batch.peers[c]
+            weight = batch.weights[c] if batch.weights[c] > NEGLIGIBLE else 0.0
+            if (weight > 0.0) != has_neighbour(lists, k, l):
+                count_sent(users, counts, k, follow_cost(), 1)
             set_one_side(lists, k, l, weight)
             set_one_side(followers, l, k, weight)
         users.stale[k] = 1
     return awake.size
 
 
-class GraphLearner(Protocol):
-    """Learns a graph, one wake-up after the other."""
+class GraphRule(Protocol):
+    """Learns a graph, wake-up by wake-up."""
 
-    #: Whom a wake-up asks.
+    #: The peers that a wake-up asks.
     mix: BatchMix
-    #: Floats that one peer of a batch costs at most, beside the entries of its model.
+    #: Most floats that one peer of a batch costs, not counting the entries of its model.
     floats_per_peer: int
 
     def begin(self, state: State) -> None:
-        """A graph phase begins, or goes on after a pause: models stand still until it is over."""
+        """Begin or resume a graph phase: models are frozen until it ends."""
 
-    def wake(self, state: State, awake: Array, batches: Array, words: Array) -> int:
-        """Carry out wake-ups in turn; returns how many, fewer than given where lists had to be enlarged first."""
+    def wake(self, state: State, awake: Array, batches: Array, random_bits: Array) -> int:
+        """Make wake-ups in turn; returns how many, fewer than given if lists had to grow first."""
 
 
 def roomier(lists: NeighbourLists, asked: int) -> NeighbourLists:
-    """The lists with room for some more wake-ups that ask so many peers each."""
+    """The lists with room for several more wake-ups that ask `asked` peers each."""
     return grow(lists, spare=8 * (asked + 1) * (int(lists.room.max()) + asked + FIRST_ROOM))
 
 
-class DistanceLearner:
-    """The paper's graph problem: weights from losses, degrees and the distance of models."""
+class DistanceRule:
+    """The paper's graph problem: weights from losses, degrees and distances between models."""
 
     def __init__(self, problem: Problem, plan: Plan, dtype: np.dtype[np.floating]) -> None:
         self.problem, self.mix = problem, plan.batch_mix(problem.n_users)
-        # In bounded lists, a new edge may push out one at either end; each is told in a message of one float.
+        # In bounded lists, a new edge may evict one edge at either end; each eviction is a message of one float.
         self.floats_per_peer = (4 if self.mix.n_gossip else 3) + (0 if plan.max_neighbours is None else 2)
-        asked, peers = np.empty(self.mix.size, np.int32), np.empty(self.mix.size, np.int32)
-        self.batch = Batch(asked, peers, *(np.empty(self.mix.size) for _ in range(4)))
-        self.coupling = problem.settings(dtype).coupling
-        step, most = GRAPH_STEPS[plan.graph_step], plan.max_neighbours or 0
+        self.batch = peer_batch(self.mix.size)
         self.settings = GraphSettings(
-            step, problem.regularizer_code, float(problem.mu1), problem.graph_mu, most, self.mix,
-            plan.keep_nearest is not None,
+            GRAPH_STEPS[plan.graph_step], problem.regularizer_code, float(problem.mu1), problem.graph_mu,
+            plan.max_neighbours or 0, self.mix, problem.settings(dtype).coupling,
         )  # fmt: skip
         self.losses = np.zeros(problem.n_users)
 
     def begin(self, state: State) -> None:
-        """Take every user's loss, which stays as it is while models stand still."""
+        """Compute every user's loss, which is constant while models are frozen."""
         kind, users = GRAPH_LOSSES[self.problem.graph_loss], state.users
         values = losses_for_graph(kind, self.problem.loss_code, users.margins, users.sample_weight, users.row_start)
         self.losses = self.problem.confidence * values
 
-    def wake(self, state: State, awake: Array, batches: Array, words: Array) -> int:
-        """Carry out graph steps in turn."""
+    def wake(self, state: State, awake: Array, batches: Array, random_bits: Array) -> int:
+        """Make graph steps in turn."""
         done = run_graph(
-            self.settings, self.coupling, self.losses, state.users, state.lists,
-            awake, batches, words, state.nearest, self.batch, state.ledger.graph,
+            self.settings, self.losses, state.users, state.lists,
+            awake, batches, random_bits, state.nearest, self.batch, state.ledger.graph,
         )  # fmt: skip
         if done < len(awake):
             state.lists = state.followers = roomier(state.lists, self.mix.size)
         return int(done)
 
 
-class EvidenceLearner:
-    """Weights from how well other users' models do on one's own samples."""
+class EvidenceRule:
+    """Weights from how well other users' models fit a user's own samples."""
 
     floats_per_peer = 1
 
@@ -173,16 +304,16 @@ class EvidenceLearner:
         self.settings = EvidenceSettings(float(plan.tau), problem.loss_code, plan.n_neighbours, self.mix)
         most = plan.n_neighbours + self.mix.size
         asked, peers = np.empty(self.mix.size, np.int32), np.empty(most, np.int32)
-        self.candidates = Candidates(asked, peers, np.empty(most), np.empty(most), nobody_met(problem.n_users, 0, 0))
+        self.batch = EvidenceBatch(asked, peers, np.empty(most), np.empty(most), no_nearest(problem.n_users, 0, 0))
 
     def begin(self, state: State) -> None:
-        """Nothing: evidence is gathered at each wake-up."""
+        """Nothing to prepare: each wake-up computes its evidence."""
 
-    def wake(self, state: State, awake: Array, batches: Array, words: Array) -> int:
+    def wake(self, state: State, awake: Array, batches: Array, random_bits: Array) -> int:
         """Let users judge models in turn."""
         done = run_evidence(
             self.settings, state.users, state.lists, state.followers,
-            awake, batches, words, self.candidates, state.ledger.graph,
+            awake, batches, random_bits, self.batch, state.ledger.graph,
         )  # fmt: skip
         if done < len(awake):
             state.lists = roomier(state.lists, self.mix.size)
@@ -190,6 +321,6 @@ class EvidenceLearner:
         return int(done)
 
 
-def graph_learner(problem: Problem, plan: Plan, dtype: np.dtype[np.floating]) -> GraphLearner:
-    """The learner that a plan asks for."""
-    return EvidenceLearner(problem, plan) if plan.graph_rule == "evidence" else DistanceLearner(problem, plan, dtype)
+def graph_rule(problem: Problem, plan: Plan, dtype: np.dtype[np.floating]) -> GraphRule:
+    """The graph rule of a plan."""
+    return EvidenceRule(problem, plan) if plan.graph_rule == "evidence" else DistanceRule(problem, plan, dtype)

@@ -1,7 +1,7 @@
-"""Run the method over a whole population, compiled: phases, stops, trace, checkpoints.
+"""Run the method over a whole population: phases, stops, trace, checkpoints.
 
-Wake-ups are carried out in chunks. Between two chunks the run looks at the clock, at Ctrl-C, at its trace and its
-checkpoint; where the chunks are cut has no influence on any result.
+Wake-ups are made in chunks. Between two chunks the run checks the time limit and Ctrl-C, records its trace and saves
+its checkpoint. The size of the chunks does not change the result.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from pathlib import Path
 
 import numpy as np
 
-from dada.core.bits import Ledger
+from dada.core.accuracy import Samples, accuracy_per_user
+from dada.core.bits import FLOATS, Ledger
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
-from dada.core.model_steps import STEP_RULES, make_scratch
+from dada.core.model_steps import STEP_RULES
 from dada.core.neighbours import lists_from_csr
 from dada.core.plan import GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Phase, Plan, Schedule, Status
 from dada.core.problem import Problem
-from dada.engine.accuracy import Samples, accuracy_per_user
 from dada.engine.checkpoint import Checkpoints, TimeLimit, ctrl_c
-from dada.engine.graph_loops import graph_learner
-from dada.engine.model_loops import BitPrices, run_models
+from dada.engine.graph_loops import graph_rule
+from dada.engine.model_loops import Edges, loop_scratch, run_models
 from dada.engine.shards import Segment, Threads, Workers
 from dada.engine.state import State, fingerprint, snapshot_of
 from dada.events import Observer, PhaseStarted, Progress, SnapshotOffer, Stopped, TracePoint, silent
 
-# Multiplications in a chunk: about 20 ms, so that Ctrl-C and the clock are answered at once.
+# Multiplications in a chunk: about 20 ms, the delay until Ctrl-C takes effect.
 CHUNK_WORK = 1e8
 LEAST_CHUNK = 16
-# And so many chunks at least where somebody watches, who shall see a short run move too.
-WATCHED_CHUNKS = 200
-# Outside of these a weight, or what it multiplies, may leave the range of single precision.
+# Fewest chunks of a run with an observer, so that short runs show progress too.
+OBSERVED_CHUNKS = 200
+# Beyond these limits weighted sums may overflow or underflow in single precision.
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-12, 1e12
 
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """What a run gives back.
+    """The result of a run.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class RunResult:
     ledger : Ledger
         Messages and bits, by kind of phase.
     status : Status
-        Why the run ended; its value is a sentence.
+        Why the run stopped; its value is a sentence.
     updates : int
         Model updates made.
     """
@@ -80,8 +80,9 @@ def run(
     resume: bool = False,
     dtype: type = np.float32,
     workers: Workers | None = None,
+    chunk: int | None = None,
 ) -> RunResult:
-    """Learn models, and the graph where the plan says so, on one machine.
+    """Learn models, and the graph if the plan says so.
 
     Parameters
     ----------
@@ -90,28 +91,29 @@ def run(
     plan : Plan
         Steps, phases and stops.
     rng : numpy.random.Generator
-        Where the schedule of wake-ups comes from.
+        Source of the schedule of wake-ups.
     graph : CollaborationGraph, optional
-        The graph to use, where the plan learns none. No graph is learning alone. Models depend on the ratios of its
-        weights only.
+        The graph to use if the plan learns none; without one, users learn independently. Only the ratios of its
+        weights matter.
     models : array of shape (n_users, n_predictors), optional
-        Where models start; else at zero. A plan that learns a graph keeps them with ``restart="local"`` only.
+        Initial models; zero by default. A plan that learns a graph keeps them only with ``restart="local"``.
     train, test : Samples, optional
-        Data on which the trace reports every user's accuracy.
+        Data for the accuracies in the trace.
     observer : callable
-        Gets every event of `dada.events`.
+        Receives every event of `dada.events`.
     checkpoint : path, optional
-        File that keeps the state of the run, rewritten every `checkpoint_every_s` seconds and at the end. Where it
-        cannot be written, the observer gets a `CheckpointFailed`, and the run goes on and gives its result; for the
-        last one there is a warning too.
+        File for the state of the run, saved every `checkpoint_every_s` seconds and at the end. If it cannot be
+        written, the observer receives a `CheckpointFailed` and the run continues; at the end there is also a warning.
     resume : bool
-        Go on from `checkpoint`, where it exists; the result is the same, bit for bit, as without the interruption.
-        Limits (bits, time, gap) may be others than before.
+        Continue from `checkpoint` if it exists. The result is the same, bit for bit, as without the interruption.
+        Limits (bits, time, gap) may differ from those before.
     dtype : float32 or float64
         Precision of the models.
-    crew : Crew, optional
-        Who carries out model updates where the plan has a latency: `Threads(n)`, or `Sharded`. The result is the same
-        whoever does. One thread where not given.
+    workers : Workers, optional
+        Workers that share the model updates if the plan has a latency: `Threads(n)` or `Sharded`. They do not change
+        the result. One thread by default.
+    chunk : int, optional
+        Wake-ups between two checks of the time limit and Ctrl-C; by default about 20 ms of work.
 
     Examples
     --------
@@ -123,12 +125,7 @@ def run(
     <Status.FINISHED: 'All planned updates were made.'>
     """
     _check(problem, plan, graph, {"train": train, "test": test})
-    if workers is not None and plan.latency == 0:
-        raise ValueError("several workers need a plan with latency > 0, as 0.1: within it they need not wait")
-    if plan.latency > 0 and graph is not None and graph.directed:
-        raise ValueError("latency > 0 works with symmetric graphs only: set latency=0")
-    if problem.A.shape[0] < problem.row_start[-1] and getattr(workers, "read", None) is None:
-        raise ValueError("the rows of this problem are with shards: give the crew that reads them")
+    _check_workers(problem, plan, graph, workers)
     _check_models(problem, models)
     n_asked = plan.batch_mix(problem.n_users).n_uniform if plan.learn_graph else 1
     schedule = Schedule.draw(rng, problem.n_users, n_asked, plan.span)
@@ -138,22 +135,21 @@ def run(
     state = State.start(problem, plan, graph, dtype)
     if models is not None:
         state.use_models(problem, models)
-    keeper = None
+    saver = None
     if checkpoint is not None:
         run_id = fingerprint(problem, plan, schedule, graph, dtype, models)
-        keeper = Checkpoints(state, Path(checkpoint), run_id, checkpoint_every_s, observer, time.monotonic)
+        saver = Checkpoints(state, Path(checkpoint), run_id, checkpoint_every_s, observer, time.monotonic)
         if resume:
-            keeper.resume()
+            saver.resume()
     elif resume:
-        raise ValueError("resume needs the checkpoint to go on from")
+        raise ValueError("resume=True needs a checkpoint: set checkpoint=")
     limit = TimeLimit(time.monotonic, plan.max_time_s)
-    runner = _Runner(problem, plan, schedule, state, train, test, observer)
-    runner.workers = Threads() if workers is None else workers
+    runner = Runner(problem, plan, schedule, state, train, test, observer, workers, chunk)
     with ctrl_c() as interrupted:
-        status = runner.go(interrupted, limit, keeper)
+        status = runner.go(interrupted, limit, saver)
     trace = runner.full_trace()
     runner.offer("models", milestone=True)
-    failure = None if keeper is None else keeper.save()
+    failure = None if saver is None else saver.save()
     if failure is not None:
         warnings.warn(f"this run cannot be resumed from its end: {failure}", RuntimeWarning, stacklevel=2)
     observer(Stopped(status.value))
@@ -161,12 +157,12 @@ def run(
 
 
 def _check(problem: Problem, plan: Plan, graph: CollaborationGraph | None, samples: dict[str, Samples | None]) -> None:
-    """Refuse what does not fit together, before any work is done."""
+    """Reject inputs that do not fit together, before any work."""
     K, n = problem.n_users, problem.n_predictors
     if plan.learn_graph and K > 1 and not 1 <= plan.kappa < K:
         raise ValueError(f"kappa must be in 1..{K - 1} (n_users - 1), got {plan.kappa}")
     if plan.learn_graph and graph is not None:
-        raise ValueError("the plan learns the graph, and one was given: set learn_graph=False, or give none")
+        raise ValueError("the plan learns the graph, but one was given: set learn_graph=False or graph=None")
     if plan.learn_graph and plan.graph_rule == "distance" and K > 1 and not problem.graph_mu > 0:
         raise ValueError(f"learning a graph from distances needs mu2 > 0, got mu1={problem.mu1}, mu2={problem.mu2}")
     if graph is not None and graph.n_users != K:
@@ -176,7 +172,7 @@ def _check(problem: Problem, plan: Plan, graph: CollaborationGraph | None, sampl
         if not SMALLEST_WEIGHT <= lightest <= heaviest <= LARGEST_WEIGHT:
             raise ValueError(
                 f"weights must be in {SMALLEST_WEIGHT}..{LARGEST_WEIGHT}, got {lightest}..{heaviest}; "
-                "only their ratios matter to models, so divide them by the largest and drop the smallest"
+                "only their ratios matter, so divide them by the largest and drop the smallest"
             )
     for name, given in samples.items():
         if given is not None and not (given.row_start.size == K + 1 and given.predictions.shape[1] == n):
@@ -186,8 +182,19 @@ def _check(problem: Problem, plan: Plan, graph: CollaborationGraph | None, sampl
             )
 
 
+def _check_workers(problem: Problem, plan: Plan, graph: CollaborationGraph | None, workers: Workers | None) -> None:
+    """Reject workers that do not fit the plan or do not hold the rows of the problem."""
+    if workers is not None and plan.latency == 0:
+        raise ValueError("workers need a plan with latency > 0, got 0.0: set latency=0.1, for example")
+    if plan.latency > 0 and graph is not None and graph.directed:
+        raise ValueError("latency > 0 works with symmetric graphs only: set latency=0")
+    holder: object = problem.remote
+    if holder is not None and holder is not workers:
+        raise ValueError("the rows of this problem are in shards: pass these shards as workers=")
+
+
 def _check_models(problem: Problem, models: Array | None) -> None:
-    """Refuse models that do not fit the problem or leave its ball."""
+    """Reject initial models of the wrong shape or outside the l1 ball."""
     if models is None:
         return
     wanted = (problem.n_users, problem.n_predictors)
@@ -198,8 +205,8 @@ def _check_models(problem: Problem, models: Array | None) -> None:
         raise ValueError(f"models must have absolute sums of at most beta = {problem.beta}, got {largest}: scale them")
 
 
-class _Runner:
-    """Carries out a plan on a state."""
+class Runner:
+    """Executes a plan on a state."""
 
     def __init__(
         self,
@@ -210,30 +217,37 @@ class _Runner:
         train: Samples | None,
         test: Samples | None,
         observer: Observer,
+        workers: Workers | None = None,
+        chunk: int | None = None,
     ) -> None:
         self.problem, self.plan, self.schedule, self.state = problem, plan, schedule, state
         self.train, self.test, self.observer = train, test, observer
         dtype = state.users.alpha.dtype
         self.settings = problem.settings(dtype)
-        self.scratch = make_scratch(problem.n_predictors, int(problem.sizes.max()), dtype)
-        # A pairwise move changes two coordinates at most.
-        self.late = self.scratch._replace(coordinate=np.empty(2, np.int32), delta=np.empty(2, dtype))
-        self.learner = graph_learner(problem, plan, dtype)
+        self.scratch = loop_scratch(problem.n_predictors, int(problem.sizes.max()), dtype)
+        self.rule = graph_rule(problem, plan, dtype)
+        self.workers = Threads() if workers is None else workers
         self.allowed_bits = math.inf if plan.max_bits is None else plan.max_bits
-        self.chunk = max(LEAST_CHUNK, int(CHUNK_WORK / (problem.sizes.mean() * problem.n_predictors + 2000)))
         self.window = plan.window(problem.n_users)
-        if self.window > 0:
-            self.chunk = max(self.window, plan.trace_interval() // self.window * self.window)
-        self.workers: Workers = Threads()
+        self.phases = list(plan.phases(problem.n_users))
+        self.chunk = self._default_chunk() if chunk is None else max(chunk, self.window)
         nobody = CollaborationGraph.empty(problem.n_users)
         self.no_lists = lists_from_csr(nobody.indptr, nobody.indices, nobody.weights)
 
-    def go(self, interrupted: Callable[[], bool], limit: TimeLimit, keeper: Checkpoints | None) -> Status:
-        phases = list(self.plan.phases(self.problem.n_users))
+    def _default_chunk(self) -> int:
+        problem, window = self.problem, self.window
+        if window > 0:
+            return max(window, self.plan.trace_interval() // window * window)
+        chunk = int(CHUNK_WORK / (problem.sizes.mean() * problem.n_predictors + 2000))
+        if self.observer is not silent:
+            chunk = min(chunk, sum(phase.events for phase in self.phases) // OBSERVED_CHUNKS)
+        return max(LEAST_CHUNK, chunk)
+
+    def go(self, interrupted: Callable[[], bool], limit: TimeLimit, saver: Checkpoints | None) -> Status:
+        """Make all phases that are left; returns why the run stopped."""
+        phases = self.phases
         total = sum(phase.events for phase in phases)
         before = sum(phase.events for phase in phases[: self.state.phase])
-        if self.observer is not silent and self.window == 0:
-            self.chunk = max(LEAST_CHUNK, min(self.chunk, total // WATCHED_CHUNKS))
         if not self.state.trace:
             self.record()
         self.offer(phases[min(self.state.phase, len(phases) - 1)].kind, milestone=True)
@@ -242,13 +256,13 @@ class _Runner:
             if self.state.done == 0:
                 self.enter(phase, self.state.phase)
             if phase.kind == "graph":
-                self.learner.begin(self.state)
+                self.rule.begin(self.state)
             while self.state.done < phase.events:
                 if self.is_converged():
                     return Status.CONVERGED
                 done, wanted = self.advance(phase)
                 self.observer(Progress(before + self.state.done, total))
-                # What everybody learned alone, and the graph that came of it.
+                # The independent models and the first graph are milestones.
                 self.offer(phase.kind, milestone=self.state.phase < 2 and self.state.done == phase.events)
                 if done < wanted:
                     return Status.OUT_OF_BITS
@@ -256,21 +270,22 @@ class _Runner:
                     return Status.INTERRUPTED
                 if limit.is_over() and before + self.state.done < total:
                     return Status.OUT_OF_TIME
-                if keeper is not None:
-                    keeper.tick()
+                if saver is not None:
+                    saver.tick()
             before += phase.events
             self.state.phase, self.state.done = self.state.phase + 1, 0
         return Status.CONVERGED if self.is_converged() else Status.FINISHED
 
     def enter(self, phase: Phase, number: int) -> None:
+        """Begin a phase."""
         self.observer(PhaseStarted(phase.kind, phase.events))
         if phase.kind == "models" and number == 2 and self.plan.restart == "zero":
             self.state.reset_models()
         if phase.kind == "graph":
-            self.state.forget_nearest(all_of_them=self.plan.keep_nearest is not None)
+            self.state.forget_distances()
 
     def advance(self, phase: Phase) -> tuple[int, int]:
-        """Carry out the next chunk of a phase; returns wake-ups made and wanted."""
+        """Make the next chunk of a phase; returns the numbers of wake-ups made and planned."""
         state = self.state
         wanted = min(self.chunk, phase.events - state.done)
         if phase.kind == "graph":
@@ -290,57 +305,60 @@ class _Runner:
         return done, wanted
 
     def model_chunk(self, stream: int, start: int, wanted: int, local: bool) -> int:
-        state, ledger = self.state, self.state.ledger
+        """Make model updates, over no graph if `local`; returns how many the budget allowed."""
+        state = self.state
         awake = self.schedule.users(stream, start, start + wanted)
-        lists, followers = (self.no_lists, self.no_lists) if local else (state.lists, state.followers)
-        # A step size that falls with time must go on falling where models go on, or it would wipe them out.
-        t = start + (state.local_updates if self.plan.restart == "local" and not local else 0)
+        edges = Edges(self.no_lists, self.no_lists) if local else Edges(state.lists, state.followers)
         if self.window > 0:
-            self.workers.advance(Segment(self.settings, state.users, lists, awake, self.window, ledger.models))
+            counts = state.ledger.models
+            self.workers.advance(Segment(self.settings, state.users, edges.lists, awake, self.window, counts))
             return wanted
-        prices = BitPrices(ledger.float_bits, ledger.index_bits, self.allowed_bits, ledger.graph_bits)
-        rule, counts = STEP_RULES[self.plan.step], ledger.models
-        done = run_models(
-            rule, self.settings, state.users, lists, followers, awake, t, prices, counts, self.scratch, self.late
-        )
-        return int(done)
+        # If models continue from the local ones, a decreasing step size must continue too, or it would erase them.
+        t = start + (state.local_updates if self.plan.restart == "local" and not local else 0)
+        rule, bill = STEP_RULES[self.plan.step], state.ledger.model_bill(self.allowed_bits)
+        return int(run_models(rule, self.settings, state.users, edges, awake, t, bill, self.scratch))
 
     def graph_chunk(self, wanted: int) -> int:
+        """Make graph wake-ups; returns how many the budget allowed."""
         state = self.state
         start = state.graph_wakeups
         awake = self.schedule.users(GRAPH_STREAM, start, start + wanted)
         batches = self.schedule.batches(start, start + wanted)
-        words = self.schedule.words(start, start + wanted, self.learner.mix.n_words)
+        random_bits = self.schedule.random_bits(start, start + wanted, self.rule.mix.n_draws)
         done = 0
         while (allowed := done + self.affordable(batches[done:])) > done:
-            done += self.learner.wake(state, awake[done:allowed], batches[done:allowed], words[done:allowed])
+            chosen = slice(done, allowed)
+            done += self.rule.wake(state, awake[chosen], batches[chosen], random_bits[chosen])
         state.graph_wakeups += done
         state.done += done
         return done
 
     def affordable(self, batches: Array) -> int:
-        """How many of these graph wake-ups the budget of bits allows for certain."""
+        """Number of these graph wake-ups that certainly fit the budget of bits."""
         if math.isinf(self.allowed_bits):
             return len(batches)
         ledger = self.state.ledger
         sizes = self.model_sizes(batches)
-        floats = self.learner.floats_per_peer + sizes
-        after = ledger.graph[1:, None] + np.cumsum([floats.sum(axis=1), sizes.sum(axis=1)], axis=1)
-        bits = after[0] * ledger.float_bits + after[1] * ledger.index_bits + ledger.model_bits
+        floats = self.rule.floats_per_peer + sizes
+        after = np.tile(ledger.graph, (len(batches), 1))
+        after[:, FLOATS:] += np.cumsum(np.stack([floats.sum(axis=1), sizes.sum(axis=1)], axis=1), axis=0)
+        bits = ledger.price(after) + ledger.model_bits
         return int(np.searchsorted(bits, self.allowed_bits, side="right"))
 
     def model_sizes(self, batches: Array) -> Array:
-        """Nonzero entries of the models that each wake-up may be sent, one column per peer asked."""
-        n_support, mix = self.state.users.n_support, self.learner.mix
+        """Nonzero entries of the models that each wake-up may receive, one column per peer."""
+        n_support, mix = self.state.users.n_support, self.rule.mix
         if mix.size == mix.n_uniform:
             return n_support[batches].astype(np.int64)
-        # Whom a gossip search asks is known only when it does: reckon with the largest model.
+        # A gossip search chooses its peers only later: assume the largest model.
         return np.full((len(batches), mix.size), n_support.max(), np.int64)
 
     def is_converged(self) -> bool:
+        """Whether the gap at the last trace point is small enough."""
         return self.plan.gap_tolerance is not None and self.state.relative_gap <= self.plan.gap_tolerance
 
     def point(self) -> TracePoint:
+        """The current state as a trace point."""
         state = self.state
         graph, alpha = state.graph, state.users.alpha
         return TracePoint(
@@ -356,11 +374,12 @@ class _Runner:
         )
 
     def offer(self, phase: str, milestone: bool) -> None:
-        """Let observers look at all users."""
+        """Offer observers a snapshot."""
         samples = self.train if self.test is None else self.test
         self.observer(SnapshotOffer(lambda: snapshot_of(self.problem, self.state, phase, samples), milestone))
 
     def record(self) -> None:
+        """Append a trace point."""
         state, point = self.state, self.point()
         state.trace.append(point)
         if self.plan.gap_tolerance is not None:
@@ -369,7 +388,7 @@ class _Runner:
         self.observer(point)
 
     def full_trace(self) -> tuple[TracePoint, ...]:
-        """The regular points, and the end where anything has happened since the last of them."""
+        """The regular points, and the end of the run if it is later."""
         state, last = self.state, self.state.trace[-1]
         only_local = state.updates == 0 and state.local_updates > 0
         if (last.updates, last.graph_wakeups) == (state.updates, state.graph_wakeups) and not only_local:

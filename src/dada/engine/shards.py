@@ -1,6 +1,7 @@
-"""Who carries out the model updates of a run in windows: threads here; shards in `sharded`, on Ray in `ray`.
+"""Workers that share the model updates of a run: threads, or shards of users with their own arrays.
 
-Whoever does, the result is the same to the last bit: it depends on the plan's latency, not on the number of workers.
+Updates are made in windows; changes take effect between windows. The result depends on the plan's latency, not on the
+number or kind of workers, to the last bit.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.core.model_steps import ModelSettings, make_scratch
 from dada.core.neighbours import NeighbourLists
-from dada.core.problem import Problem, margins_of, model_gradients
+from dada.core.problem import Problem, frank_wolfe_gaps, margins_of, model_gradients
 from dada.engine.model_loops import (
     Changes,
     Users,
-    deliver,
-    follow,
-    look_again,
+    add_to_neighbours,
+    apply_to_copies,
     no_changes,
+    refresh_stale,
     side_by_side,
     step_in_window,
 )
 
 
 class Segment(NamedTuple):
-    """Model updates to carry out: the users `awake`, in windows of so many wake-ups; `counts` is the ledger's."""
+    """Model updates of the users `awake`, in windows of `window` wake-ups; `counts` belongs to the ledger."""
 
     settings: ModelSettings
     users: Users
@@ -48,14 +49,14 @@ class Segment(NamedTuple):
 
 
 class Workers(Protocol):
-    """Carries out stretches of model updates on the users' arrays, in place."""
+    """Makes the model updates of a segment, in place."""
 
     def advance(self, segment: Segment) -> None:
-        """Carry out a stretch; the arrays are changed when it is over, or not at all."""
+        """Make all updates of a segment, or none."""
 
 
 def borders(n_users: int, n_parts: int) -> list[int]:
-    """Where to cut users into parts of nearly equal size.
+    """Borders of parts of nearly equal size.
 
     >>> borders(10, 4)
     [0, 2, 5, 7, 10]
@@ -65,7 +66,7 @@ def borders(n_users: int, n_parts: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Threads:
-    """Threads of this process, each with a block of users that only it changes.
+    """Threads of this process; each changes only its own block of users.
 
     >>> Threads(2).n
     2
@@ -78,7 +79,7 @@ class Threads:
             raise ValueError(f"threads must be >= 1, got {self.n}")
 
     def advance(self, segment: Segment) -> None:
-        """Carry out a stretch."""
+        """Make the updates of a segment."""
         cuts = borders(segment.lists.length.size, self.n)
         blocks = [_Block(segment, first, last) for first, last in pairwise(cuts)]
         changes = no_changes(segment.window, segment.users.alpha.dtype)
@@ -87,12 +88,12 @@ class Threads:
                 now = Changes(*(part[: awake.size] for part in changes))
                 list(pool.map(lambda block, awake=awake: block.prepare(awake), blocks))
                 list(pool.map(lambda block, now=now: block.step(now), blocks))
-                list(pool.map(lambda block, now=now: block.deliver(now), blocks))
+                list(pool.map(lambda block, now=now: block.finish(now), blocks))
         segment.counts[...] += sum(block.counts for block in blocks)
 
 
 class _Block:
-    """One thread's users and its working memory."""
+    """The users and the working memory of one thread."""
 
     def __init__(self, segment: Segment, first: int, last: int) -> None:
         self.segment, self.first, self.last = segment, first, last
@@ -105,28 +106,28 @@ class _Block:
     def prepare(self, awake: Array) -> None:
         self.slots = np.flatnonzero((awake >= self.first) & (awake < self.last))
         self.awake = awake[self.slots]
-        look_again(self.segment.users, self.segment.lists, self.awake)
+        refresh_stale(self.segment.users, self.segment.lists, self.awake)
 
     def step(self, changes: Changes) -> None:
         settings, users, lists = self.segment.settings, self.segment.users, self.segment.lists
         step_in_window(settings, users, lists, self.awake, self.slots, changes, self.counts, self.scratch)
 
-    def deliver(self, changes: Changes) -> None:
-        deliver(self.segment.users, self.segment.lists, changes, self.first, self.last)
+    def finish(self, changes: Changes) -> None:
+        add_to_neighbours(self.segment.users, self.segment.lists, changes, self.first, self.last)
 
 
-# A batch of changes from one shard to another: slot in the window, user, coordinates, deltas.
-Batch = tuple[Array, Array, Array, Array]
-# The arrays of the shard's users after a stretch, and what they sent.
-Outcome = tuple[dict[str, Array], Array]
-# Gives the margins y_i h_j(x_i) of the users first..last-1; runs where the shard is.
+# Changes from one shard to another: slots in the window, users, coordinates, deltas.
+ChangeBatch = tuple[Array, Array, Array, Array]
+# The arrays of a shard's users after a segment, and the counts of what they sent.
+ShardResult = tuple[dict[str, Array], Array]
+# Returns the margins y_i h_j(x_i) of users first..last-1; runs in the process of the shard.
 Read = Callable[[int, int], Array]
-# What a shard keeps; all other arrays of `Users` come with every stretch, one row per user but for margins.
+# Arrays that a shard keeps; the others of `Users` come with every segment, all but margins with one row per user.
 DATA = ("A", "row_start", "confidence", "offset", "sample_weight")
 
 
 class ShardData(NamedTuple):
-    """What a shard keeps: the data of the users first..last-1, or how to read their margins."""
+    """The data of users first..last-1; `A` may be a function that reads their margins."""
 
     first: int
     last: int
@@ -138,7 +139,7 @@ class ShardData(NamedTuple):
 
 
 class ShardJob(NamedTuple):
-    """A shard's part of a stretch. In `others` stands whose models it copies; ids of lists are local, copies last."""
+    """A shard's part of a segment. It copies the models of the users `others`; its lists use local ids, copies last."""
 
     others: Array
     state: dict[str, Array]
@@ -151,7 +152,7 @@ class ShardJob(NamedTuple):
 class Shard:
     """The users of one shard.
 
-    Arrays that come from another process may be shared memory that nobody may write to: they are copied.
+    Arrays from another process may be read-only shared memory, so they are copied.
     """
 
     part: ShardJob
@@ -162,13 +163,13 @@ class Shard:
 
     @cached_property
     def held(self) -> ShardData:
-        """The data, read when they are needed first."""
+        """The data, read at first use."""
         first, last, source, *arrays = self.given
         A = np.array(source) if isinstance(source, np.ndarray) else source(first, last)
         return ShardData(first, last, A, *(np.array(array) for array in arrays))
 
     def begin(self, part: ShardJob, awake: Array) -> None:
-        """Take up the models and lists of a new stretch."""
+        """Begin a segment with its models and lists."""
         held = self.held
         state = {name: np.array(values) for name, values in part.state.items()}
         number = state["alpha"].dtype
@@ -186,88 +187,87 @@ class Shard:
         self.counts = np.zeros(3, np.int64)
         self.window = 0
 
-    def step(self, *arrived: Batch) -> list[Batch]:
-        """End the last window with what arrived from every shard, and carry out the next; returns what goes to each."""
+    def step(self, *arrived: ChangeBatch) -> list[ChangeBatch]:
+        """Finish the last window with the changes received, and make the next; returns the changes for each shard."""
         part, first = self.part, self.held.first
         if self.window > 0:
-            self._end(arrived)
+            self._finish_window(arrived)
         awake = self.awake[self.window * part.window : (self.window + 1) * part.window]
         self.window += 1
         slots = np.flatnonzero((awake >= first) & (awake < self.held.last))
         own = (awake[slots] - first).astype(np.int32)
-        look_again(self.users, part.lists, own)
+        refresh_stale(self.users, part.lists, own)
         self.changes.user[...] = -1
         step_in_window(part.settings, self.users, part.lists, own, slots, self.changes, self.counts, self.scratch)
         moved = slots[self.changes.user[slots] >= 0]
-        batches: list[Batch] = []
+        batches: list[ChangeBatch] = []
         for there in range(part.followed_by.shape[1]):
             chosen = moved[part.followed_by[self.changes.user[moved], there]]
             senders = self.changes.user[chosen] + first
             batches.append((chosen, senders, self.changes.coordinate[chosen], self.changes.delta[chosen]))
         return batches
 
-    def _end(self, arrived: Sequence[Batch]) -> None:
+    def _finish_window(self, arrived: Sequence[ChangeBatch]) -> None:
         for slots, senders, coordinate, delta in arrived:
             self.changes.user[slots] = self.size + np.searchsorted(self.part.others, senders)
             self.changes.coordinate[slots], self.changes.delta[slots] = coordinate, delta
-        follow(self.users, self.changes, self.size)
-        deliver(self.users, self.part.lists, self.changes, 0, self.size)
+        apply_to_copies(self.users, self.changes, self.size)
+        add_to_neighbours(self.users, self.part.lists, self.changes, 0, self.size)
 
-    def result(self, *arrived: Batch) -> Outcome:
-        """The arrays of the shard's own users after the last window, and what they sent."""
-        self._end(arrived)
+    def result(self, *arrived: ChangeBatch) -> ShardResult:
+        """The arrays of the shard's own users after the last window, and the counts of what they sent."""
+        self._finish_window(arrived)
         names = [name for name in Users._fields if name not in (*DATA, "margins")]
         arrays = {name: getattr(self.users, name)[: self.size] for name in names}
         return {**arrays, "margins": self.users.margins}, self.counts
 
     def margins(self, alpha: Array) -> Array:
-        """Margins of the shard's rows under given models of its users."""
+        """Margins of the shard's rows under the given models."""
         held = self.held
         return margins_of(held.A, held.row_start, held.offset.astype(np.float64), np.array(alpha))
 
     def gaps(self, settings: ModelSettings, alpha: Array, indptr: Array, indices: Array, weights: Array) -> Array:
-        """Frank-Wolfe gap of each user's block, divided by its degree; the models of others stand behind its own."""
+        """Frank-Wolfe gap of each user's block, divided by its degree; models of other shards come last."""
         held, models = self.held, np.array(alpha, np.float64)
         settings = settings._replace(coupling=np.array(settings.coupling))
         lists = (np.array(array) for array in (indptr, indices, weights))
         data = held.A, held.row_start, held.offset.astype(np.float64), held.sample_weight, held.confidence
         gradient = model_gradients(settings, *data, models, *lists)
-        gaps: Array = (gradient * models[: self.size]).sum(axis=1) + settings.beta * abs(gradient).max(axis=1)
-        return gaps
+        return frank_wolfe_gaps(gradient, models[: self.size], settings.beta)
 
 
 def refuse_addresses(parts: list[ShardJob]) -> None:
-    """A loss of one's own is known to kernels by an address, which means nothing in another process."""
+    """Reject custom losses: kernels call them by an address, which is invalid in another process."""
     if any(part.settings.loss.value for part in parts):
-        raise ValueError("a loss of one's own works in this process only: take a built-in loss, or Threads")
+        raise ValueError("custom losses cannot run in other processes: use a built-in loss, or workers=Threads(n)")
 
 
 class Backend(Protocol):
-    """Keeps shards, and has them do what a crew wants."""
+    """Runs shards, somewhere."""
 
     def hold(self, held: list[ShardData]) -> None:
-        """Make a shard of each; those before are given up."""
+        """Make one shard of each; earlier shards are dropped."""
 
-    def run(self, parts: list[ShardJob], awake: Array, n_windows: int) -> list[Outcome]:
-        """Carry out the windows of a stretch; returns the outcome of every shard."""
+    def run(self, parts: list[ShardJob], awake: Array, n_windows: int) -> list[ShardResult]:
+        """Make the windows of a segment; returns the result of every shard."""
 
     def ask(self, name: str, arguments: list[tuple[Any, ...]]) -> list[Array]:
-        """What a method of every shard answers to its own arguments."""
+        """Call a method of every shard, each with its own arguments; returns the results."""
 
     def close(self) -> None:
-        """Give up the shards."""
+        """Drop the shards."""
 
 
 class Sharded:
-    """A crew of shards.
+    """Workers that each hold the data of a block of users. They are the `RemoteRows` of a `remote_problem`.
 
     Parameters
     ----------
     n_shards : int
-    hands : Hands
+    backend : Backend
         Where the shards run: `ThisProcess`, `Processes` or `OnRay`.
     read : callable, optional
-        Gives the margins of the users first..last-1. Every shard then reads its own, and this process has none.
+        Returns the margins of users first..last-1. Each shard then reads its own rows, and this process has none.
     """
 
     def __init__(self, n_shards: int, backend: Backend, read: Read | None = None) -> None:
@@ -284,7 +284,7 @@ class Sharded:
         self.backend.close()
 
     def hold(self, A: Array, row_start: Array, confidence: Array, offset: Array, sample_weight: Array) -> None:
-        """Hand out data to the shards, unless they have these already."""
+        """Distribute data to the shards, unless they have it."""
         if self._held is row_start:
             return
         n_users = row_start.size - 1
@@ -301,7 +301,7 @@ class Sharded:
         self._held = row_start
 
     def advance(self, segment: Segment) -> None:
-        """Carry out a stretch."""
+        """Make the updates of a segment."""
         users = segment.users
         self.hold(users.A, users.row_start, users.confidence, users.offset, users.sample_weight)
         parts = [cut_out(segment, self.cuts, number) for number in range(len(self.cuts) - 1)]
@@ -312,9 +312,24 @@ class Sharded:
                 getattr(users, name)[rows if name == "margins" else slice(first, last)] = values
             segment.counts[...] += counts
 
+    def margins(self, alpha: Array) -> Array:
+        """Margins of all users' rows under the given models."""
+        return np.concatenate(self.backend.ask("margins", [(alpha[a:b],) for a, b in pairwise(self.cuts)]))
+
+    def model_gaps(self, settings: ModelSettings, alpha: Array, graph: CollaborationGraph) -> Array:
+        """Frank-Wolfe gap of every user's block, divided by d_k."""
+        arguments = []
+        for first, last in pairwise(self.cuts):
+            cells = slice(graph.indptr[first], graph.indptr[last])
+            ids, others = renumbered(graph.indices[cells], first, last)
+            models = np.concatenate([alpha[first:last], alpha[others]])
+            indptr = graph.indptr[first : last + 1] - graph.indptr[first]
+            arguments.append((settings, models, indptr, ids, graph.weights[cells]))
+        return np.concatenate(self.backend.ask("gaps", arguments))
+
 
 def cut_out(segment: Segment, cuts: list[int], number: int) -> ShardJob:
-    """One shard's part of a stretch."""
+    """One shard's part of a segment."""
     users, lists = segment.users, segment.lists
     first, last = cuts[number], cuts[number + 1]
     size = last - first
@@ -327,7 +342,7 @@ def cut_out(segment: Segment, cuts: list[int], number: int) -> ShardJob:
     owners = np.repeat(np.arange(size, dtype=np.int32), count)
     followed_by = np.zeros((size, len(cuts) - 1), bool)
     followed_by[owners[outside], np.searchsorted(cuts, others[local[outside] - size], side="right") - 1] = True
-    # A copied user's list holds those of the shard's own users that follow it, in their order.
+    # The list of a copied user holds its neighbours among the shard's own users, in ascending order.
     order = np.argsort(local[outside], kind="stable")
     copies = np.bincount(local[outside] - size, minlength=others.size)
     length = np.concatenate([count, copies]).astype(np.int32)
@@ -345,7 +360,7 @@ def cut_out(segment: Segment, cuts: list[int], number: int) -> ShardJob:
 
 
 def renumbered(ids: Array, first: int, last: int) -> tuple[Array, Array]:
-    """Ids as a shard of the users first..last-1 numbers them, its own first; and who the others are.
+    """Local ids in a shard of users first..last-1, own users first; and the ids of the other users.
 
     >>> [part.tolist() for part in renumbered(np.array([9, 4, 5, 2]), 4, 6)]
     [[3, 0, 1, 2], [2, 9]]
@@ -357,100 +372,59 @@ def renumbered(ids: Array, first: int, last: int) -> tuple[Array, Array]:
 
 
 def exchanged(outgoing: list[list[Any]]) -> list[list[Any]]:
-    """What arrives at each shard, given what each sends to every other."""
+    """What each shard receives, given what each sends to every shard."""
     n = len(outgoing)
     return [[outgoing[there][here] for there in range(n) if there != here] for here in range(n)]
 
 
 class ThisProcess:
-    """Keeps shards here, and runs them one after the other."""
+    """Runs shards in this process, one after the other."""
 
     def __init__(self) -> None:
         self.shards: list[Shard] = []
 
     def hold(self, held: list[ShardData]) -> None:
-        """Make a shard of each."""
+        """Make one shard of each."""
         self.shards = [Shard(one) for one in held]
 
-    def run(self, parts: list[ShardJob], awake: Array, n_windows: int) -> list[Outcome]:
-        """Carry out the windows."""
+    def run(self, parts: list[ShardJob], awake: Array, n_windows: int) -> list[ShardResult]:
+        """Make the windows of a segment."""
         for shard, part in zip(self.shards, parts, strict=True):
             shard.begin(part, awake)
-        arrived: list[list[Batch]] = [[] for _ in parts]
+        arrived: list[list[ChangeBatch]] = [[] for _ in parts]
         for _ in range(n_windows):
             arrived = exchanged([shard.step(*batches) for shard, batches in zip(self.shards, arrived, strict=True)])
         return [shard.result(*batches) for shard, batches in zip(self.shards, arrived, strict=True)]
 
     def ask(self, name: str, arguments: list[tuple[Any, ...]]) -> list[Array]:
-        """What a method of every shard answers."""
+        """Call a method of every shard."""
         return [getattr(shard, name)(*given) for shard, given in zip(self.shards, arguments, strict=True)]
 
     def close(self) -> None:
-        """Give up the shards."""
+        """Drop the shards."""
         self.shards = []
 
 
-@dataclass(frozen=True, eq=False)
-class RemoteProblem(Problem):
-    """A problem over the rows that the shards of a crew read. Here are only the number of rows of each user.
+def remote_problem(workers: Sharded, sizes: Array, n_predictors: int, *, name: str = "", **settings: Any) -> Problem:
+    """A problem whose rows only the shards hold; models and graph stay in this process.
 
-    Make one with `of`; give `run` the same crew. Models and graph stay with the process that runs it.
+    Parameters
+    ----------
+    workers : Sharded
+        Shards that read their own rows, as -1, 0 and 1 or floats. Pass them to `run` too.
+    sizes : array of shape (n_users,)
+        Number of rows of each user.
+    n_predictors : int
+    name : str
+        Distinguishes these rows from others when a checkpoint is resumed.
+    **settings
+        Other parameters of `Problem`.
     """
-
-    workers: Sharded | None = None
-    name: str = ""
-
-    @classmethod
-    def of(cls, workers: Sharded, sizes: Array, n_predictors: int, *, name: str = "", **settings: Any) -> Self:
-        """The problem of users with these numbers of rows, whose margins `crew.read` gives as -1, 0 and 1 or floats.
-
-        `name` tells these rows from others when a checkpoint is taken up; other settings are those of `Problem`.
-        """
-        row_start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        offset = np.zeros(row_start[-1], np.float32)
-        A = np.empty((0, n_predictors), np.int8)
-        problem = cls(A, row_start, offset=offset, workers=workers, name=name, **settings)
-        workers.hold(A, row_start, problem.confidence, offset, problem.sample_weight)
-        return problem
-
-    def _check_rows(self) -> None:
-        if self.workers is None or self.workers.read is None:
-            raise ValueError("a FarProblem needs a crew whose shards read their rows: Sharded(n, hands, read)")
-        if self.row_start.size < 2 or (np.diff(self.row_start) < 1).any() or self.n_predictors < 1:
-            raise ValueError("every user must have at least one sample, and there must be base predictors")
-
-    @property
-    def rows_name(self) -> str:
-        """What tells these rows from others."""
-        return self.name
-
-    def margins(self, alpha: Array) -> Array:
-        """Margins of all users' rows under given models."""
-        return np.concatenate(self._ask("margins", [(alpha[first:last],) for first, last in self._shards()]))
-
-    def model_gaps(self, alpha: Array, graph: CollaborationGraph) -> Array:
-        """Frank-Wolfe gap of every user's block, divided by d_k."""
-        settings, questions = self.settings(), []
-        for first, last in self._shards():
-            cells = slice(graph.indptr[first], graph.indptr[last])
-            ids, others = renumbered(graph.indices[cells], first, last)
-            models = np.concatenate([alpha[first:last], alpha[others]])
-            indptr = graph.indptr[first : last + 1] - graph.indptr[first]
-            questions.append((settings, models, indptr, ids, graph.weights[cells]))
-        return np.concatenate(self._ask("gaps", questions))
-
-    def model_gradient(self, alpha: Array, graph: CollaborationGraph) -> Array:
-        """Refused: as large as all models, and only its gaps are ever needed."""
-        raise ValueError("the gradient of a FarProblem stays with its shards: ask for model_gaps")
-
-    def curvature_bound(self, graph: CollaborationGraph) -> float:
-        """Refused: it depends on all rows."""
-        raise ValueError("the curvature of a FarProblem is not known here")
-
-    def _shards(self) -> list[tuple[int, int]]:
-        assert self.workers is not None
-        return list(pairwise(self.workers.cuts))
-
-    def _ask(self, name: str, questions: list[tuple[Any, ...]]) -> list[Array]:
-        assert self.workers is not None
-        return self.workers.backend.ask(name, questions)
+    if workers.read is None:
+        raise ValueError("a remote problem needs shards that read their rows: use Sharded(n, backend, read)")
+    row_start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    offset = np.zeros(row_start[-1], np.float32)
+    A = np.empty((0, n_predictors), np.int8)
+    problem = Problem(A, row_start, offset=offset, remote=workers, rows_name=name, **settings)
+    workers.hold(A, row_start, problem.confidence, offset, problem.sample_weight)
+    return problem

@@ -1,4 +1,4 @@
-"""Everything a run must remember to go on: arrays, neighbour lists, ledger, position. And its checkpoint file."""
+"""The state of a run: arrays, neighbour lists, ledger, position; its checkpoint file and its snapshots."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from dada.core.bits import FLOATS, INDICES, MESSAGES, Ledger
+from dada.core.accuracy import Samples, accuracy_per_user
+from dada.core.bits import MESSAGES, Ledger
 from dada.core.compiled import Array, as_float
 from dada.core.graph import CollaborationGraph
 from dada.core.losses import GRAPH_LOSSES, Loss, point_curvature, point_slope, point_value
-from dada.core.neighbours import Nearest, NeighbourLists, lists_from_csr, lists_to_csr, nobody_met
+from dada.core.neighbours import Nearest, NeighbourLists, lists_from_csr, lists_to_csr, no_nearest
 from dada.core.plan import Plan, Schedule
 from dada.core.problem import Problem, losses_for_graph
 from dada.core.regularizers import Regularizer, degree_curvature, degree_slope, degree_value
-from dada.engine.accuracy import Samples, accuracy_per_user
 from dada.engine.model_loops import Users, side_by_side
 from dada.events import Snapshot, TracePoint, heaviest_predictors
 
@@ -33,9 +33,9 @@ _TRACE_FIELDS = tuple(item.name for item in fields(TracePoint))
 
 @dataclass(eq=False)
 class State:
-    """A run in the middle of its work: in phase number `phase`, of whose wake-ups `done` are over.
+    """The state of a run after `done` wake-ups of phase number `phase`.
 
-    `relative_gap` is the gap at the last trace point as a part of the gap of zero models, where a run stops on it.
+    `relative_gap` is the gap at the last trace point divided by the gap of zero models, if the plan has a tolerance.
     """
 
     users: Users
@@ -58,9 +58,7 @@ class State:
         number = as_float(dtype)
         users = side_by_side(
             Users(
-                A=np.ascontiguousarray(problem.A)
-                if problem.A.dtype == np.int8
-                else np.ascontiguousarray(problem.A, number),
+                A=np.ascontiguousarray(problem.A, np.int8 if problem.A.dtype == np.int8 else number),
                 row_start=np.asarray(problem.row_start, np.int64),
                 confidence=problem.confidence,
                 margins=problem.offsets.astype(number),
@@ -76,21 +74,21 @@ class State:
                 sent=np.zeros((K, 3), np.int64),
             )
         )
-        nearest = nobody_met(K, *plan.n_remembered(K))
+        nearest = no_nearest(K, *plan.n_remembered(K))
         lists, followers = _lists(graph)
         return cls(users, lists, followers, nearest, Ledger(n))
 
     @property
     def graph(self) -> CollaborationGraph:
-        """The collaboration graph as it stands."""
+        """The current collaboration graph."""
         return CollaborationGraph(*lists_to_csr(self.lists), directed=self.followers is not self.lists)
 
     def use_graph(self, graph: CollaborationGraph) -> None:
-        """Put a graph in the place of the present one."""
+        """Replace the graph."""
         self.lists, self.followers = _lists(graph)
 
     def use_models(self, problem: Problem, models: Array) -> None:
-        """Put models in the place of the present ones."""
+        """Replace all models."""
         users = self.users
         self.reset_models()
         users.alpha[...] = models
@@ -100,22 +98,19 @@ class State:
         users.margins[...] = problem.margins(users.alpha)
 
     def reset_models(self) -> None:
-        """Models back to zero."""
+        """Set all models to zero."""
         users = self.users
         for array in (users.alpha, users.neighbour_sum, users.n_support, users.own_updates):
             array[...] = 0
         users.margins[...] = users.offset
         users.stale[...] = 1
 
-    def forget_nearest(self, all_of_them: bool) -> None:
-        """Models have moved: how near those met before are now is not known, and they may be forgotten altogether."""
+    def forget_distances(self) -> None:
+        """Forget the distances to candidates: models have moved since."""
         self.nearest.dist2[...] = np.inf
-        if all_of_them:
-            self.nearest.ids[...] = -1
-            self.nearest.guests[...] = -1
 
     def save(self, path: str | os.PathLike[str], run_id: str) -> None:
-        """Write a checkpoint; the previous one at that path stays whole until the new one is."""
+        """Write a checkpoint. The previous file stays intact until the new one is complete."""
         indptr, indices, weights = lists_to_csr(self.lists)
         position = {name: getattr(self, name) for name in _POSITION}
         header = {"format": "dada-checkpoint", "version": CHECKPOINT_VERSION, "run": run_id, **position}
@@ -127,15 +122,15 @@ class State:
         try:
             _write(Path(path), {"header": np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays})
         except OSError as error:
-            reason = f"checkpoint not written ({error.strerror}); the one before stands"
+            reason = f"checkpoint not written ({error.strerror}); the previous one is intact"
             raise OSError(error.errno, reason, str(path)) from error
 
     def load(self, path: str | os.PathLike[str], run_id: str) -> None:
-        """Take up a checkpoint of the same run."""
+        """Load a checkpoint of the same run."""
         header, stored = _read(path)
         if header["run"] != run_id:
             raise ValueError(
-                f"{path} belongs to another run: data, settings or seed differ. Start afresh or use that run's."
+                f"{path} belongs to another run: data, settings or seed differ; use those of that run, or resume=False"
             )
         for name in _MODEL_ARRAYS:
             getattr(self.users, name)[...] = stored[name]
@@ -150,7 +145,7 @@ class State:
 
 
 def _write(path: Path, arrays: dict[str, Array]) -> None:
-    """Write arrays to a file that is either wholly new or wholly as before."""
+    """Write arrays to a file atomically."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -165,7 +160,7 @@ def _write(path: Path, arrays: dict[str, Array]) -> None:
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array]]:
     """The header and the arrays of a checkpoint file."""
     with open(path, "rb") as file:
-        # Bytes that are no checkpoint can fail to be one in any way.
+        # Reading arbitrary bytes may raise any exception.
         try:
             with np.load(file, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
@@ -174,12 +169,14 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array
         except Exception as error:
             raise ValueError(f"{path} is not a readable dada checkpoint: {error}") from error
     if (kind, version) != ("dada-checkpoint", CHECKPOINT_VERSION):
-        raise ValueError(f"{path} is a {kind} of version {version}; this is dada-checkpoint {CHECKPOINT_VERSION}")
+        raise ValueError(
+            f"{path} is a {kind} of version {version}, expected dada-checkpoint {CHECKPOINT_VERSION}: start a new run"
+        )
     return header, arrays
 
 
 def _lists(graph: CollaborationGraph) -> tuple[NeighbourLists, NeighbourLists]:
-    """Whom each user learns from, and who learns from it: one and the same where the graph is symmetric."""
+    """Neighbours and followers of each user; the same object if the graph is symmetric."""
     lists = lists_from_csr(graph.indptr, graph.indices, graph.weights)
     if not graph.directed:
         return lists, lists
@@ -196,7 +193,7 @@ def fingerprint(
     dtype: type,
     models: Array | None = None,
 ) -> str:
-    """A short name of a run: the same for the same data, settings, seed and precision."""
+    """A short id of a run: equal for equal data, settings, seed and precision."""
     digest = hashlib.sha256()
     arrays: list[Array] = [
         problem.A,
@@ -214,14 +211,14 @@ def fingerprint(
     digest.update(problem.rows_name.encode())
     numbers = (float(problem.beta), float(problem.mu1), problem.graph_mu)
     settings = (*numbers, problem.graph_loss, _describe_loss(problem.loss), _describe_regularizer(problem.regularizer))
-    # When to stop does not change what is computed until then, so a resumed run may be given other limits.
+    # Limits do not change the results before they apply, so a resumed run may have different ones.
     steps = replace(plan, max_bits=None, max_time_s=None, gap_tolerance=None, trace_every=None)
     digest.update(repr((settings, steps, schedule, np.dtype(dtype).name)).encode())
     return digest.hexdigest()[:16]
 
 
 def _describe_loss(loss: str | Loss) -> str:
-    """A loss by its name, or by values: functions have no name that tells two of them apart."""
+    """A loss by its name, or a custom loss by some of its values."""
     if isinstance(loss, str):
         return loss
     code = loss.compiled
@@ -230,19 +227,19 @@ def _describe_loss(loss: str | Loss) -> str:
 
 
 def _describe_regularizer(regularizer: Regularizer) -> str:
-    """A regularizer by its kind, its numbers and its values at some degrees."""
+    """A regularizer by its kind, its parameters and some of its values."""
     code = regularizer.compiled
     values = [part(code, d) for part in (degree_value, degree_slope, degree_curvature) for d in (0.25, 1.0, 8.0)]
     return repr((code.code, code.lam, code.l1, code.offset, values))
 
 
 def _trace_point(values: tuple[Any, ...]) -> TracePoint:
-    """A trace point from one row of each stored column; numbers come back as Python numbers."""
+    """A trace point from one row of each stored column, with Python numbers."""
     return TracePoint(*(value if np.ndim(value) else value.item() for value in values))
 
 
 def snapshot_of(problem: Problem, state: State, phase: str, samples: Samples | None) -> Snapshot:
-    """The state of a run in the given phase, with every user's accuracy on the given samples."""
+    """A snapshot of a run, with every user's accuracy on the given samples."""
     users, graph, ledger = state.users, state.graph, state.ledger
     k, l, w = graph.edges()
     predictors, weights = heaviest_predictors(users.alpha)
@@ -261,5 +258,5 @@ def snapshot_of(problem: Problem, state: State, phase: str, samples: Samples | N
         predictors=predictors,
         predictor_weights=weights,
         messages=users.sent[:, MESSAGES].copy(),
-        bits=users.sent[:, FLOATS] * ledger.float_bits + users.sent[:, INDICES] * ledger.index_bits,
+        bits=ledger.price(users.sent),
     )

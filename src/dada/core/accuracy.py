@@ -1,0 +1,91 @@
+"""Predictions of personal models, and the share of each user's rows that they get right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dada.core.compiled import Array, kernel
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Labelled samples as base predictions: (rows, n) predictions, labels -1/+1, rows grouped by user."""
+
+    predictions: Array
+    y: Array
+    row_start: Array
+
+
+@kernel
+def decision_values(predictions: Array, row_start: Array, alpha: Array) -> Array:
+    """sum_j alpha_kj h_j(x_i) for every row, with the model of the row's user."""
+    K, n = alpha.shape
+    values = np.zeros(predictions.shape[0])
+    used = np.empty(n, np.int64)
+    for k in range(K):
+        n_used = 0
+        for j in range(n):
+            if alpha[k, j] != 0.0:
+                used[n_used] = j
+                n_used += 1
+        for i in range(row_start[k], row_start[k + 1]):
+            total = 0.0
+            for p in range(n_used):
+                total += np.float64(predictions[i, used[p]]) * alpha[k, used[p]]
+            values[i] = total
+    return values
+
+
+def is_right(values: Array, y: Array) -> Array:
+    """Whether the sign of each decision value is that of the label; zero predicts -1."""
+    right: Array = (values > 0) == (y > 0)
+    return right
+
+
+def mean_per_user(values: Array, row_start: Array) -> Array:
+    """Mean of each user's rows: of right and wrong rows, the user's accuracy. NaN for a user without rows.
+
+    >>> mean_per_user(np.array([True, False, True]), np.array([0, 2, 2, 3])).tolist()
+    [0.5, nan, 1.0]
+    """
+    means: Array = _means(np.ascontiguousarray(values, np.float64), row_start)
+    return means
+
+
+def mean_by_owner(values: Array, owners: Array) -> Array:
+    """Mean of the rows of each owner, for rows in any order; owners are sorted.
+
+    >>> mean_by_owner(np.array([1.0, 0.0, 1.0]), np.array(["bob", "ann", "ann"])).tolist()
+    [0.5, 1.0]
+    """
+    codes = np.unique(owners, return_inverse=True)[1]
+    order = np.argsort(codes, kind="stable")
+    row_start = np.concatenate([[0], np.cumsum(np.bincount(codes))]).astype(np.int64)
+    return mean_per_user(np.asarray(values)[order], row_start)
+
+
+def accuracy_per_user(samples: Samples | None, alpha: Array) -> Array:
+    """Share of each user's samples that its model gets right.
+
+    >>> samples = Samples(np.array([[1], [1], [-1]], np.int8), np.array([1, -1, -1]), np.array([0, 2, 3]))
+    >>> accuracy_per_user(samples, np.ones((2, 1))).tolist()
+    [0.5, 1.0]
+    """
+    if samples is None:
+        return np.zeros(0, np.float32)
+    values = decision_values(samples.predictions, samples.row_start, alpha)
+    return mean_per_user(is_right(values, samples.y), samples.row_start).astype(np.float32)
+
+
+@kernel
+def _means(values: Array, row_start: Array) -> Array:
+    means = np.empty(row_start.size - 1)
+    for k in range(means.size):
+        total = 0.0
+        for i in range(row_start[k], row_start[k + 1]):
+            total += values[i]
+        size = row_start[k + 1] - row_start[k]
+        means[k] = total / size if size > 0 else np.nan
+    return means
