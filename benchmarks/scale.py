@@ -22,7 +22,7 @@ from dada.core.memory import bytes_of_run, check_memory, peak_bytes
 from dada.core.model_steps import PAIRWISE
 from dada.core.plan import MODEL_STREAM, Plan, Schedule
 from dada.core.problem import Problem
-from dada.engine.model_loops import NUMBERS, Edges, loop_scratch, run_models
+from dada.engine.model_loops import NUMBERS, GraphLists, loop_scratch, run_models
 from dada.engine.shards import Segment, Threads
 from dada.engine.state import State
 
@@ -64,7 +64,7 @@ def measure(sizes, threads=1, timed=TIMED, repetitions=REPETITIONS):
 def refuse_too_many(n_users):
     """Raise before anything is allocated if the largest population does not fit into memory."""
     rows = n_users * (FEWEST_SAMPLES + MOST_SAMPLES) // 2
-    # Edges are sorted from three arrays of eight bytes before they are lists.
+    # GraphLists are sorted from three arrays of eight bytes before they are lists.
     making = n_users * N_NEIGHBOURS * 3 * 8
     needed = bytes_of_run(n_users, rows, N_PREDICTORS, neighbours=N_NEIGHBOURS) + making
     check_memory(needed, f"a benchmark of {n_users:,} users", "choose smaller populations with --users")
@@ -97,7 +97,7 @@ class Many:
         scratch = loop_scratch(N_PREDICTORS, MOST_SAMPLES, users.alpha.dtype)
         settings, bill = self.problem.settings(users.alpha.dtype), Ledger(N_PREDICTORS).model_bill()
         started = time.thread_time()
-        run_models(PAIRWISE, settings, users, Edges(lists, lists), awake, 0, bill, scratch)
+        run_models(PAIRWISE, settings, users, GraphLists(lists, lists), awake, 0, bill, scratch)
         return time.thread_time() - started
 
     def costs(self, timed, repetitions):

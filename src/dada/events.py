@@ -1,4 +1,4 @@
-"""What a run tells those who watch it. Watching changes nothing: a run computes the same with and without observers."""
+"""Events of a run. Observers do not change its result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: Base predictors that a snapshot names for each user.
+#: Base predictors per user in a snapshot.
 TOP_PREDICTORS = 5
 
 
@@ -19,10 +19,10 @@ def _nothing() -> NDArray[Any]:
 
 @dataclass(frozen=True, eq=False)
 class RunInfo:
-    """Who takes part in a run. Told before the run by whoever knows; every part may be missing.
+    """Names of users and base predictors, for display; sent before the run. Every field is optional.
 
-    `groups` numbers the group of each user, where groups are known. `alone` is each user's accuracy when it learns
-    alone; `baselines` the mean accuracies of other methods by name. `predictors` says what each base predictor does.
+    `groups` holds the group number of each user. `alone` is each user's accuracy when it learns alone, `baselines` the
+    mean accuracies of other methods by name. `predictors` describes each base predictor.
     """
 
     title: str = ""
@@ -36,7 +36,7 @@ class RunInfo:
 
 @dataclass(frozen=True)
 class TrialStarted:
-    """Before the run, `choice` among settings that were left open is tried on held-out rows."""
+    """A trial of one choice of open settings on held-out rows begins, before the run."""
 
     choice: str
 
@@ -51,7 +51,7 @@ class PhaseStarted:
 
 @dataclass(frozen=True)
 class Progress:
-    """`done` of `total` wake-ups of the whole run are over."""
+    """`done` of `total` wake-ups of the run are complete."""
 
     done: int
     total: int
@@ -61,9 +61,8 @@ class Progress:
 class TracePoint:
     """The state of a run after `updates` model updates.
 
-    `gap` bounds how far the model objective is from its optimum for the current graph. Accuracies are per user;
-    `test_accuracy` is empty where the run was given no test data. `bits` counts all messages so far, `graph_bits` those
-    of them that served the graph.
+    `gap` bounds the distance of the model objective from its optimum for the current graph. Accuracies are per user;
+    `test_accuracy` is empty without test data. `bits` counts all messages so far, `graph_bits` those of graph wake-ups.
     """
 
     updates: int
@@ -79,13 +78,12 @@ class TracePoint:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """All users and the graph between them, as they stand.
+    """The current state of all users and of the graph.
 
-    Edge number e is of weight `w[e]` between `k[e]` and `l[e]`; each stands once, and in a directed graph `k[e]` learns
-    from `l[e]`. Everything else has one entry, or one row, per user. `accuracy` is on test data where there is any,
-    else on training data, or empty. `predictors` holds the numbers of the base predictors that weigh most in a user's
-    model, heaviest first, -1 where there are fewer, and `predictor_weights` their weights. `messages` and `bits` count
-    what each user has sent.
+    Edge e has weight `w[e]` and joins `k[e]` and `l[e]`; each edge occurs once. In a directed graph `k[e]` learns from
+    `l[e]`. All other arrays have one entry or row per user. `accuracy` is on test data if available, else on training
+    data, or empty. `predictors` holds the base predictors of largest weight in each model, heaviest first, padded with
+    -1, and `predictor_weights` their weights. `messages` and `bits` count what each user has sent.
     """
 
     phase: str
@@ -105,10 +103,9 @@ class Snapshot:
 
 @dataclass(frozen=True, eq=False)
 class SnapshotOffer:
-    """The run stands still and can be looked at: an observer that wants a `Snapshot` calls `take` before it returns.
+    """An opportunity to take a `Snapshot`: an observer may call `take` before it returns.
 
-    A snapshot costs time, an offer none, so runs make an offer at every occasion. At a `milestone`, such as the end, a
-    snapshot is worth its cost.
+    A snapshot costs time, an offer does not. A `milestone`, such as the end of the run, is worth a snapshot.
     """
 
     take: Callable[[], Snapshot]
@@ -117,10 +114,10 @@ class SnapshotOffer:
 
 @dataclass(frozen=True, eq=False)
 class PeerStatus:
-    """How the peers of a network do: one entry per user.
+    """Status of the peers of a network, one entry per user.
 
-    `up` says who answers, `restarts` how often each was started again, `rtt_ms` the round-trip time to it (NaN where
-    unknown), `refused` how many messages were refused at it.
+    `up` is whether a peer answers, `restarts` its number of restarts, `rtt_ms` the round-trip time to it (NaN if
+    unknown), `refused` the number of messages it has rejected.
     """
 
     up: NDArray[Any]
@@ -131,7 +128,7 @@ class PeerStatus:
 
 @dataclass(frozen=True)
 class CheckpointSaved:
-    """The run can go on from `path`."""
+    """A checkpoint was written to `path`."""
 
     path: str
     updates: int
@@ -139,7 +136,7 @@ class CheckpointSaved:
 
 @dataclass(frozen=True)
 class CheckpointFailed:
-    """A checkpoint could not be written to `path`; the one before stands, and the run goes on."""
+    """A checkpoint could not be written to `path`; the previous one is intact, and the run continues."""
 
     path: str
     reason: str
@@ -147,7 +144,7 @@ class CheckpointFailed:
 
 @dataclass(frozen=True)
 class Stopped:
-    """The run is over; `status` is a sentence."""
+    """The run has ended; `status` is a sentence."""
 
     status: str
 
@@ -171,24 +168,24 @@ def silent(event: Event) -> None:
     """The observer that does nothing."""
 
 
-def everyone(*observers: Observer) -> Observer:
-    """One observer that tells all the given ones, in turn.
+def fan_out(*observers: Observer) -> Observer:
+    """An observer that forwards every event to the given observers, in order.
 
-    >>> heard = []
-    >>> everyone(heard.append, silent, heard.append)(Progress(1, 2))
-    >>> heard
+    >>> received = []
+    >>> fan_out(received.append, silent, received.append)(Progress(1, 2))
+    >>> received
     [Progress(done=1, total=2), Progress(done=1, total=2)]
     """
 
-    def tell(event: Event) -> None:
+    def forward(event: Event) -> None:
         for observer in observers:
             observer(event)
 
-    return tell
+    return forward
 
 
 def heaviest_predictors(alpha: NDArray[Any], most: int = TOP_PREDICTORS) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The base predictors that weigh most in each model, heaviest first, and their weights; -1 where a model has fewer.
+    """The base predictors of largest weight in each model, heaviest first, padded with -1; and their weights.
 
     >>> numbers, weights = heaviest_predictors(np.array([[0.0, -3.0, 1.0], [0.0, 0.0, 2.0]]), 2)
     >>> numbers.tolist(), weights.tolist()
@@ -203,21 +200,21 @@ def heaviest_predictors(alpha: NDArray[Any], most: int = TOP_PREDICTORS) -> tupl
     return np.where(weights != 0, numbers, -1), weights
 
 
-def edges_said(
-    said: Iterable[tuple[int, int, float]], directed: bool
+def edges_reported(
+    reports: Iterable[tuple[int, int, float]], directed: bool
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Edges as a snapshot holds them, from what users say of whom they learn from and how much.
+    """The edges of a snapshot, from reports (k, l, w) of users k that learn from l with weight w.
 
-    In an undirected graph both ends may speak of the same edge: it stands once, with the mean of what they say.
+    In an undirected graph both ends may report the same edge; its weight is the mean of the reports.
 
-    >>> said = [(1, 0, 0.5), (0, 1, 0.75), (2, 1, 1.0)]
-    >>> [column.tolist() for column in edges_said(said, directed=False)]
+    >>> reports = [(1, 0, 0.5), (0, 1, 0.75), (2, 1, 1.0)]
+    >>> [column.tolist() for column in edges_reported(reports, directed=False)]
     [[0, 1], [1, 2], [0.625, 1.0]]
-    >>> [column.tolist() for column in edges_said(said, directed=True)]
+    >>> [column.tolist() for column in edges_reported(reports, directed=True)]
     [[0, 1, 2], [1, 0, 1], [0.75, 0.5, 1.0]]
     """
     weights: dict[tuple[int, int], list[float]] = {}
-    for k, l, w in said:
+    for k, l, w in reports:
         weights.setdefault((k, l) if directed else (min(k, l), max(k, l)), []).append(w)
     pairs = sorted(weights)
     ends = np.array(pairs, np.int64).reshape(-1, 2)

@@ -97,10 +97,10 @@ def test_a_weight_of_zero_is_no_edge_not_even_on_the_diagonal():
     [
         ((0, [], [], []), "n_users must be at least 1, got 0"),
         ((3, [0], [1, 2], [1.0]), r"one length, got \(1,\), \(2,\) and \(1,\)"),
-        ((3, [[0]], [[1]], [[1.0]]), "edge lists must have one length"),
+        ((3, [[0]], [[1]], [[1.0]]), "edge lists must be of equal length"),
         ((3, [0], [3], [1.0]), r"edge ends must be users 0\.\.2, got 0\.\.3"),
         ((3, [-1], [2], [1.0]), r"edge ends must be users 0\.\.2, got -1\.\.2"),
-        ((3, [0, 1], [1, 1], [1.0, 1.0]), "a user has no weight to itself, got an edge from 1 to itself"),
+        ((3, [0, 1], [1, 1], [1.0, 1.0]), "edges must join two different users, got one from 1 to itself"),
         ((3, [0], [1], [-1.0]), "finite and not negative"),
         ((3, [0], [1], [np.nan]), "finite and not negative"),
         ((3, [0], [1], [np.inf]), "finite and not negative"),
@@ -129,9 +129,9 @@ def test_matrices_that_make_no_graph_are_refused(matrix, message):
 
 def test_names_must_be_as_many_as_users_and_different():
     pair = CollaborationGraph.complete(2)
-    with pytest.raises(ValueError, match="2 different names, got 3, 3 of them"):
+    with pytest.raises(ValueError, match="2 distinct names, got 3 with 3"):
         pair.to_networkx(["a", "b", "c"])
-    with pytest.raises(ValueError, match="2 different names, got 2, 1 of them"):
+    with pytest.raises(ValueError, match="2 distinct names, got 2 with 1"):
         pair.to_networkx(["a", "a"])
 
 

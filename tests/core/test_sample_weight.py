@@ -131,7 +131,7 @@ def test_a_row_of_next_to_no_weight_leaves_nothing_undefined(dtype):
     ("weights", "message"),
     [
         ([1.0, 2.0], r"weights must be one number per row, 3 in all, got shape \(2,\)"),
-        ([1.0, 0.0, 2.0], r"weights must be > 0 and their sum finite, got 0.0 to 2.0: leave out rows"),
+        ([1.0, 0.0, 2.0], r"weights must be > 0 and their sum finite, got 0.0 to 2.0: drop rows"),
         ([1.0, -1.0, 2.0], r"weights must be > 0 .*, got -1.0 to 2.0"),
         ([1.0, np.inf, 2.0], r"weights must be > 0 .*, got 1.0 to inf"),
         ([1.0, np.nan, 2.0], r"weights must be > 0 .*, got nan to nan"),

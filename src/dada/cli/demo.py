@@ -61,14 +61,14 @@ def demo(
 def _run(seed: int, users: int, rule: DataRule, page: Observer) -> DemoResult:
     """Run all methods with a progress bar for each; the page shows the last one, Dada-Learned."""
     from dada.cli.demo_report import METHODS, run_demo
-    from dada.events import everyone
+    from dada.events import fan_out
     from dada.plot.theme import name_of
 
     with progress() as bars:
 
         def watch(method: str) -> Observer:
             bar = bars(name_of(method))
-            return everyone(bar, page) if method == METHODS[-1] else bar
+            return fan_out(bar, page) if method == METHODS[-1] else bar
 
         return run_demo(seed, users, rule, watch)
 

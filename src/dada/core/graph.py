@@ -13,13 +13,13 @@ from dada.core.compiled import Array
 
 @dataclass(frozen=True, eq=False)
 class CollaborationGraph:
-    """Non-negative, sparse weights between users, without self-weights; symmetric unless it says otherwise.
+    """Sparse non-negative weights between users, without self-weights; symmetric unless `directed`.
 
     Attributes
     ----------
     indptr, indices, weights : arrays
-        Compressed rows: user k's neighbours are ``indices[indptr[k]:indptr[k+1]]``, ascending. An edge stands in the
-        rows of both its ends; in a directed graph, only in the row of the user who learns. Memory is O(edges).
+        Compressed rows: user k's neighbours are ``indices[indptr[k]:indptr[k+1]]``, ascending. An edge is in the rows
+        of both its ends; in a directed graph, only in the row of the user who learns.
     directed : bool
         Whether k may learn from l without l learning from k.
 
@@ -39,12 +39,12 @@ class CollaborationGraph:
 
     @classmethod
     def from_edges(cls, n_users: int, k: Any, l: Any, w: Any) -> CollaborationGraph:
-        """A graph from edge lists; each edge once, in either direction. A weight of zero is no edge."""
+        """A graph from edge lists; each edge once, in either direction. Edges of weight zero are dropped."""
         if n_users < 1:
             raise ValueError(f"n_users must be at least 1, got {n_users}")
         k, l, w = np.asarray(k, np.int64), np.asarray(l, np.int64), np.asarray(w, np.float64)
         if not (k.shape == l.shape == w.shape and k.ndim == 1):
-            raise ValueError(f"edge lists must have one length, got {k.shape}, {l.shape} and {w.shape}")
+            raise ValueError(f"edge lists must be of equal length, got shapes {k.shape}, {l.shape} and {w.shape}")
         if k.size and not (0 <= min(k.min(), l.min()) and max(k.max(), l.max()) < n_users):
             raise ValueError(
                 f"edge ends must be users 0..{n_users - 1}, got {min(k.min(), l.min())}..{max(k.max(), l.max())}"
@@ -53,7 +53,7 @@ class CollaborationGraph:
             raise ValueError("edge weights must be finite and not negative")
         k, l, w = k[w > 0], l[w > 0], w[w > 0]
         if (k == l).any():
-            raise ValueError(f"a user has no weight to itself, got an edge from {k[k == l][0]} to itself")
+            raise ValueError(f"edges must join two different users, got one from {k[k == l][0]} to itself")
         rows, columns, values = np.concatenate([k, l]), np.concatenate([l, k]), np.concatenate([w, w])
         order = np.lexsort((columns, rows))
         rows, columns, values = rows[order], columns[order], values[order]
@@ -80,18 +80,18 @@ class CollaborationGraph:
 
     @classmethod
     def empty(cls, n_users: int) -> CollaborationGraph:
-        """No edges: everybody learns alone."""
+        """No edges: users learn independently."""
         return cls(np.zeros(n_users + 1, np.int64), np.zeros(0, np.int32), np.zeros(0))
 
     @classmethod
     def complete(cls, n_users: int, weight: float = 1.0) -> CollaborationGraph:
-        """The same weight between any two users (O(n_users^2) memory: for baselines)."""
+        """Equal weights between all users; takes O(n_users^2) memory."""
         k, l = np.triu_indices(n_users, 1)
         return cls.from_edges(n_users, k, l, np.full(k.size, weight))
 
     @property
     def n_users(self) -> int:
-        """Number of users, with or without neighbours."""
+        """Number of users."""
         return int(self.indptr.size - 1)
 
     @property
@@ -102,17 +102,17 @@ class CollaborationGraph:
     @property
     def degree(self) -> Array:
         """d_k, the sum of user k's weights."""
-        # Without any edge bincount would count, in integers.
+        # Without edges bincount returns integers.
         return np.bincount(self._rows, weights=self.weights, minlength=self.n_users).astype(np.float64)
 
     @property
     def neighbour_counts(self) -> Array:
-        """|N_k|, how many neighbours each user has."""
+        """|N_k|, the number of neighbours of each user."""
         return np.diff(self.indptr)
 
     @property
     def mean_neighbours(self) -> float:
-        """Neighbours per user, on average."""
+        """Mean number of neighbours per user."""
         return float(self.indices.size / self.n_users)
 
     @property
@@ -141,20 +141,20 @@ class CollaborationGraph:
         return CollaborationGraph.from_scipy((weights + weights.T) / 2)
 
     def to_scipy(self) -> Any:
-        """The weights as a scipy.sparse.csr_array; row k holds whom user k learns from."""
+        """The weights as a scipy.sparse.csr_array; row k holds the users that k learns from."""
         import scipy.sparse
 
         return scipy.sparse.csr_array((self.weights, self.indices, self.indptr), shape=(self.n_users, self.n_users))
 
     def to_networkx(self, user_ids: Any = None) -> Any:
-        """The graph as a networkx Graph or DiGraph, nodes named by `user_ids` where given, edges with a `weight`."""
+        """The graph as a networkx Graph or DiGraph, with nodes named by `user_ids` and edges with a `weight`."""
         import networkx
 
         names = list(range(self.n_users)) if user_ids is None else np.asarray(user_ids).tolist()
         different = len(set(names))
         if not len(names) == different == self.n_users:
             raise ValueError(
-                f"user_ids must be {self.n_users} different names, got {len(names)}, {different} of them different"
+                f"user_ids must be {self.n_users} distinct names, got {len(names)} with {different} distinct"
             )
         graph = networkx.DiGraph() if self.directed else networkx.Graph()
         graph.add_nodes_from(names)
@@ -165,19 +165,19 @@ class CollaborationGraph:
         return graph
 
     def write_graphml(self, path: str | os.PathLike[str], user_ids: Any = None) -> None:
-        """Write the graph as GraphML, for Gephi, Cytoscape and the like."""
+        """Write the graph as GraphML, for Gephi or Cytoscape."""
         import networkx
 
         networkx.write_graphml(self.to_networkx(user_ids), path)
 
     def _repr_png_(self) -> bytes | None:
-        """What a notebook draws."""
+        """Notebook drawing."""
         from dada.plot.page import graph_png
 
         return graph_png(self)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: a drawing and a table."""
+        """Notebook view: a drawing and a table."""
         from dada.plot.page import as_html, graph_facts
 
         return as_html("CollaborationGraph", graph_facts(self), self._repr_png_())

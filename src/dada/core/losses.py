@@ -1,13 +1,13 @@
-"""Local losses L_k as functions of the margins, behind one interface.
+"""Local losses L_k as functions of the margins.
 
 A loss is the log-sum of exponentials of Eq. (2), or the mean over samples of a smooth convex function of one margin.
-A model step asks three things of it: its value, the weight eta_i = -dL/dmargin_i of every sample, and how it curves
-along a direction. The last comes as (curvature, growth): along the step the second derivative phi'' starts at
-`curvature` and satisfies |phi'''| <= growth * phi''; a growth of zero says that `curvature` bounds phi'' everywhere.
+A model step needs its value, the weight eta_i = -dL/dmargin_i of every sample, and its curvature along a direction,
+as (curvature, growth): along the step the second derivative phi'' starts at `curvature` and satisfies
+|phi'''| <= growth * phi''. If growth is zero, `curvature` bounds phi'' everywhere.
 
-Means and sums over samples count each by its `emphasis` (see `dada.core.losses`).
+Sample weights are normalised to a mean of one per user; an empty array stands for equal weights.
 
-A new loss is three scalar functions:
+A custom loss consists of three scalar functions:
 
 >>> import numpy as np
 >>> def value(z): return (z * z + 1) ** 0.5 - z
@@ -34,7 +34,7 @@ GRAPH_LOSSES = {"mean": GRAPH_LOSS_MEAN, "paper": GRAPH_LOSS_PAPER, "logistic": 
 
 
 class LossCode(NamedTuple):
-    """A loss in the form kernels take: a code, or the addresses of three scalar functions."""
+    """A loss for kernels: a code, or the addresses of three scalar functions."""
 
     code: int
     growth: float
@@ -52,7 +52,7 @@ class Loss:
     name : str
         Shown in results.
     value, slope, curvature : functions of one float, compilable by Numba
-        The loss of a margin, its derivative, and its second derivative or an upper bound of it.
+        The loss at a margin, its derivative, and its second derivative or an upper bound of it.
     growth : float
         A constant with |third derivative| <= growth * curvature; 0 when `curvature` is an upper bound everywhere.
     """
@@ -65,12 +65,12 @@ class Loss:
 
     @property
     def compiled(self) -> LossCode:
-        """The loss as kernels take it."""
+        """The loss for kernels."""
         addresses = [address_of(function) for function in (self.value, self.slope, self.curvature)]
         return LossCode(POINTWISE, self.growth, *addresses)
 
 
-# Of residuals rather than of margins: for regression.
+# Losses of residuals.
 REGRESSION = ("squared", "huber")
 
 BUILT_IN = {
@@ -83,7 +83,7 @@ BUILT_IN = {
 
 
 def loss_code(loss: str | Loss) -> LossCode:
-    """The compiled form of a built-in loss, by name, or of a `Loss`."""
+    """A built-in loss, by name, or a custom `Loss`, for kernels."""
     if isinstance(loss, Loss):
         return loss.compiled
     if loss not in BUILT_IN:
@@ -92,7 +92,7 @@ def loss_code(loss: str | Loss) -> LossCode:
 
 
 def loss_value(loss: str | Loss, margins: Array) -> float:
-    """Loss of one user at the given margins."""
+    """Loss of one user at the given margins, with equal sample weights."""
     margins = np.asarray(margins, dtype=np.float64)
     return float(loss_and_weights(loss_code(loss), margins, ALL_ALIKE, np.empty_like(margins)))
 
@@ -168,7 +168,7 @@ def loss_and_weights(loss: LossCode, margins: Array, sample_weight: Array, eta: 
 
 @lean_kernel
 def curvature_along(loss: LossCode, margins: Array, sample_weight: Array, eta: Array, h: Array) -> tuple[float, float]:
-    """(phi''(0), growth) of phi(gamma) = L(margins + gamma h), given the weights eta at the margins."""
+    """(phi''(0), growth) of phi(gamma) = L(margins + gamma h), given eta at the margins."""
     m = margins.size
     if loss.code == ADABOOST:
         lowest = highest = h[0]
@@ -177,7 +177,7 @@ def curvature_along(loss: LossCode, margins: Array, sample_weight: Array, eta: A
             lowest = min(lowest, h[i])
             highest = max(highest, h[i])
             mean += np.float64(eta[i]) * h[i]
-        # Summed around the mean: the difference of two moments would lose the little that a confident model has left.
+        # Around the mean: the difference of two moments would cancel for a confident model.
         for i in range(m):
             variance += eta[i] * (h[i] - mean) ** 2
         return variance, np.float64(highest - lowest)
@@ -215,7 +215,7 @@ def slope_along(loss: LossCode, margins: Array, sample_weight: Array, h: Array, 
 
 @lean_kernel
 def loss_for_graph(kind: int, loss: LossCode, margins: Array, sample_weight: Array, scratch: Array) -> float:
-    """The loss value that enters the graph problem, by `graph_loss`: mean, paper (Eq. 2) or logistic."""
+    """The loss in the graph problem, by `graph_loss`: mean, paper (Eq. 2) or logistic."""
     m = margins.size
     if kind == GRAPH_LOSS_LOGISTIC:
         total = 0.0
@@ -229,23 +229,23 @@ def loss_for_graph(kind: int, loss: LossCode, margins: Array, sample_weight: Arr
 
 
 ALL_ALIKE = np.empty(0)
-# A product with a much smaller number is zero in single precision, and the AdaBoost loss may have no other sample left.
+# Smaller weights underflow in single precision, which could leave the AdaBoost loss without any sample.
 LEAST_SAMPLE_WEIGHT = 1e-30
 
 
 def check_weights(weights: Array, n_rows: int) -> None:
-    """Refuse weights of rows that are no positive numbers, one for each row."""
+    """Reject row weights that are not one positive number per row."""
     if weights.shape != (n_rows,):
         raise ValueError(f"weights must be one number per row, {n_rows} in all, got shape {weights.shape}")
     if not ((weights > 0).all() and np.isfinite(weights.sum())):
         raise ValueError(
             f"weights must be > 0 and their sum finite, got {weights.min()} to {weights.max()}: "
-            "leave out rows that are to count for nothing"
+            "drop rows of weight zero"
         )
 
 
 def relative_weights(weights: Array, row_start: Array) -> Array:
-    """Weights of rows divided by the mean of their user's.
+    """Row weights divided by their mean for each user.
 
     >>> relative_weights(np.array([7.0, 1.0, 3.0]), np.array([0, 1, 3])).tolist()
     [1.0, 0.5, 1.5]
@@ -257,5 +257,5 @@ def relative_weights(weights: Array, row_start: Array) -> Array:
 
 @lean_kernel
 def normalised_sample_weight(sample_weight: Array, i: int) -> float:
-    """How much sample i counts. One where all count alike, and a product with it is then exact."""
+    """Weight of sample i; one if the array is empty, which makes products exact."""
     return sample_weight[i] if sample_weight.size > 0 else 1.0

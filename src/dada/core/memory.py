@@ -1,4 +1,4 @@
-"""How much memory a run will take, and whether the machine has it: asked before anything large is made."""
+"""Estimate the memory of a run, and compare it with what the machine has before anything large is allocated."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import os
 import sys
 from pathlib import Path
 
-# A neighbour's id and weight, and as much again because lists double when they are full.
+# A neighbour's id and weight, twice, because full lists double.
 BYTES_PER_NEIGHBOUR = 2 * (4 + 8)
-# A user's numbers, its row, its place in the lists, and whom a gossip search remembers.
+# A user's scalars, its row, its place in the lists, and its candidates and guests.
 BYTES_PER_USER = 64 + 24 + 224
-NOT_KNOWN = sys.maxsize
+UNKNOWN = sys.maxsize
 
 
 class TooLittleMemoryError(MemoryError, ValueError):
-    """A run that was refused because it would not fit into memory."""
+    """A run that does not fit into memory."""
 
 
 def bytes_of_run(
@@ -27,18 +27,18 @@ def bytes_of_run(
     copies: int = 1,
     weighted: bool = False,
 ) -> int:
-    """Most memory that a run holds at one time.
+    """Peak memory of a run.
 
     Parameters
     ----------
     n_users, n_rows, n_predictors : int
         Sizes of the population.
     neighbours : float
-        Neighbours per user that are reckoned with.
+        Expected neighbours per user.
     cell_bytes : int
-        Bytes of one margin of a base predictor: 1 where all are -1, 0 or 1, else 4.
+        Bytes of one base predictor margin: 1 if all are -1, 0 or 1, else 4.
     copies : int
-        Tables of margins or predictions that are held at one time.
+        Tables of margins or predictions held at the same time.
     weighted : bool
         Whether rows have weights.
 
@@ -47,22 +47,22 @@ def bytes_of_run(
     >>> bytes_of_run(1_000_000, 9_000_000, 200) / 1e9
     5.68
     """
-    # Models, what draws them to their neighbours', their support, and the copy that is given back.
+    # Models, neighbour sums, supports, and the copy in the result.
     state = n_users * (n_predictors * (4 + 4 + 2 + 4) + BYTES_PER_USER + int(neighbours * BYTES_PER_NEIGHBOUR))
-    # Current margins and offsets, in single precision and, while they are certified, in double.
+    # Current margins and offsets, in single precision, and in double precision for certificates.
     rows = n_rows * (copies * n_predictors * cell_bytes + 2 * 4 + 3 * 8)
-    # Weights, and how much each counts beside its user's others.
+    # Row weights as given and normalised.
     rows += n_rows * 2 * 8 if weighted else 0
     return state + rows
 
 
 def available_bytes() -> int:
-    """Memory that this process may still take: of the machine, of its container, or under its own limit."""
+    """Memory that this process can still allocate, given the machine, its container and its own limit."""
     return min(_free_on_machine(), _free_in_group(), _free_under_limit())
 
 
 def peak_bytes() -> int:
-    """Most memory that this process has held so far; 0 where the system does not tell."""
+    """Peak memory of this process so far; 0 if unknown."""
     try:
         import resource
     except ImportError:
@@ -71,13 +71,13 @@ def peak_bytes() -> int:
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
-def check_memory(needed: int, what: str, way_out: str) -> None:
-    """Refuse a run that would not fit.
+def check_memory(needed: int, what: str, way_out: str, free: int | None = None) -> None:
+    """Raise if a run does not fit into the free memory, by default `available_bytes()`.
 
     Raises
     ------
     TooLittleMemoryError
-        With the estimate, what there is, and the way out.
+        With the estimate, the free memory, and the way out.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def check_memory(needed: int, what: str, way_out: str) -> None:
     Traceback (most recent call last):
     dada.core.memory.TooLittleMemoryError: a run of a million users needs about 1152921504.6 GB of memory, ...
     """
-    free = available_bytes()
+    free = available_bytes() if free is None else free
     if needed > free:
         raise TooLittleMemoryError(
             f"{what} needs about {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free: {way_out}"
@@ -97,16 +97,16 @@ def _free_on_machine() -> int:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
     except (OSError, StopIteration):
-        return NOT_KNOWN
+        return UNKNOWN
 
 
 def _free_in_group() -> int:
     folder = Path("/sys/fs/cgroup")
     try:
         limit = (folder / "memory.max").read_text().strip()
-        return NOT_KNOWN if limit == "max" else int(limit) - int((folder / "memory.current").read_text())
+        return UNKNOWN if limit == "max" else int(limit) - int((folder / "memory.current").read_text())
     except (OSError, ValueError):
-        return NOT_KNOWN
+        return UNKNOWN
 
 
 def _free_under_limit() -> int:
@@ -116,5 +116,5 @@ def _free_under_limit() -> int:
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
         held = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     except (ImportError, OSError):
-        return NOT_KNOWN
-    return NOT_KNOWN if limit == resource.RLIM_INFINITY else limit - held
+        return UNKNOWN
+    return UNKNOWN if limit == resource.RLIM_INFINITY else limit - held

@@ -1,13 +1,13 @@
 """Graph regularizers g(w) = sum of g_kl(w_kl) over pairs + sum of g_k(d_k) over users.
 
-Any such function with convex, smooth parts fits the decentralized graph step, because its gradient at an edge asks
-only for that edge's weight and the degrees of its two ends. Each part gives value, slope and curvature.
+Any such function with convex, smooth parts fits the decentralized graph step: its gradient at an edge depends only on
+the weight of that edge and the degrees of its ends. Each part has a value, a slope and a curvature.
 
-- `LogDegree(lam, delta)`: lam w^2 on weights, -log(d + delta) on degrees. The paper's: nobody is left alone, and a
+- `LogDegree(lam, delta)`, the paper's: lam w^2 on weights, -log(d + delta) on degrees. Every user gets neighbours; a
   smaller lam gives a sparser graph.
-- `DegreeTarget(target, lam, l1)`: lam w^2 + l1 w on weights, (d - target)^2 / 2 on degrees. Every user is drawn to the
-  same degree; l1 > 0 removes weak edges.
-- `DegreeFunction(value, slope, curvature, lam)`: a user's own function of the degree.
+- `DegreeTarget(target, lam, l1)`: lam w^2 + l1 w on weights, (d - target)^2 / 2 on degrees. All degrees approach the
+  target; l1 > 0 removes weak edges.
+- `DegreeFunction(value, slope, curvature, lam)`: a custom function of the degree.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOG_DEGREE, DEGREE_TARGET, DEGREE_FUNCTION = 0, 1, 2
 
 
 class RegularizerCode(NamedTuple):
-    """A regularizer in the form kernels take. `offset` is delta or the target degree."""
+    """A regularizer for kernels. `offset` is delta or the target degree."""
 
     code: int
     lam: float
@@ -50,13 +50,13 @@ class LogDegree:
 
     @property
     def compiled(self) -> RegularizerCode:
-        """The regularizer as kernels take it."""
+        """The regularizer for kernels."""
         return RegularizerCode(LOG_DEGREE, float(self.lam), 0.0, float(self.delta))
 
 
 @dataclass(frozen=True)
 class DegreeTarget:
-    """Draws every degree to `target`: lam ||w||^2 + l1 ||w||_1 + sum (d_k - target)^2 / 2.
+    """A target for all degrees: lam ||w||^2 + l1 ||w||_1 + sum (d_k - target)^2 / 2.
 
     >>> DegreeTarget(target=2.0).compiled.offset
     2.0
@@ -75,19 +75,19 @@ class DegreeTarget:
 
     @property
     def compiled(self) -> RegularizerCode:
-        """The regularizer as kernels take it."""
+        """The regularizer for kernels."""
         return RegularizerCode(DEGREE_TARGET, float(self.lam), float(self.l1), float(self.target))
 
 
 @dataclass(frozen=True)
 class DegreeFunction:
-    """A regularizer of your own: lam ||w||^2 + sum of a convex function of each degree.
+    """A custom regularizer: lam ||w||^2 + the sum of a convex function of each degree.
 
     Parameters
     ----------
     value, slope, curvature : functions of one float, compilable by Numba
-        The function of the degree and its first and second derivatives. The graph step "lipschitz" takes the curvature
-        at degree zero for the largest; "exact" needs no such thing.
+        The function of the degree and its first and second derivatives. The graph step "lipschitz" assumes that the
+        curvature is largest at degree zero; "exact" does not.
     lam : float
         Weight of ||w||^2; must be positive.
 
@@ -109,7 +109,7 @@ class DegreeFunction:
 
     @property
     def compiled(self) -> RegularizerCode:
-        """The regularizer as kernels take it."""
+        """The regularizer for kernels."""
         addresses = [address_of(function) for function in (self.value, self.slope, self.curvature)]
         return RegularizerCode(DEGREE_FUNCTION, float(self.lam), 0.0, 0.0, *addresses)
 
@@ -129,7 +129,7 @@ def degree_value(reg: RegularizerCode, degree: float) -> float:
 
 @kernel
 def degree_slope(reg: RegularizerCode, degree: float) -> float:
-    """Derivative of g_k. With the log it is negative; the paper's appendix prints it with the wrong sign."""
+    """Derivative of g_k. For the log it is negative; the paper's appendix has the wrong sign."""
     if reg.code == LOG_DEGREE:
         return -1.0 / (degree + reg.offset)
     if reg.code == DEGREE_TARGET:
@@ -166,7 +166,7 @@ def best_weight(reg: RegularizerCode, cost: float, rest: float) -> float:
     if at_zero >= 0.0:
         return 0.0
     if reg.code == LOG_DEGREE:
-        # 2 lam w^2 + linear w + rho at_zero = 0, whose root is written without cancellation.
+        # The root of 2 lam w^2 + linear w + rho at_zero = 0, without cancellation.
         rho = rest + reg.offset
         linear = cost + 2.0 * reg.lam * rho
         root = math.sqrt(linear * linear - 8.0 * reg.lam * rho * at_zero)

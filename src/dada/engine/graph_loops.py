@@ -43,7 +43,7 @@ from dada.core.neighbours import (
 from dada.core.plan import Plan
 from dada.core.problem import Problem, losses_for_graph
 from dada.core.regularizers import RegularizerCode
-from dada.engine.model_loops import Users, count_sent, user_model
+from dada.engine.model_loops import UserArrays, count_sent, user_model
 from dada.engine.state import State
 
 
@@ -75,7 +75,7 @@ def peer_batch(size: int) -> PeerBatch:
 
 
 @lean_kernel
-def change_weight(users: Users, lists: NeighbourLists, k: int, l: int, old: float, new: float) -> None:
+def change_weight(users: UserArrays, lists: NeighbourLists, k: int, l: int, old: float, new: float) -> None:
     """Store w_kl at both ends and update both degrees."""
     set_weight(lists, k, l, new)
     users.degree[k] = users.degree[k] + (new - old) if lists.length[k] > 0 else 0.0
@@ -85,7 +85,7 @@ def change_weight(users: Users, lists: NeighbourLists, k: int, l: int, old: floa
 
 
 @lean_kernel
-def make_room(users: Users, lists: NeighbourLists, k: int, l: int, w: float, most: int, counts: Array) -> bool:
+def make_room(users: UserArrays, lists: NeighbourLists, k: int, l: int, w: float, most: int, counts: Array) -> bool:
     """Whether a new edge of weight w fits bounded lists: a full end drops its lightest edge, unless w is lighter.
 
     Dropping an edge costs one more message: the new weight goes to the other end.
@@ -102,7 +102,7 @@ def make_room(users: Users, lists: NeighbourLists, k: int, l: int, w: float, mos
 
 
 @lean_kernel
-def count_reply(mix: BatchMix, users: Users, counts: Array, k: int, l: int, weight: float) -> None:
+def count_reply(mix: BatchMix, users: UserArrays, counts: Array, k: int, l: int, weight: float) -> None:
     """Count the messages between user k and peer l: l's reply, and the new weight from k.
 
     A gossip search asks current neighbours again and again; they reply with their degree only.
@@ -118,7 +118,7 @@ def count_reply(mix: BatchMix, users: Users, counts: Array, k: int, l: int, weig
 def run_graph(
     settings: GraphSettings,
     losses: Array,
-    users: Users,
+    users: UserArrays,
     lists: NeighbourLists,
     awake: Array,
     batches: Array,
@@ -186,7 +186,7 @@ class EvidenceBatch(NamedTuple):
 @lean_kernel
 def run_evidence(
     settings: EvidenceSettings,
-    users: Users,
+    users: UserArrays,
     lists: NeighbourLists,
     followers: NeighbourLists,
     awake: Array,

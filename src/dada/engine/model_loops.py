@@ -33,7 +33,7 @@ DENSE_FROM = 12
 BEYOND_CACHES = 1 << 15
 
 
-class Users(NamedTuple):
+class UserArrays(NamedTuple):
     """Data and models of all users. If `stale[k]`, user k's neighbour sum and degree must be recomputed.
 
     Row k of `sent` counts the messages, floats and indices that user k has sent. Align with `side_by_side`.
@@ -65,7 +65,7 @@ NUMBERS = np.dtype(
 )
 
 
-def side_by_side(users: Users) -> Users:
+def side_by_side(users: UserArrays) -> UserArrays:
     """The same users, with all scalars of one user on one cache line."""
     n_users = users.alpha.shape[0]
     memory = np.zeros((n_users + 2) * NUMBERS.itemsize, np.uint8)
@@ -77,7 +77,7 @@ def side_by_side(users: Users) -> Users:
     return users._replace(**columns)
 
 
-class Edges(NamedTuple):
+class GraphLists(NamedTuple):
     """The users that each user learns from, and those that learn from it; equal in a symmetric graph."""
 
     lists: NeighbourLists
@@ -99,7 +99,7 @@ def loop_scratch(n: int, most_samples: int, dtype: np.dtype[np.floating]) -> Loo
 
 
 @inlined
-def user_model(users: Users, k: int) -> UserModel:
+def user_model(users: UserArrays, k: int) -> UserModel:
     """User k's arrays."""
     first, last = users.row_start[k], users.row_start[k + 1]
     return UserModel(
@@ -109,7 +109,7 @@ def user_model(users: Users, k: int) -> UserModel:
 
 
 @lean_kernel
-def refresh_neighbour_sum(users: Users, lists: NeighbourLists, k: int) -> None:
+def refresh_neighbour_sum(users: UserArrays, lists: NeighbourLists, k: int) -> None:
     """Recompute user k's degree and neighbour sum from its list, in ascending order of neighbours."""
     users.degree[k] = list_degree(lists, k)
     users.neighbour_sum[k, :] = 0
@@ -119,14 +119,14 @@ def refresh_neighbour_sum(users: Users, lists: NeighbourLists, k: int) -> None:
 
 
 @lean_kernel
-def is_refresh_due(users: Users, k: int) -> bool:
+def is_refresh_due(users: UserArrays, k: int) -> bool:
     """Whether the margins and the neighbour sum must be recomputed to remove rounding errors."""
     return users.own_updates[k] % REFRESH_EVERY == REFRESH_EVERY - 1
 
 
 @lean_kernel
 def update_model(
-    rule: int, settings: ModelSettings, users: Users, k: int, user: UserModel, gamma: float, scratch: StepScratch
+    rule: int, settings: ModelSettings, users: UserArrays, k: int, user: UserModel, gamma: float, scratch: StepScratch
 ) -> int:
     """One model update of user k; returns the number of changed coordinates, listed in the scratch."""
     _, n_support, n_changed = model_step(
@@ -138,7 +138,7 @@ def update_model(
 
 
 @lean_kernel
-def count_sent(users: Users, counts: Array, k: int, cost: Cost, times: int) -> None:
+def count_sent(users: UserArrays, counts: Array, k: int, cost: Cost, times: int) -> None:
     """Count a message that user k sends `times` times, for k and in total."""
     users.sent[k, MESSAGES] += times * cost.messages
     users.sent[k, FLOATS] += times * cost.floats
@@ -149,7 +149,7 @@ def count_sent(users: Users, counts: Array, k: int, cost: Cost, times: int) -> N
 
 
 @lean_kernel
-def send_change(users: Users, followers: NeighbourLists, k: int, n_changed: int, scratch: StepScratch) -> None:
+def send_change(users: UserArrays, followers: NeighbourLists, k: int, n_changed: int, scratch: StepScratch) -> None:
     """Add the change of user k's model to the sums of its followers.
 
     Stale followers get it too, although they will recompute their sums: checking them would take longer.
@@ -172,7 +172,7 @@ def send_change(users: Users, followers: NeighbourLists, k: int, n_changed: int,
 
 
 @lean_kernel
-def prefetch_numbers(users: Users, lists: NeighbourLists, k: int) -> None:
+def prefetch_numbers(users: UserArrays, lists: NeighbourLists, k: int) -> None:
     """Prefetch user k's scalars, which locate its arrays."""
     prefetch_cell(users.row_start, k)
     prefetch_cell(users.row_start, k + 1)
@@ -181,7 +181,7 @@ def prefetch_numbers(users: Users, lists: NeighbourLists, k: int) -> None:
 
 
 @lean_kernel
-def prefetch_user(users: Users, lists: NeighbourLists, k: int) -> None:
+def prefetch_user(users: UserArrays, lists: NeighbourLists, k: int) -> None:
     """Prefetch the arrays that an update of user k reads."""
     n = users.alpha.shape[1]
     first, last = users.row_start[k], users.row_start[k + 1]
@@ -196,7 +196,7 @@ def prefetch_user(users: Users, lists: NeighbourLists, k: int) -> None:
 
 
 @lean_kernel
-def postpone_change(users: Users, followers: NeighbourLists, k: int, n_changed: int, scratch: LoopScratch) -> None:
+def postpone_change(users: UserArrays, followers: NeighbourLists, k: int, n_changed: int, scratch: LoopScratch) -> None:
     """Keep a change for later, and prefetch the memory that `send_change` will write."""
     step, pending = scratch
     n = users.neighbour_sum.shape[1]
@@ -213,8 +213,8 @@ def postpone_change(users: Users, followers: NeighbourLists, k: int, n_changed: 
 def run_models(
     rule: int,
     settings: ModelSettings,
-    users: Users,
-    edges: Edges,
+    users: UserArrays,
+    edges: GraphLists,
     awake: Array,
     t: int,
     bill: Bill,
@@ -281,7 +281,7 @@ def no_changes(size: int, dtype: np.dtype[np.floating]) -> Changes:
 
 
 @lean_kernel
-def refresh_stale(users: Users, lists: NeighbourLists, awake: Array) -> None:
+def refresh_stale(users: UserArrays, lists: NeighbourLists, awake: Array) -> None:
     """Recompute the neighbour sums of stale users before a window; lists must be in the order of all users."""
     for e in range(awake.size):
         if users.stale[awake[e]] == 1:
@@ -291,7 +291,7 @@ def refresh_stale(users: Users, lists: NeighbourLists, awake: Array) -> None:
 @lean_kernel
 def step_in_window(
     settings: ModelSettings,
-    users: Users,
+    users: UserArrays,
     lists: NeighbourLists,
     awake: Array,
     slots: Array,
@@ -329,7 +329,7 @@ def n_changed_in(changes: Changes, s: int) -> int:
 
 
 @lean_kernel
-def add_to_neighbours(users: Users, lists: NeighbourLists, changes: Changes, first: int, last: int) -> None:
+def add_to_neighbours(users: UserArrays, lists: NeighbourLists, changes: Changes, first: int, last: int) -> None:
     """Add the changes of a window to the neighbour sums of users first..last-1, in the order of the wake-ups."""
     n = users.neighbour_sum.shape[1]
     size = changes.user.size
@@ -358,7 +358,7 @@ def add_to_neighbours(users: Users, lists: NeighbourLists, changes: Changes, fir
 
 
 @lean_kernel
-def apply_to_copies(users: Users, changes: Changes, first: int) -> None:
+def apply_to_copies(users: UserArrays, changes: Changes, first: int) -> None:
     """Apply the changes of other shards' users, numbered from `first`, to the copies of their models."""
     for s in range(changes.user.size):
         k = changes.user[s]

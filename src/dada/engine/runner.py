@@ -26,7 +26,7 @@ from dada.core.plan import GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Phase, Plan
 from dada.core.problem import Problem
 from dada.engine.checkpoint import Checkpoints, TimeLimit, ctrl_c
 from dada.engine.graph_loops import graph_rule
-from dada.engine.model_loops import Edges, loop_scratch, run_models
+from dada.engine.model_loops import GraphLists, loop_scratch, run_models
 from dada.engine.shards import Segment, Threads, Workers
 from dada.engine.state import State, fingerprint, snapshot_of
 from dada.events import Observer, PhaseStarted, Progress, SnapshotOffer, Stopped, TracePoint, silent
@@ -308,7 +308,7 @@ class Runner:
         """Make model updates, over no graph if `local`; returns how many the budget allowed."""
         state = self.state
         awake = self.schedule.users(stream, start, start + wanted)
-        edges = Edges(self.no_lists, self.no_lists) if local else Edges(state.lists, state.followers)
+        edges = GraphLists(self.no_lists, self.no_lists) if local else GraphLists(state.lists, state.followers)
         if self.window > 0:
             counts = state.ledger.models
             self.workers.advance(Segment(self.settings, state.users, edges.lists, awake, self.window, counts))

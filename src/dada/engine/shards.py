@@ -22,7 +22,7 @@ from dada.core.neighbours import NeighbourLists
 from dada.core.problem import Problem, frank_wolfe_gaps, margins_of, model_gradients
 from dada.engine.model_loops import (
     Changes,
-    Users,
+    UserArrays,
     add_to_neighbours,
     apply_to_copies,
     no_changes,
@@ -36,7 +36,7 @@ class Segment(NamedTuple):
     """Model updates of the users `awake`, in windows of `window` wake-ups; `counts` belongs to the ledger."""
 
     settings: ModelSettings
-    users: Users
+    users: UserArrays
     lists: NeighbourLists
     awake: Array
     window: int
@@ -122,7 +122,7 @@ ChangeBatch = tuple[Array, Array, Array, Array]
 ShardResult = tuple[dict[str, Array], Array]
 # Returns the margins y_i h_j(x_i) of users first..last-1; runs in the process of the shard.
 Read = Callable[[int, int], Array]
-# Arrays that a shard keeps; the others of `Users` come with every segment, all but margins with one row per user.
+# Arrays that a shard keeps; the others of `UserArrays` come with every segment, all but margins with one row per user.
 DATA = ("A", "row_start", "confidence", "offset", "sample_weight")
 
 
@@ -156,7 +156,7 @@ class Shard:
     """
 
     part: ShardJob
-    users: Users
+    users: UserArrays
 
     def __init__(self, given: ShardData) -> None:
         self.given, self.size = given, given.last - given.first
@@ -177,7 +177,7 @@ class Shard:
         A = held.A if held.A.dtype == np.int8 else held.A.astype(number, copy=False)
         offset = held.offset.astype(number, copy=False)
         data = {name: getattr(held, name) for name in DATA} | {"A": A, "offset": offset}
-        self.users = side_by_side(Users(**data, **state))
+        self.users = side_by_side(UserArrays(**data, **state))
         lists = NeighbourLists(*(np.array(array) for array in part.lists))
         settings = part.settings._replace(coupling=np.array(part.settings.coupling))
         self.part = part._replace(lists=lists, settings=settings, state={})
@@ -217,7 +217,7 @@ class Shard:
     def result(self, *arrived: ChangeBatch) -> ShardResult:
         """The arrays of the shard's own users after the last window, and the counts of what they sent."""
         self._finish_window(arrived)
-        names = [name for name in Users._fields if name not in (*DATA, "margins")]
+        names = [name for name in UserArrays._fields if name not in (*DATA, "margins")]
         arrays = {name: getattr(self.users, name)[: self.size] for name in names}
         return {**arrays, "margins": self.users.margins}, self.counts
 
@@ -352,7 +352,7 @@ def cut_out(segment: Segment, cuts: list[int], number: int) -> ShardJob:
         np.concatenate([local, owners[outside][order]]), np.concatenate([weights, weights[outside][order]]),
         start[-1:].copy(),
     )  # fmt: skip
-    names = [name for name in Users._fields if name not in DATA]
+    names = [name for name in UserArrays._fields if name not in DATA]
     state = {name: getattr(users, name)[first:last] for name in names}
     state["margins"] = users.margins[users.row_start[first] : users.row_start[last]]
     state["alpha"] = np.concatenate([users.alpha[first:last], users.alpha[others]])

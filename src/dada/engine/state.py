@@ -22,7 +22,7 @@ from dada.core.neighbours import Nearest, NeighbourLists, lists_from_csr, lists_
 from dada.core.plan import Plan, Schedule
 from dada.core.problem import Problem, losses_for_graph
 from dada.core.regularizers import Regularizer, degree_curvature, degree_slope, degree_value
-from dada.engine.model_loops import Users, side_by_side
+from dada.engine.model_loops import UserArrays, side_by_side
 from dada.events import Snapshot, TracePoint, heaviest_predictors
 
 CHECKPOINT_VERSION = 2
@@ -38,7 +38,7 @@ class State:
     `relative_gap` is the gap at the last trace point divided by the gap of zero models, if the plan has a tolerance.
     """
 
-    users: Users
+    users: UserArrays
     lists: NeighbourLists
     followers: NeighbourLists
     nearest: Nearest
@@ -57,7 +57,7 @@ class State:
         K, n = problem.n_users, problem.n_predictors
         number = as_float(dtype)
         users = side_by_side(
-            Users(
+            UserArrays(
                 A=np.ascontiguousarray(problem.A, np.int8 if problem.A.dtype == np.int8 else number),
                 row_start=np.asarray(problem.row_start, np.int64),
                 confidence=problem.confidence,

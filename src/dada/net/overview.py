@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dada.core.compiled import Array
-from dada.events import TOP_PREDICTORS, Observer, PeerStatus, RunInfo, Snapshot, SnapshotOffer, edges_said
+from dada.events import TOP_PREDICTORS, Observer, PeerStatus, RunInfo, Snapshot, SnapshotOffer, edges_reported
 
 # What a peer counts anew in each of its lives.
 COUNTS = ("messages_sent", "wire_bytes", "messages_refused")
@@ -174,7 +174,7 @@ class Overview:
             if seen.is_up
             for peer, weight in seen.status.get("neighbours", {}).items()
         ]
-        return edges_said(said, self._directed)
+        return edges_reported(said, self._directed)
 
 
 def _extended(values: Array, more: int, filler: float) -> Array:

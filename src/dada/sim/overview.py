@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dada.core.compiled import Array
-from dada.events import Observer, PeerStatus, RunInfo, Snapshot, SnapshotOffer, edges_said, heaviest_predictors
+from dada.events import Observer, PeerStatus, RunInfo, Snapshot, SnapshotOffer, edges_reported, heaviest_predictors
 from dada.sim.simulation import SimulatedNetwork
 from dada.sim.world import Host
 
@@ -91,7 +91,7 @@ class SimulationOverview:
             for peer in host.member.peer.edges.neighbours
             if peer in numbers
         ]
-        return edges_said(reported, self._is_directed)
+        return edges_reported(reported, self._is_directed)
 
     def _rows(self, model_of: Callable[[Host], Array]) -> Array:
         problem = self.network.problem
