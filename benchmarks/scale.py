@@ -64,7 +64,7 @@ def measure(sizes, threads=1, timed=TIMED, repetitions=REPETITIONS):
 def refuse_too_many(n_users):
     """Raise before anything is allocated if the largest population does not fit into memory."""
     rows = n_users * (FEWEST_SAMPLES + MOST_SAMPLES) // 2
-    # GraphLists are sorted from three arrays of eight bytes before they are lists.
+    # Edges are sorted from three arrays of eight bytes before they are lists.
     making = n_users * N_NEIGHBOURS * 3 * 8
     needed = bytes_of_run(n_users, rows, N_PREDICTORS, neighbours=N_NEIGHBOURS) + making
     check_memory(needed, f"a benchmark of {n_users:,} users", "choose smaller populations with --users")
