@@ -21,7 +21,7 @@ from dada.core.plan import Schedule
 from dada.core.regularizers import LogDegree
 from dada.data import Population, Stumps, moons
 from dada.engine import Plan, run
-from dada.engine.graph_loops import DistanceLearner
+from dada.engine.graph_loops import DistanceRule
 from dada.engine.state import State
 from dada.task import Task
 
@@ -150,7 +150,7 @@ def test_wake_ups_over_frozen_models_are_those_of_a_run():
     schedule = Schedule.draw(np.random.default_rng(4), 12, plan.kappa)
     state = State.start(problem, plan, CollaborationGraph.empty(12), np.float32)
     state.use_models(problem, result.models)
-    learner = DistanceLearner(problem, plan, np.dtype(np.float32))
+    learner = DistanceRule(problem, plan, np.dtype(np.float32))
     learner.losses = problem.graph_losses(result.models)
     for count in (30, 70):
         wake_graph(learner, state, schedule, count)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from dada.core.accuracy import is_right, mean_per_user
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.core.plan import Status
@@ -82,8 +81,5 @@ class Scores:
     @classmethod
     def of(cls, population: Population, values: Array) -> Scores:
         """Compare the signs of decision values with the labels; zero predicts -1. NaN for users without rows."""
-        right = ((values > 0) == (population.y > 0)).astype(np.float64)
-        sums = np.diff(np.concatenate(([0.0], np.cumsum(right)))[population.row_start])
-        sizes = population.sizes
-        per_user = np.divide(sums, sizes, out=np.full(sizes.size, np.nan), where=sizes > 0)
-        return cls(per_user, float(right.mean()))
+        right = is_right(values, population.y)
+        return cls(mean_per_user(right, population.row_start), float(right.mean()))

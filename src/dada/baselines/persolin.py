@@ -5,7 +5,7 @@
 
 Users wake on the schedule of boosting. An update is a Newton step on the user's own block; the user then sends its
 whole model, one float per weight, to each neighbour, and the ledger counts these floats. The graph is learned by the
-engine's `DistanceLearner`, in the phases of the same `Plan`.
+engine's `DistanceRule`, in the phases of the same `Plan`.
 
 Newton steps are used because correlated features (561 in HARWS) would need thousands of gradient steps. Their length
 has a closed form that never increases the block: along a direction, the third derivative of the logistic loss is at
@@ -22,20 +22,21 @@ import numpy as np
 
 from dada.baselines.linear import linear_result, linear_values
 from dada.baselines.outcome import MethodResult, Scores
+from dada.core.bits import FLOATS, MESSAGES, dense_model_cost, graph_reply_cost, weight_cost
 from dada.core.compiled import Array, kernel
 from dada.core.graph import CollaborationGraph
 from dada.core.neighbours import NeighbourLists, lists_from_csr
 from dada.core.plan import GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Schedule
-from dada.core.problem import Problem
+from dada.core.problem import Problem, margins_of_labels
 from dada.core.regularizers import LogDegree, Regularizer
 from dada.data import Population
 from dada.engine import Ledger, Plan
-from dada.engine.graph_loops import DistanceLearner
+from dada.engine.graph_loops import DistanceRule
 from dada.engine.state import State
 from dada.events import Observer, PhaseStarted, Progress, TracePoint, silent
 from dada.task import Task
 
-_NOT_FOR_LINEAR = ("max_neighbours", "keep_nearest", "max_bits", "max_time_s", "gap_tolerance")
+_NOT_FOR_LINEAR = ("max_neighbours", "max_bits", "max_time_s", "gap_tolerance")
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def persolin_learned(
     return run.result("perso-lin-learned")
 
 
-def wake_graph(learner: DistanceLearner, state: State, schedule: Schedule, count: int) -> None:
+def wake_graph(learner: DistanceRule, state: State, schedule: Schedule, count: int) -> None:
     """Make the next `count` graph wake-ups of a schedule; models stay frozen.
 
     The caller sets `learner.losses`, the confidence-weighted loss of every user.
@@ -150,9 +151,9 @@ def wake_graph(learner: DistanceLearner, state: State, schedule: Schedule, count
     start, done = state.graph_wakeups, 0
     awake = schedule.users(GRAPH_STREAM, start, start + count)
     batches = schedule.batches(start, start + count)
-    words = schedule.words(start, start + count, learner.mix.n_words)
+    random_bits = schedule.random_bits(start, start + count, learner.mix.n_draws)
     while done < count:
-        done += learner.wake(state, awake[done:], batches[done:], words[done:])
+        done += learner.wake(state, awake[done:], batches[done:], random_bits[done:])
     state.graph_wakeups += count
 
 
@@ -200,14 +201,14 @@ class _LinearRun:
         self.task, self.test, self.settings, self.observer = task, test, settings, observer
         self.data = LinearData.of(task.train)
         self.step = LinearStep(settings.mu, settings.ridge)
-        margins, regularizer = self.data.X * self.data.y[:, None], settings.regularizer
+        margins, regularizer = margins_of_labels(self.data.X, self.data.y), settings.regularizer
         # The bound beta applies to boosting only.
         self.problem = Problem(
             margins, self.data.row_start, beta=1.0, mu1=settings.mu, regularizer=regularizer, loss="logistic"
         )
         plan = replace(settings.plan, kappa=min(settings.plan.kappa, max(1, n_users - 1)), sampler="uniform")
         self.schedule = Schedule.draw(rng, n_users, plan.kappa)
-        self.learner = DistanceLearner(self.problem, plan, np.dtype(np.float32))
+        self.learner = DistanceRule(self.problem, plan, np.dtype(np.float32))
         self.state = State.start(self.problem, plan, graph, np.float32)
         # A dense model needs no indices; with n = 1 an index costs log2(1) = 0 bits.
         self.state.ledger = Ledger(n_predictors=1)
@@ -226,7 +227,8 @@ class _LinearRun:
         self.learner.losses = self.problem.graph_losses(self.theta) + self.penalties()
         wake_graph(self.learner, state, self.schedule, count)
         # For each peer: degree, loss, the new weight, and the whole model, including its zeros.
-        state.ledger.graph[1:] = state.graph_wakeups * self.schedule.kappa * (3 + self.theta.shape[1]), 0
+        floats = graph_reply_cost(0, False).floats + weight_cost().floats + dense_model_cost(self.theta.shape[1]).floats
+        state.ledger.graph[FLOATS:] = state.graph_wakeups * self.schedule.kappa * floats, 0
 
     def models(self, count: int) -> None:
         """Update models over the current graph."""
@@ -384,5 +386,6 @@ def run_linear(
         model[:] = theta[k]
         newton_step(step, data, k, step.mu if degree > 0.0 else 0.0, mean, model)
         theta[k] = model
-        counts[0] += lists.length[k]
-        counts[1] += lists.length[k] * D
+        cost = dense_model_cost(D)
+        counts[MESSAGES] += lists.length[k] * cost.messages
+        counts[FLOATS] += lists.length[k] * cost.floats

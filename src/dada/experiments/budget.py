@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure as Drawing
 
+from dada.core.bits import FLOAT_BITS
 from dada.core.compiled import Array
 from dada.experiments.data import SPECS, people
 from dada.experiments.lab import Lab
@@ -27,7 +28,6 @@ from dada.plot.theme import Picture, Theme, new_figure
 COMPARED = ("perso-lin-learned", "dada-learned")
 SLACK = 0.5
 EARLY_UPDATES = 10
-FLOAT_BITS = 32
 # The authors' program counts this many neighbours for every user.
 COUNTED_NEIGHBOURS = 20
 

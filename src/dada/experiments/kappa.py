@@ -17,7 +17,7 @@ from dada.core.graph import CollaborationGraph
 from dada.core.plan import GRAPH_STREAM, Plan, Schedule
 from dada.core.regularizers import LogDegree
 from dada.engine import run
-from dada.engine.graph_loops import DistanceLearner
+from dada.engine.graph_loops import DistanceRule
 from dada.engine.state import State
 from dada.experiments.data import SPECS, whole_task
 from dada.experiments.lab import Job, Lab
@@ -72,7 +72,7 @@ def graph_study(task: Task, settings: Settings, rng: np.random.Generator) -> dic
     plan = Plan(n_updates=0, kappa=kappa, graph_step=settings["graph_step"], sampler="uniform")
     state = State.start(problem, plan, CollaborationGraph.empty(n_users), np.float32)
     state.use_models(problem, models)
-    learner = DistanceLearner(problem, plan, models.dtype)
+    learner = DistanceRule(problem, plan, models.dtype)
     learner.losses = problem.graph_losses(models)
     # The objective is recorded at the start and then at ever larger intervals.
     marks = np.unique(np.concatenate(([0], np.geomspace(1, wakeups, POINTS).astype(int))))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dada.core.accuracy import mean_by_owner
 from dada.core.compiled import Array
 from dada.data.datasets import load
 from dada.estimators import DadaClassifier, DadaRegressor, PerUserKFold
@@ -62,7 +63,7 @@ def six_activities(who: str, seed: int) -> dict[str, Any]:
         penalty = _best_penalty(lambda C: make(partial(_logistic, C=C)), X[train], y[train], users[train], seed)
         predict = make(partial(_logistic, C=penalty))(X[train], y[train], users[train])
     right = predict(X[~train], users[~train]) == y[~train]
-    return {"test": per_user(right, users[~train]).tolist(), "penalty": penalty}
+    return {"test": mean_by_owner(right, users[~train]).tolist(), "penalty": penalty}
 
 
 def school_scores(who: str, split: int, seed: int) -> dict[str, Any]:
@@ -77,22 +78,12 @@ def school_scores(who: str, split: int, seed: int) -> dict[str, Any]:
     predicted = fits[who](X[train], y[train], users[train])(X[~train], users[~train])
     wrong = float(np.mean((y[~train] - predicted) ** 2))
     school = np.unique(users[~train], return_inverse=True)[1]
-    around = y[~train] - per_user(y[~train], users[~train])[school]
+    around = y[~train] - mean_by_owner(y[~train], users[~train])[school]
     return {
         "explained": 1 - wrong / float(y[~train].var()),
         "explained_within": 1 - wrong / float(np.mean(around**2)),
         "rmse": float(np.sqrt(wrong)),
     }
-
-
-def per_user(right: Array, users: Array) -> Array:
-    """The mean of each user's entries, users in ascending order.
-
-    >>> per_user(np.array([1.0, 0.0, 1.0]), np.array([4, 4, 7])).tolist()
-    [0.5, 1.0]
-    """
-    codes = np.unique(users, return_inverse=True)[1]
-    return np.asarray(np.bincount(codes, weights=right) / np.bincount(codes))
 
 
 def _dada(model: DadaClassifier | DadaRegressor) -> Fit:

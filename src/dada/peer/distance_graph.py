@@ -17,6 +17,7 @@ import math
 
 import numpy as np
 
+from dada.core.bits import graph_reply_cost, weight_cost
 from dada.core.graph_steps import GRAPH_STEPS, LIPSCHITZ, exact_step, lipschitz_step, pair_cost
 from dada.peer.edges import LARGEST_VERSION, Edge, PeerEdges, Rounds, Sizes
 from dada.peer.inputs import Effect, Send
@@ -176,7 +177,7 @@ class DistanceGraph:
         effects: list[Effect] = []
         own_loss = self.sizes.confidence * self.own.loss
         for peer, reply, copy in self.rounds.end():
-            self.bits_counted += np.array([2, 3 + copy.n_support, copy.n_support])
+            self.bits_counted += np.add(weight_cost(), graph_reply_cost(copy.n_support, False))
             if not self.own.accepts(copy):
                 effects += self._propose(peer, copy, 0.0, now)
                 continue

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dada.core.bits import evidence_reply_cost, follow_cost
 from dada.core.graph_steps import NEGLIGIBLE, keep_best
 from dada.peer.edges import LARGEST_VERSION, MOST_ENDED_EDGES, Edge, PeerEdges, Rounds, Sizes
 from dada.peer.inputs import Effect, Persist, Send
@@ -172,7 +173,7 @@ class EvidenceGraph:
             if edge.copy is not None and self.own.accepts(edge.copy):
                 candidates.append((peer, edge.size, edge.copy))
         for peer, reply, copy in self.rounds.end():
-            self.bits_counted += np.array([1, 1 + copy.n_support, copy.n_support])
+            self.bits_counted += evidence_reply_cost(copy.n_support)
             if copy.n_support > 0 and self.own.accepts(copy):
                 candidates.append((peer, reply.size, copy))
         # Drop neighbours whose models have become harmful, or did not arrive although they were asked for.
@@ -202,6 +203,6 @@ class EvidenceGraph:
         if copy is not None and weight > 0.0:
             self.edges.take_copy(edge, copy)
         if is_change:
-            self.bits_counted[0] += 1
+            self.bits_counted += follow_cost()
             effects.append(self.edges.announce(peer, now))
         return effects

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from dada.core.compiled import Array, kernel
+from dada.core.compiled import Array
 from dada.core.graph_steps import log_evidence
 from dada.core.losses import ALL_ALIKE, GRAPH_LOSSES, loss_for_graph
 from dada.core.model_steps import (
@@ -17,13 +17,13 @@ from dada.core.model_steps import (
     LOCAL,
     REFRESH_EVERY,
     STEP_RULES,
-    ModelSettings,
     Move,
     StepScratch,
     UserModel,
     add_change,
-    add_to_neighbour_sum,
+    add_model,
     apply_move,
+    frozen_steps,
     make_scratch,
     model_step,
     refresh_margins,
@@ -165,7 +165,8 @@ class OwnModel:
         """Apply a neighbour's move to the copy of its model, and to the sum of the neighbours' models."""
         n_changed = copy.follow(delta, self.config.beta, self.scratch)
         if not self.is_stale:
-            add_change(self.user.neighbour_sum, weight, n_changed, self.scratch)
+            scratch = self.scratch
+            add_change(self.user.neighbour_sum, weight, n_changed, scratch.coordinate, scratch.delta)
 
     def reset(self) -> None:
         """Start again from zero."""
@@ -204,7 +205,7 @@ def add_models(neighbour_sum: Array, models: Iterable[tuple[float, ModelCopy]]) 
     """Add weighted models to a sum; returns the sum of the weights."""
     total = 0.0
     for weight, copy in models:
-        add_to_neighbour_sum(neighbour_sum, weight, copy.alpha, copy.support, copy.n_support)
+        add_model(neighbour_sum, weight, copy.alpha)
         total += weight
     return total
 
@@ -287,26 +288,6 @@ class ModelCopy:
 STEPS, MOST_PARTS = 200, 10
 
 
-@kernel
-def learn(
-    rule: int,
-    settings: ModelSettings,
-    confidence: float,
-    degree: float,
-    user: UserModel,
-    n_steps: int,
-    scratch: StepScratch,
-) -> int:
-    """Model steps of one user from zero, with its neighbours' models frozen; returns the size of the support."""
-    n_support = 0
-    for t in range(n_steps):
-        gamma = step_size(rule, 1, t, t)
-        _, n_support, n_changed = model_step(rule, settings, confidence, degree, user, n_support, gamma, scratch)
-        if n_changed == 0:
-            break
-    return n_support
-
-
 class Fallback:
     """The locally trained model of a peer, and the choice between it and the model learned with others.
 
@@ -375,7 +356,7 @@ class Fallback:
         support = np.zeros(n, np.int32)
         margins, offset = np.zeros(m, np.float32), np.zeros(m, np.float32)
         user = UserModel(A, margins, np.zeros(n, np.float32), neighbour_sum, support, offset, ALL_ALIKE)
-        learn(self._rule, self._settings, float(confidence), float(degree), user, STEPS, self._scratch)
+        frozen_steps(self._rule, self._settings, float(confidence), float(degree), user, 0, STEPS, self._scratch)
         return user.alpha
 
 

@@ -25,6 +25,7 @@ from typing import Protocol
 
 import numpy as np
 
+from dada.core.bits import move_cost
 from dada.core.compiled import Array
 from dada.core.model_steps import ALL
 from dada.peer.config import PeerConfig
@@ -181,7 +182,7 @@ class Peer:
         if delta is None:
             return []
         sends = self._to_followers(delta)
-        self.neighbourhood.bits_counted += np.array([1, 1, 1 if delta.away == ALL else 2]) * len(sends)
+        self.neighbourhood.bits_counted += np.multiply(move_cost(1 if delta.away == ALL else 2), len(sends))
         return [self.own.record(), *sends]
 
     def _to_followers(self, message: Message) -> list[Effect]:
