@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dada.core.problem import Problem
+from dada.core.problem import Problem, margins_of_labels
 from dada.data import BasePredictors, FeatureSummary, Population, Recipe
 from dada.data.predictors.stumps import FittedStumps
 from dada.data.predictors.union import takes_summary
@@ -83,7 +83,7 @@ def problem(
     if population.n_classes == 0:
         A, offset = h.astype(np.float32), -population.y
     elif population.n_classes == 2:
-        A = h * population.y[:, None].astype(h.dtype)
+        A = margins_of_labels(h, population.y)
     else:
         A = class_margins(h, population.y, population.n_classes)
         row_start = row_start * (population.n_classes - 1)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from dada import DadaClassifier, Stumps
-from dada.core import memory
 from dada.core.graph import CollaborationGraph
 from dada.core.memory import TooLittleMemoryError, available_bytes, bytes_of_run, check_memory, peak_bytes
 from dada.core.plan import Plan
@@ -43,17 +42,17 @@ def test_peak_memory_is_that_of_this_process():
     assert peak_bytes() >= min(before, held.nbytes)
 
 
-def test_what_is_needed_and_what_is_free_are_both_told(monkeypatch):
-    monkeypatch.setattr(memory, "available_bytes", lambda: 3_000_000_000)
-    check_memory(2_999_999_999, "a run", "wait")
+def test_what_is_needed_and_what_is_free_are_both_named():
+    free = 3_000_000_000
+    check_memory(2_999_999_999, "a run", "wait", free)
     with pytest.raises(TooLittleMemoryError, match=r"a run needs about 4\.5 GB of memory, and 3\.0 GB are free: wait"):
-        check_memory(4_500_000_000, "a run", "wait")
+        check_memory(4_500_000_000, "a run", "wait", free)
 
 
-def test_a_fit_is_refused_before_its_tables_are_made(monkeypatch):
-    monkeypatch.setattr(memory, "available_bytes", lambda: 1000)
-    monkeypatch.setattr("dada.fitting.settings.Settings.problem", lambda *_, **__: pytest.fail("made a table"))
-    with pytest.raises(ValueError, match=r"a fit of 2 users with 4 rows and .* base predictors needs about"):
-        DadaClassifier(Stumps(n=3), graph="none", random_state=0).fit(
-            [[0.0], [1.0], [0.0], [1.0]], [0, 1, 0, 1], users=["ann", "ann", "bob", "bob"]
+def test_a_fit_that_does_not_fit_is_refused_before_its_tables_are_made():
+    # 10,000 users with ten million base predictors each would need terabytes: only a check in advance can fail in time.
+    X, users = np.arange(10_000.0)[:, None], np.arange(10_000)
+    with pytest.raises(ValueError, match=r"a fit of 10,000 users with 10,000 rows and .* base predictors needs about"):
+        DadaClassifier(Stumps(n=10_000_000, rule="feature-range"), graph="none", random_state=0).fit(
+            X, np.arange(10_000) % 2, users=users
         )

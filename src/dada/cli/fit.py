@@ -84,7 +84,7 @@ def fit(
     from dada import population_from_table, save_model
     from dada.core.memory import peak_bytes
     from dada.data import ParquetUsers
-    from dada.events import everyone
+    from dada.events import fan_out
 
     in_shards = stream or file.is_dir()
     columns: Any = {"user": user, "label": label, "drop": tuple(drop or ())}
@@ -97,7 +97,7 @@ def fit(
     with watching(live, record) as page:
         with progress() as watch:
             held_out = _try_out(people, settings, holdout, seed, watch) if holdout > 0 and not in_shards else None
-            observer = everyone(watch("all rows"), _titled(page, f"{file.name}: {label}, by {user}"))
+            observer = fan_out(watch("all rows"), _titled(page, f"{file.name}: {label}, by {user}"))
             model = _fitted(people, settings, observer, checkpoint)
         save_model(model, output, note={"user_column": user, "label_column": label})
         result = {
@@ -158,11 +158,9 @@ def _try_out(
 
 def _right(right: Any, held_out: Population) -> float:
     """Share of right rows, mean over users with held-out rows."""
-    import numpy as np
+    from dada.core.accuracy import mean_per_user
 
-    sizes = held_out.sizes
-    totals = np.bincount(held_out.owners, weights=right, minlength=held_out.n_users)
-    return _mean(totals[sizes > 0] / sizes[sizes > 0]) or 0.0
+    return _mean(mean_per_user(right, held_out.row_start)[held_out.sizes > 0]) or 0.0
 
 
 def _explained(predicted: Any, truth: Any) -> float:

@@ -21,7 +21,7 @@ from dada.core.graph import CollaborationGraph
 from dada.core.plan import Status
 from dada.data import ParquetUsers, Population
 from dada.data.arrays import as_features, collected, shorten
-from dada.events import Event, Observer, TracePoint, TrialStarted, everyone, silent
+from dada.events import Event, Observer, TracePoint, TrialStarted, fan_out, silent
 from dada.fitting.fit import Checkpoint, Fit, fit
 from dada.fitting.held_out import decide
 from dada.fitting.prediction import average_model, blockwise_decisions, positions_of
@@ -179,7 +179,7 @@ class PersonalEstimator(BaseEstimator):
     def _learn(
         self, settings: Settings, population: Population, observer: Observer = silent, checkpoint: Checkpoint = None
     ) -> None:
-        rng, watch = generator(self.random_state), everyone(observer, write_line) if self.verbose else observer
+        rng, watch = generator(self.random_state), fan_out(observer, write_line) if self.verbose else observer
         decided = decide(settings, population, rng.spawn(1)[0], watch)
         self._keep(population, fit(decided, population, rng, watch, checkpoint))
         if self.status_ is Status.INTERRUPTED:

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dada.core.accuracy import mean_per_user
 from dada.core.memory import bytes_of_run, check_memory
+from dada.core.problem import margins_of_labels
 from dada.data import BasePredictors, FeatureSummary, ParquetUsers
 from dada.engine import run
-from dada.engine.shards import RemoteProblem
+from dada.engine.shards import remote_problem
 from dada.estimators.classifier import DadaClassifier
 from dada.events import Observer, silent
 from dada.fitting.fit import Fit
@@ -40,7 +42,7 @@ class Margins:
             stop = min(start + self.users_at_once, last)
             people = self.users.read(start, stop)
             mine = margins[ends[start - first] : ends[stop - first]]
-            np.multiply(self.predictors.predict(people.X), people.y[:, None].astype(margins.dtype), out=mine)
+            mine[...] = margins_of_labels(self.predictors.predict(people.X), people.y)
         return margins
 
 
@@ -112,7 +114,7 @@ def fit_parquet(
     graph = settings.given_graph(users.n_users)
     with settings.shards(Margins(users, predictors, users_at_once)) as workers:
         name, coupling = f"{users.name} {recipe!r}", np.asarray(predictors.coupling, np.float64)
-        problem = RemoteProblem.of(
+        problem = remote_problem(
             workers, users.sizes, predictors.n, name=name, coupling=coupling, **settings.model_settings
         )
         result = run(
@@ -131,9 +133,7 @@ def fit_parquet(
     model._keep(users, Fit(predictors, shown, result))
     model.n_features_in_ = users.n_features
     model.feature_names_in_ = np.array(users.feature_names, dtype=object)
-    first_rows = np.concatenate([[0], np.cumsum(users.sizes)[:-1]])
-    right = np.add.reduceat((margins > 0).astype(np.float64), first_rows)
-    model.train_accuracy_ = float((right / users.sizes).mean())
+    model.train_accuracy_ = float(mean_per_user(margins > 0, problem.row_start).mean())
     return model
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_expit, log_softmax
 
+from dada.core.accuracy import mean_per_user
 from dada.core.plan import Status
 from dada.core.problem import Problem
 from dada.data import Population, Recipe
@@ -80,8 +81,7 @@ def per_user(population: Population, scores: NDArray[np.floating[Any]]) -> NDArr
 
 def share_right(population: Population, scores: HeldOutScores) -> float:
     """Share of right rows, or minus the squared error: mean over the users with rows to hold out."""
-    sizes = population.sizes
-    return float((per_user(population, scores.right) / sizes)[sizes > 1].mean())
+    return float(mean_per_user(scores.right, population.row_start)[population.sizes > 1].mean())
 
 
 def is_ahead(population: Population, one: NDArray[np.float32], other: NDArray[np.float32]) -> bool:

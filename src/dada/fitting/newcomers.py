@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dada.core.compiled import Array, as_float, kernel
+from dada.core.compiled import Array, as_float
 from dada.core.graph import CollaborationGraph
-from dada.core.losses import REGRESSION
-from dada.core.model_steps import PAIRWISE, ModelSettings, StepScratch, UserModel, make_scratch, model_step
+from dada.core.graph_steps import judged_losses
+from dada.core.model_steps import PAIRWISE, UserModel, frozen_steps, make_scratch
 from dada.core.problem import Problem, margins_of
 
 # Models fetched at most.
@@ -93,12 +93,7 @@ def log_evidence(candidates: Candidates, users: NDArray[np.int64], problem: Prob
     """log of the unnormalised weights of users' models on the rows of one user."""
     models = candidates.models[users].astype(np.float64)
     margins = problem.offsets[:, None] + problem.A.astype(np.float64) @ models.T
-    if problem.loss in REGRESSION:
-        size = abs(margins)
-        linear = (problem.loss == "huber") & (size > 1.0)
-        losses = np.where(linear, size - 0.5, 0.5 * size**2)
-    else:
-        losses = np.logaddexp(0.0, -margins)
+    losses = judged_losses(problem.loss_code, margins)
     totals = losses.sum(axis=0) if problem.weights is None else problem.sample_weight @ losses
     return np.asarray(np.log(candidates.confidence[users]) - tau * totals)
 
@@ -215,14 +210,5 @@ def join(
         np.ascontiguousarray(A), margins, alpha, mean.astype(number), support, offset, problem.sample_weight
     )
     scratch = make_scratch(alpha.size, margins.size, np.dtype(number))
-    own_steps(problem.settings(number), float(confidence), user, used.size, n_updates, scratch)
+    frozen_steps(PAIRWISE, problem.settings(number), float(confidence), 1.0, user, used.size, n_updates, scratch)
     return alpha
-
-
-@kernel
-def own_steps(
-    settings: ModelSettings, confidence: float, user: UserModel, n_support: int, n_updates: int, scratch: StepScratch
-) -> None:
-    """Pairwise steps of one user whose neighbours do not change."""
-    for _ in range(n_updates):
-        _, n_support, _ = model_step(PAIRWISE, settings, confidence, 1.0, user, n_support, -1.0, scratch)
