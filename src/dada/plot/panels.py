@@ -62,7 +62,9 @@ def force_layout(graph: CollaborationGraph, radius: Array | float = 0.01, seed: 
     K, (k, l, w) = graph.n_users, graph.symmetrised().edges()
     degree = np.bincount(k, w, K) + np.bincount(l, w, K)
     forces = CollaborationGraph.from_edges(K, k, l, w / np.sqrt(degree[k] * degree[l])).to_networkx()
-    found = networkx.spring_layout(forces, k=2 / np.sqrt(K), iterations=ROUNDS, seed=seed)
+    # From 500 users on, networkx loops over the users in Python.
+    rounds = ROUNDS if K < 500 else ROUNDS // 5
+    found = networkx.spring_layout(forces, k=2 / np.sqrt(K), iterations=rounds, seed=seed, method="force")
     places = np.array([found[user] for user in range(K)])
     return _without_overlap(_in_unit_square(places), np.broadcast_to(radius, K))
 
