@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from dada.net.kernels import rehearse
-from tests.helpers.net import N_PREDICTORS
+from dada.net.forkserver import rehearse
+from tests.helpers.net import CONFIG, N_PREDICTORS
 
 
 @pytest.fixture(scope="session")
 def compiled_kernels():
-    """Compile what peers call before a test with a time limit needs it."""
-    rehearse(np.dtype(np.int8), N_PREDICTORS)
+    """Compile the kernels of peers before a test with a time limit needs them."""
+    rehearse(np.ones((3, N_PREDICTORS), np.int8), CONFIG)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dada.cli.console import AsJson, GraphOption, peer_settings, print_json, stderr, stdout
+from dada.cli.console import AsJson, GraphOption, peer_settings, print_json, stdout
 
 app = typer.Typer(no_args_is_help=True, help="Be one peer of a network that learns together, without a server.")
 
@@ -166,8 +166,7 @@ def run_peer(
     """
     from dada.cli.peer_tables import read_margins
     from dada.net.home import Home, read_ticket
-    from dada.net.kernels import lean_environment
-    from dada.net.runner import RunOptions, arguments
+    from dada.net.runner import LEAN_ENVIRONMENT, RunOptions, arguments
 
     place = Home(home)
     _, network = place.read()
@@ -176,7 +175,7 @@ def run_peer(
             if label is None:
                 raise ValueError("--label is needed with --data: the column with the label")
             place.write_samples(read_margins(data, label, network))
-    margins = place.read_samples()
+    place.read_samples()
     for ticket in join or ():
         read_ticket(ticket)
     options = RunOptions(
@@ -188,10 +187,9 @@ def run_peer(
         leave=leave,
         journal=journal,
     )
-    environment = lean_environment(margins, say=stderr().print)
-    # This process has read tables and compiled kernels; the peer begins afresh in its place, and small.
+    # This process has loaded table readers; a fresh one in its place is smaller.
     line = arguments(place, options)
-    os.execve(line[0], line, {**os.environ, **environment})
+    os.execve(line[0], line, {**os.environ, **LEAN_ENVIRONMENT})
 
 
 @app.command()

@@ -58,7 +58,7 @@ def swarm(
     """
     from dada.cli.swarm_runs import Live as Screen
     from dada.cli.swarm_runs import learn_centrally, make_homes, make_network, make_users, run_in_process, run_processes
-    from dada.events import Stopped, silent
+    from dada.events import Stopped
     from dada.net.overview import Overview
 
     if in_process and kill_every is not None:
@@ -76,7 +76,7 @@ def swarm(
         homes = make_homes(Path(folder), people, task, network)
         is_directed = network.config.graph == "evidence"
         overview = Overview(page, _info(data, people, task, reference), is_directed)
-        screen = Screen(console, task.samples_of(people.test), network, reference, None if page is silent else overview)
+        screen = Screen(console, task.samples_of(people.test), network, reference, overview)
         if in_process:
             run_in_process(homes, seconds, screen)
         else:

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.live import Live as RichLive
 from rich.table import Table
 
-from dada.cli.console import GraphRule, peer_settings, percent, plan_settings, stderr
+from dada.cli.console import GraphRule, peer_settings, percent, plan_settings
 from dada.core.accuracy import is_right, mean_per_user
 from dada.core.bits import Ledger
 from dada.core.compiled import Array
@@ -26,7 +26,6 @@ from dada.data.synthetic import SyntheticUsers
 from dada.engine import Plan, Samples, run
 from dada.net.home import Home, read_ticket
 from dada.net.iroh_transport import new_secret_key
-from dada.net.kernels import lean_environment
 from dada.net.links import LinkOptions
 from dada.net.network_file import Network
 from dada.net.node import Node
@@ -128,9 +127,9 @@ class Live:
     """Follows a swarm on the terminal and on a page, where there are such; otherwise it only collects."""
 
     def __init__(
-        self, console: Console, test: Samples, network: Network, reference: Reference, page: Overview | None = None
+        self, console: Console, test: Samples, network: Network, reference: Reference, overview: Overview
     ) -> None:
-        self._test, self._network, self._reference, self._page = test, network, reference, page
+        self._test, self._network, self._reference, self._overview = test, network, reference, overview
         self._screen = RichLive(console=console, refresh_per_second=2, transient=True)
         self._is_shown = console.is_terminal
         self._statuses: Sequence[Mapping[str, Any]] = ()
@@ -148,14 +147,14 @@ class Live:
     def show(self, homes: Sequence[Home], statuses: Sequence[Mapping[str, Any]], left_s: float) -> None:
         """Take up what the peers say now."""
         self._statuses = statuses
-        if self._page is not None:
-            self._page.tell(statuses, lambda: accuracies(homes, self._network, self._test), milestone=left_s <= 0)
+        self._overview.tell(statuses, lambda: accuracies(homes, self._network, self._test), milestone=left_s <= 0)
         if self._is_shown:
             self._screen.update(self._table(self._accuracy(homes), left_s))
 
     def result(self, homes: Sequence[Home]) -> dict[str, Any]:
         """The swarm's result, as JSON gives it; accuracies are fractions."""
-        counts = np.array([0, self._sum("paper_floats"), self._sum("paper_indices")])
+        total = self._overview.total
+        counts = np.array([0, total("paper_floats"), total("paper_indices")])
         return {
             "peers": sum(bool(status.get("running")) for status in self._statuses),
             "test_accuracy": self._accuracy(homes),
@@ -163,8 +162,8 @@ class Live:
             "engine_accuracy": self._reference.engine,
             "oracle_accuracy": self._reference.oracle,
             "edges": self.n_edges,
-            "messages": self._sum("messages_sent"),
-            "wire_bytes": self._sum("wire_bytes"),
+            "messages": total("messages_sent"),
+            "wire_bytes": total("wire_bytes"),
             "paper_bits": round(Ledger(self._network.coupling.size).price(counts)),
             "restarts": self.restarts,
             "errors": self.errors,
@@ -183,11 +182,8 @@ class Live:
     def _accuracy(self, homes: Sequence[Home]) -> float:
         return float(accuracies(homes, self._network, self._test).mean())
 
-    def _sum(self, name: str) -> int:
-        return int(sum(status.get(name, 0) for status in self._statuses))
-
     def _table(self, test_accuracy: float, left_s: float) -> Table:
-        now, sent = time.monotonic(), self._sum("messages_sent")
+        now, sent = time.monotonic(), self._overview.total("messages_sent")
         per_s = (sent - self._last[1]) / max(now - self._last[0], 1e-9)
         self._last = (now, sent)
         table = Table.grid(padding=(0, 2))
@@ -196,10 +192,10 @@ class Live:
         up = sum(bool(status.get("running")) for status in self._statuses)
         rows = {
             "peers up": f"{up} of {len(self._statuses)}",
-            "links": f"{self._sum('links') // 2}",
+            "links": f"{sum(status.get('links', 0) for status in self._statuses) // 2}",
             "edges": f"{self.n_edges} ({self.mean_neighbours:.1f} neighbours per peer)",
             "messages": f"{sent} ({per_s:.0f} per second)",
-            "on the wire": f"{self._sum('wire_bytes') / 1e6:.1f} MB",
+            "on the wire": f"{self._overview.total('wire_bytes') / 1e6:.1f} MB",
             "test accuracy": f"{percent(test_accuracy)} (alone {percent(self._reference.local)})",
             "restarts": f"{self.restarts}",
             "seconds left": f"{left_s:.0f}",
@@ -233,8 +229,7 @@ MOST_DIALS = 8
 
 def run_processes(homes: Sequence[Home], seconds: float, live: Live, kill_every: float | None, seed: int) -> None:
     """Run each peer as a process, and kill some if asked to."""
-    environment = lean_environment(homes[0].read_samples(), say=stderr().print)
-    swarm = Swarm(homes, OPTIONS, np.random.default_rng(seed), environment)
+    swarm = Swarm(homes, OPTIONS, np.random.default_rng(seed))
     try:
         swarm.start()
         with live:
@@ -249,7 +244,7 @@ def run_processes(homes: Sequence[Home], seconds: float, live: Live, kill_every:
 
 
 def _watch(swarm: Swarm, seconds: float, live: Live, kill_every: float | None) -> None:
-    homes = [child.home for child in swarm.children]
+    homes = [peer.home for peer in swarm.peers]
     begin = time.monotonic()
     next_kill = begin + kill_every if kill_every is not None else float("inf")
     revive_at = float("inf")
@@ -262,7 +257,7 @@ def _watch(swarm: Swarm, seconds: float, live: Live, kill_every: float | None) -
         if next_kill <= now < last_kill and kill_every is not None:
             swarm.kill_one()
             next_kill, revive_at = now + kill_every, min(revive_at, now + AWAY_S)
-        elif kill_every is None and any(not child.is_up for child in swarm.children):
+        elif kill_every is None and any(not peer.is_up for peer in swarm.peers):
             swarm.revive()
         live.restarts, live.errors = swarm.restarts, swarm.errors
         live.show(homes, swarm.statuses(), begin + seconds - now)

@@ -161,6 +161,11 @@ class Home:
         """What the running peer last said about itself."""
         return self.folder / "status.json"
 
+    @property
+    def log(self) -> Path:
+        """The log of the peer's process in a swarm."""
+        return self.folder / "log"
+
     def open_journal(self) -> BinaryIO:
         """A new file for all that the peer is told in this life of it; as private as the samples, which it contains."""
         folder = self.folder / "journals"

@@ -14,33 +14,48 @@ import numpy as np
 from dada.core.compiled import Array
 from dada.events import TOP_PREDICTORS, Observer, PeerStatus, RunInfo, Snapshot, SnapshotOffer, edges_reported
 
-# What a peer counts anew in each of its lives.
-COUNTS = ("messages_sent", "wire_bytes", "messages_refused")
+# Counters of a status that start at zero in each process of a peer.
+COUNTS = (
+    "messages_sent",
+    "messages_received",
+    "payload_bytes",
+    "wire_bytes",
+    "messages_refused",
+    "paper_messages",
+    "paper_floats",
+    "paper_indices",
+)
 
 
 @dataclass(eq=False)
-class _Seen:
-    """What is known of one peer, over all its lives."""
+class StatusHistory:
+    """The last status of one peer, and its counters summed over restarts.
+
+    Examples
+    --------
+    >>> history = StatusHistory()
+    >>> for epoch, sent in ((1, 5), (1, 7), (2, 1)):
+    ...     history.update({"id": "ab", "running": True, "epoch": epoch, "messages_sent": sent})
+    >>> history.restarts, history.counts["messages_sent"]
+    (1, 8)
+    """
 
     status: Mapping[str, Any] = field(default_factory=dict)
     is_up: bool = False
     restarts: int = 0
-    past: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
 
-    def hear(self, status: Mapping[str, Any]) -> None:
+    def update(self, status: Mapping[str, Any]) -> None:
+        """Add a status; one without `id` only reports whether the peer is running."""
         self.is_up = bool(status.get("running"))
         if "id" not in status:
             return
-        if self.status and status["epoch"] > self.status["epoch"]:
-            self.restarts += 1
+        is_restarted = bool(self.status) and status["epoch"] > self.status["epoch"]
+        self.restarts += is_restarted
         for name in COUNTS:
-            # A swarm counts over lives by itself; then nothing falls, and nothing is added.
-            if self.status and status[name] < self.status[name]:
-                self.past[name] += self.status[name]
+            before = 0 if is_restarted else self.status.get(name, 0)
+            self.counts[name] += int(status.get(name, 0) - before)
         self.status = status
-
-    def count(self, name: str) -> int:
-        return self.past[name] + int(self.status.get(name, 0))
 
 
 class Overview:
@@ -67,7 +82,7 @@ class Overview:
 
     def __init__(self, observer: Observer, info: RunInfo, directed: bool = False) -> None:
         self._observer, self._info, self._directed = observer, info, directed
-        self._asked = [_Seen() for _ in info.users]
+        self._asked = [StatusHistory() for _ in info.users]
         self._places: dict[str, int] = {}
         self._strangers: list[str] = []
         self._told_strangers = -1
@@ -90,7 +105,7 @@ class Overview:
             Whether this moment must not be missed.
         """
         for k, (seen, status) in enumerate(zip(self._asked, statuses, strict=True)):
-            seen.hear(status)
+            seen.update(status)
             if "id" in status:
                 self._places[status["id"]] = k
         for seen in self._asked:
@@ -105,6 +120,10 @@ class Overview:
             self._observer(self._extended_info())
         self._observer(self._peer_status())
         self._observer(SnapshotOffer(lambda: self._snapshot(accuracy), milestone))
+
+    def total(self, count: str) -> int:
+        """A counter of the statuses (one of `COUNTS`), summed over all peers and their restarts."""
+        return sum(seen.counts[count] for seen in self._asked)
 
     def _extended_info(self) -> RunInfo:
         info, more = self._info, len(self._strangers)
@@ -130,7 +149,7 @@ class Overview:
             if peer in self._places:
                 rtt_ms[self._places[peer]] = np.median(found)
         refused = [
-            seen.count("messages_refused") + sum(seen.status.get("links_refused", {}).values()) for seen in self._asked
+            seen.counts["messages_refused"] + sum(seen.status.get("links_refused", {}).values()) for seen in self._asked
         ]
         return PeerStatus(
             up=np.array([*(seen.is_up for seen in self._asked), *(peer in linked for peer in self._strangers)], bool),
@@ -162,8 +181,8 @@ class Overview:
             accuracy=_extended(own if accuracy is None else accuracy(), more, np.nan),
             predictors=predictors,
             predictor_weights=weights,
-            messages=_extended(np.array([seen.count("messages_sent") for seen in self._asked]), more, 0),
-            bits=_extended(8.0 * np.array([seen.count("wire_bytes") for seen in self._asked]), more, 0.0),
+            messages=_extended(np.array([seen.counts["messages_sent"] for seen in self._asked]), more, 0),
+            bits=_extended(8.0 * np.array([seen.counts["wire_bytes"] for seen in self._asked]), more, 0.0),
         )
 
     def _edges(self) -> tuple[Array, Array, Array]:

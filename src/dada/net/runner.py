@@ -5,7 +5,6 @@ It imports no more than it needs, so that a peer is small: no table reader, no p
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import signal
@@ -17,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
 import numpy as np
 
 from dada.net.handshake import Terms
@@ -31,7 +31,8 @@ from dada.peer.messages import PeerId
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
 
-FLAGS = ("relay", "leave", "journal")
+# A peer multiplies nothing large: one thread of linear algebra and one memory arena are enough, and save memory.
+LEAN_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
 
 
 @dataclass(frozen=True)
@@ -122,12 +123,12 @@ class _Reporter:
         if isinstance(event, NodeStatus):
             self._home.write_status({**event.status, "pid": os.getpid(), "time": time.time()})
         elif isinstance(event, Listening):
-            _say(f"peer {event.me.hex()[:10]} is up; others join with this ticket:")
-            _say(event.ticket)
+            _log(f"peer {event.me.hex()[:10]} is up; others join with this ticket:")
+            _log(event.ticket)
         elif isinstance(event, LinkRefused | MessageRefused):
             self._say_seldom(f"refused {event.peer.hex()[:10]}: {event.reason}")
         elif isinstance(event, PeerGone):
-            _say(f"neighbour {event.peer.hex()[:10]} is gone")
+            _log(f"neighbour {event.peer.hex()[:10]} is gone")
 
     def _say_seldom(self, text: str) -> None:
         """A stranger must not fill the log: the same line at most once a minute, and few lines in all."""
@@ -135,54 +136,39 @@ class _Reporter:
         self._said = {line: when for line, when in self._said.items() if now - when < 60.0}
         if text not in self._said and len(self._said) < 20:
             self._said[text] = now
-            _say(text)
+            _log(text)
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
 
 def arguments(home: Home, options: RunOptions) -> list[str]:
-    """The command line that runs a peer with these options."""
-    line = [sys.executable, "-m", "dada.net", str(home.folder), "--listen", options.listen]
-    line += [f"--join={ticket}" for ticket in options.join]
-    line += [f"--allow={peer.hex()}" for peer in sorted(options.allowed or ())]
-    line += [f"--exchange-every={options.exchange_every_s}"]
-    if options.wakeups_per_s is not None:
-        line.append(f"--rate={options.wakeups_per_s}")
-    return line + [f"--{name}" for name in FLAGS if getattr(options, name)]
+    """The command line that runs a peer with these options.
+
+    >>> parse(arguments(Home(Path("ann")), RunOptions(join=("dada1...",)))[3:])[1].join
+    ('dada1...',)
+    """
+    return [sys.executable, "-m", "dada.net", str(home.folder), msgspec.json.encode(options).decode()]
 
 
 def parse(line: Sequence[str]) -> tuple[Home, RunOptions]:
     """The folder and the options in a command line; the inverse of `arguments`."""
-    parser = argparse.ArgumentParser(prog="dada.net", description="Run the peer that lives in a folder.")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--listen", default=LOOPBACK)
-    parser.add_argument("--join", action="append", default=[])
-    parser.add_argument("--allow", action="append", default=[], type=bytes.fromhex)
-    parser.add_argument("--rate", type=float)
-    parser.add_argument("--exchange-every", type=float, default=RunOptions.exchange_every_s)
-    for name in FLAGS:
-        parser.add_argument(f"--{name}", action="store_true")
-    given = parser.parse_args(line)
-    options = RunOptions(
-        listen=given.listen,
-        join=tuple(given.join),
-        allowed=frozenset(given.allow) or None,
-        wakeups_per_s=given.rate,
-        exchange_every_s=given.exchange_every,
-        **{name: getattr(given, name) for name in FLAGS},
-    )
-    return Home(given.folder), options
+    folder, options = line
+    return Home(Path(folder)), msgspec.json.decode(options, type=RunOptions)
 
 
-def main() -> int:
-    """Run the peer of the command line; expected errors end in one line."""
-    home, options = parse(sys.argv[1:])
+def run_peer(home: Home, options: RunOptions) -> int:
+    """Run the peer in a folder and return the exit code; expected errors end in one line."""
     try:
         asyncio.run(run_home(home, options))
     except (OSError, ValueError) as error:
-        _say(f"Error: {error}")
+        _log(f"Error: {error}")
         return 2
     return 0
+
+
+def main(line: Sequence[str]) -> int:
+    """Run the peer of a command line and return the exit code."""
+    return run_peer(*parse(line))

@@ -1,67 +1,51 @@
-"""Many peers on this machine, each a process of its own: started, watched, killed, restarted and stopped.
+"""Many peers on this machine, each in its own process: started, killed, restarted and stopped.
 
-Nothing here takes part in learning. The first peer is started alone; all others are given its ticket and find each
-other by themselves. A swarm only reads what peers say about themselves and what they have stored.
+A swarm does not take part in learning. It starts the first peer alone and gives its ticket to all others, which then
+find each other. It reads only the status and state files that peers write.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
-import subprocess
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from dada.net.forkserver import ForkServer, ForkServerError, PeerProcess
 from dada.net.home import Home
-from dada.net.runner import RunOptions, arguments
+from dada.net.runner import RunOptions
 
 STOP_WITHIN_S = 10.0
-# What a peer counts anew in each of its lives.
-COUNTS = (
-    "messages_sent",
-    "messages_received",
-    "payload_bytes",
-    "wire_bytes",
-    "messages_refused",
-    "paper_messages",
-    "paper_floats",
-    "paper_indices",
-)
 
 
 class SwarmError(OSError):
-    """A swarm that does not come up."""
+    """A swarm could not start."""
 
 
 @dataclass(eq=False)
-class Child:
+class SwarmPeer:
     """One peer of a swarm and its process."""
 
     home: Home
-    process: subprocess.Popen[bytes] | None = None
-    starts: int = 0
-    past: dict[str, int] = field(default_factory=dict)
+    process: PeerProcess | None = None
 
     @property
     def is_up(self) -> bool:
         """Whether its process runs."""
-        return self.process is not None and self.process.poll() is None
+        return self.process is not None and self.process.is_up
 
-    @property
-    def log(self) -> Path:
-        """Where its process writes what it has to say."""
-        return self.home.folder / "log"
+    def status(self) -> dict[str, Any]:
+        """Its last status."""
+        return self.home.read_status() | {"running": self.is_up}
 
-    def last_words(self) -> str:
+    def last_log_line(self) -> str:
         """The end of its log."""
-        lines = self.log.read_text(errors="replace").strip().splitlines() if self.log.exists() else []
-        return lines[-1] if lines else "it said nothing"
+        log = self.home.log
+        lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+        return lines[-1] if lines else "its log is empty"
 
 
 class Swarm:
@@ -72,121 +56,81 @@ class Swarm:
     homes : iterable of Home
         One folder per peer, made by `Home.create`, with samples.
     options : RunOptions
-        How all of them run; `join` is filled in by the swarm.
+        Options of all peers; the swarm sets `join`.
     rng : numpy.random.Generator
-        Decides who is killed.
-    environment : dict, optional
-        Further environment variables for the processes.
+        Chooses the peers to kill.
     """
 
-    def __init__(
-        self,
-        homes: Iterable[Home],
-        options: RunOptions,
-        rng: np.random.Generator,
-        environment: dict[str, str] | None = None,
-    ) -> None:
-        self.children = [Child(home) for home in homes]
-        if not self.children:
+    def __init__(self, homes: Iterable[Home], options: RunOptions, rng: np.random.Generator) -> None:
+        self.peers = [SwarmPeer(home) for home in homes]
+        if not self.peers:
             raise ValueError("a swarm needs at least one peer, got none")
         self.restarts = self.errors = 0
         self._options, self._rng = options, rng
-        self._environment = {**os.environ, **(environment or {})}
-
-    # -- life ------------------------------------------------------------------------------------------------------
+        self._server: ForkServer | None = None
 
     def start(self, timeout_s: float = 60.0) -> None:
-        """Start the first peer, and with its ticket all others; returns when every process runs and has spoken."""
-        first, others = self.children[0], self.children[1:]
+        """Start the first peer, then all others with its ticket; returns when every peer has written a status."""
+        first, others = self.peers[0], self.peers[1:]
+        try:
+            self._server = ForkServer(first.home)
+        except ForkServerError as error:
+            raise SwarmError(f"the swarm did not start: {error}") from error
         self._launch(first)
         self._await_status([first], timeout_s)
-        ticket = first.home.read_status()["ticket"]
-        self._options = replace(self._options, join=(ticket,))
-        for child in others:
-            self._launch(child)
+        self._options = replace(self._options, join=(first.home.read_status()["ticket"],))
+        for peer in others:
+            self._launch(peer)
         self._await_status(others, timeout_s)
 
-    def kill_one(self) -> Child:
+    def kill_one(self) -> SwarmPeer:
         """Kill a random peer without warning."""
-        up = [child for child in self.children if child.is_up]
-        child = up[int(self._rng.integers(len(up)))]
-        assert child.process is not None
-        child.process.kill()
-        child.process.wait()
-        self._note_end(child)
-        child.process = None
-        return child
+        up = [peer for peer in self.peers if peer.is_up]
+        peer = up[int(self._rng.integers(len(up)))]
+        assert peer.process is not None
+        peer.process.send_signal(signal.SIGKILL)
+        peer.process.wait(STOP_WITHIN_S)
+        peer.process = None
+        return peer
 
-    def revive(self) -> list[Child]:
-        """Start every peer again that does not run; a process that ended by itself counts as an error."""
-        revived = []
-        for child in self.children:
-            if not child.is_up:
-                if child.process is not None:
-                    self.errors += 1
-                    self._note_end(child)
-                self._launch(child)
-                self.restarts += 1
-                revived.append(child)
-        return revived
+    def revive(self) -> list[SwarmPeer]:
+        """Restart every peer that is down; a process that ended by itself counts as an error."""
+        down = [peer for peer in self.peers if not peer.is_up]
+        for peer in down:
+            self.errors += peer.process is not None
+            self.restarts += 1
+            self._launch(peer)
+        return down
 
     def stop(self) -> None:
-        """Ask all processes to end, and end those that do not."""
-        running = [child.process for child in self.children if child.process is not None and child.is_up]
+        """Ask all processes to end, kill those that do not, and end the fork server."""
+        running = [peer.process for peer in self.peers if peer.process is not None and peer.is_up]
         for process in running:
             process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + STOP_WITHIN_S
-        for process in running:
-            try:
-                process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                self.errors += 1
-                process.kill()
-                process.wait()
-                continue
-            if process.returncode != 0:
-                self.errors += 1
+        # None is the exit code of a process that is still running: the fork server kills it.
+        self.errors += sum(process.wait(deadline - time.monotonic()) != 0 for process in running)
+        for peer in self.peers:
+            peer.process = None
+        if self._server is not None:
+            self._server.close()
+            self._server = None
 
     def statuses(self) -> list[dict[str, Any]]:
-        """What each peer last said about itself; counts include its earlier lives."""
-        return [self._status(child) for child in self.children]
+        """The last status of each peer."""
+        return [peer.status() for peer in self.peers]
 
-    # -- processes -------------------------------------------------------------------------------------------------
+    def _launch(self, peer: SwarmPeer) -> None:
+        assert self._server is not None
+        peer.home.status.unlink(missing_ok=True)
+        peer.process = self._server.start(peer.home, self._options)
 
-    def _launch(self, child: Child) -> None:
-        child.starts += 1
-        child.home.status.unlink(missing_ok=True)
-        with child.log.open("ab") as log:
-            child.process = subprocess.Popen(
-                arguments(child.home, self._options),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=self._environment,
-                # Ctrl-C is for the swarm, which then stops its peers one by one.
-                start_new_session=True,
-            )
-
-    def _await_status(self, children: list[Child], timeout_s: float) -> None:
+    def _await_status(self, peers: list[SwarmPeer], timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
-        for child in children:
-            while not child.home.status.exists():
-                if not child.is_up:
-                    raise SwarmError(f"the peer in {child.home.folder} did not start: {child.last_words()}")
+        for peer in peers:
+            while not peer.home.status.exists():
+                if not peer.is_up:
+                    raise SwarmError(f"the peer in {peer.home.folder} did not start: {peer.last_log_line()}")
                 if time.monotonic() > deadline:
-                    raise SwarmError(f"the peer in {child.home.folder} said nothing for {timeout_s:g} s")
+                    raise SwarmError(f"the peer in {peer.home.folder} wrote no status within {timeout_s:g} s")
                 time.sleep(0.02)
-
-    def _status(self, child: Child) -> dict[str, Any]:
-        status: dict[str, Any] = {}
-        with contextlib.suppress(FileNotFoundError):
-            status = child.home.read_status()
-        for name, count in child.past.items():
-            status[name] = status.get(name, 0) + count
-        return status | {"running": child.is_up}
-
-    def _note_end(self, child: Child) -> None:
-        """Keep the counts of a life that has ended: the next one begins at zero."""
-        status = self._status(child)
-        child.past = {name: int(status.get(name, 0)) for name in COUNTS}
-        child.home.status.unlink(missing_ok=True)
