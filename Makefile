@@ -12,7 +12,6 @@ ARGS ?=
 
 bin := .venv/bin
 pip := $(bin)/python -m pip --disable-pip-version-check --quiet
-kernels := $(wildcard src/dada/core/*.py src/dada/engine/*.py)
 
 .PHONY: help demo soak bench test lint format docs fuzz web constraints clean
 .NOTPARALLEL:
@@ -20,20 +19,20 @@ kernels := $(wildcard src/dada/core/*.py src/dada/engine/*.py)
 help:
 	@sed -n 's/^#   */  /p' Makefile
 
-demo: .venv/.base .venv/.kernels
+demo: .venv/.base
 	@$(bin)/dada demo $(ARGS)
 
-soak: .venv/.base .venv/.kernels
+soak: .venv/.base
 	@$(bin)/python benchmarks/soak.py --jobs $(WORKERS) $(ARGS)
 
-bench: .venv/.base .venv/.kernels
+bench: .venv/.base
 	@$(bin)/dada bench $(ARGS)
 	@test -n "$(ARGS)" || $(bin)/python benchmarks/numpy_reference.py
 	@test -n "$(ARGS)" || $(bin)/python benchmarks/scale.py --threads $(WORKERS)
 	@test -n "$(ARGS)" || $(bin)/python benchmarks/convergence.py
 	@test -n "$(ARGS)" || $(bin)/python benchmarks/gossip.py --users 100 --users 1000
 
-test: .venv/.dev .venv/.kernels
+test: .venv/.dev
 	@$(bin)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 lint: .venv/.dev
@@ -91,9 +90,4 @@ clean:
 .venv/.docs: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "Installing what the documentation is built with into .venv (once)"
 	@$(pip) install -c constraints.txt -e ".[dashboard,docs]"
-	@touch $@
-
-# Numba sees a change of the file a kernel stands in, not of the files whose kernels it calls.
-.venv/.kernels: $(kernels) | .venv/bin/python
-	@find src -name '*.nb[ic]' -delete
 	@touch $@

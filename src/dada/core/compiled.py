@@ -3,55 +3,46 @@
 Kernels take arrays, scalars and tuples of these, because only such arguments let Numba find its compiled code on disk
 again in the next process. A user's own scalar function therefore enters a kernel as the address of its compiled form.
 No fast-math: the same operations in the same order must give the same bits wherever a kernel is inlined.
-
-A process that was given kernels compiled ahead of time uses those and loads no compiler (see `dada.core.linked`).
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
+from numba import cfunc, njit, types
+from numba.extending import intrinsic, register_jitable
 from numpy.typing import NDArray
-
-from dada.core.linked import library_of_process
-
-_LIBRARY = library_of_process()
-
-if _LIBRARY is None:
-    from llvmlite import ir
-    from numba import cfunc, njit, types
-    from numba.extending import intrinsic, register_jitable
-else:
-
-    def intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
-        """What only a compiler understands is left as it is."""
-        return function
-
 
 Array = NDArray[Any]
 ScalarFunction = Callable[[float], float]
 
 
-def _package_stamp() -> tuple[tuple[str, int, int], ...]:
-    files = sorted(Path(__file__).parent.glob("*.py"))
-    return tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
-
-
-_STAMP = _package_stamp()
+# Identifies this process in the names of the files that it writes.
 _PROCESS = uuid.uuid4().hex[:12]
+
+
+@cache
+def source_stamp(module: str) -> tuple[tuple[str, int, int], ...]:
+    """Names, times and sizes of the sources on which a module's kernels depend: `core` and the module's own package."""
+    folder = Path(__file__).parents[1]
+    packages = {"core", module.split(".")[1]} if module.startswith("dada.") else {"core"}
+    files = [file for package in sorted(packages) for file in sorted((folder / package).rglob("*.py"))]
+    return tuple((str(file.relative_to(folder)), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
 
 
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile a function when it is first called, and keep the compiled code on disk.
 
-    Numba's own cache is changed in two points. It asks only whether the file of a kernel has changed, not the files of
-    the kernels it calls: here a change of any file of `core` counts. And two processes that compile one kernel for
-    different arguments could give their code the same file name, so that an index would name the wrong one: here every
-    process has names of its own.
+    Numba's cache is changed in two ways. Numba compiles a kernel again when its own file has changed, but not when the
+    file of a kernel that it calls has: here a change of any file of `core` or of the kernel's own package counts. And
+    two processes that compile one kernel for different arguments may write to the same file, so that the index points
+    to the wrong code: here each process writes files with unique names.
     """
     return _compiled(function)
 
@@ -67,15 +58,13 @@ def lean_kernel(function: Callable[..., Any]) -> Any:
 
 def inlined(function: Callable[..., Any]) -> Any:
     """Make a function part of every kernel that calls it, so that even a lean one may call it for an array."""
-    return function if _LIBRARY is not None else register_jitable(inline="always")(function)
+    return register_jitable(inline="always")(function)
 
 
 def _compiled(function: Callable[..., Any], **options: Any) -> Any:
-    if _LIBRARY is not None:
-        return _LIBRARY.kernel(function)
     dispatcher = njit(cache=True, nogil=True, error_model="numpy", **options)(function)
     cache_file = dispatcher._cache._cache_file
-    cache_file._source_stamp = (cache_file._source_stamp, _STAMP)
+    cache_file._source_stamp = (cache_file._source_stamp, source_stamp(function.__module__))
     cache_file._data_name_pattern = cache_file._data_name_pattern.replace("{number:d}", f"{{number:d}}-{_PROCESS}")
     return dispatcher
 
@@ -86,8 +75,6 @@ _compiled_functions: dict[ScalarFunction, Any] = {}
 
 def address_of(function: ScalarFunction) -> int:
     """Compile a scalar function of one float and return the address at which kernels call it."""
-    if _LIBRARY is not None:
-        raise ValueError("a function of your own needs the compiler, and this process runs without: use a built-in one")
     if function not in _compiled_functions:
         _compiled_functions[function] = cfunc(types.float64(types.float64), error_model="numpy")(function)
     return int(_compiled_functions[function].address)
