@@ -11,7 +11,6 @@ import io
 import json
 import math
 import os
-import threading
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -23,6 +22,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dada import atomic
 from dada.core.graph import CollaborationGraph
 from dada.core.plan import Status
 from dada.data import BasePredictors, predictors_from_arrays
@@ -100,20 +100,10 @@ def write(model: StoredModel, path: str | os.PathLike[str]) -> None:
         numbers, text nor dates.
     """
     content = _encode(model)
-    target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}")
     try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
+        atomic.write_bytes(path, content)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise OSError(error.errno, f"the model file was not written ({error.strerror})", str(path)) from error
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def read(path: str | os.PathLike[str]) -> StoredModel:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dada import atomic
 from dada.cli.console import AsJson, GraphOption, peer_settings, print_json, stdout
 
 app = typer.Typer(no_args_is_help=True, help="Be one peer of a network that learns together, without a server.")
@@ -250,7 +251,7 @@ def predict(
     lines = ["label,value", *(f"{label},{value:.6g}" for label, value in zip(labels, values, strict=True))]
     text = "\n".join(lines) + "\n"
     if out is not None:
-        out.write_text(text, encoding="utf-8")
+        atomic.write_bytes(out, text.encode())
         stdout().print(f"{out}: {len(labels)} labels.")
     else:
         typer.echo(text, nl=False)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dada import atomic
 from dada.core.compiled import Array
 from dada.core.problem import margins_of_labels
 from dada.data import (
@@ -236,7 +237,7 @@ class SummaryFile:
             **{name: getattr(own, name).tolist() for name in ("mean", "squares", "low", "high")},
             "points": [[values.tolist(), weights.tolist()] for values, weights in own.points],
         }
-        path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        atomic.write_bytes(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
 
 
 def read_all(paths: list[Path]) -> SummaryFile:

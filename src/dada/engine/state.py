@@ -6,13 +6,12 @@ import hashlib
 import json
 import math
 import os
-import tempfile
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dada import atomic
 from dada.core.accuracy import Samples, accuracy_per_user
 from dada.core.bits import MESSAGES, Ledger
 from dada.core.compiled import Array, as_float
@@ -120,7 +119,8 @@ class State:
         arrays |= {"ledger_models": self.ledger.models, "ledger_graph": self.ledger.graph}
         arrays |= {f"trace_{name}": np.array([getattr(point, name) for point in self.trace]) for name in _TRACE_FIELDS}
         try:
-            _write(Path(path), {"header": np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays})
+            with atomic.replacing(path, private=True) as file:
+                np.savez(file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
         except OSError as error:
             reason = f"checkpoint not written ({error.strerror}); the previous one is intact"
             raise OSError(error.errno, reason, str(path)) from error
@@ -147,19 +147,6 @@ class State:
             setattr(self, name, header[name])
         columns = [stored[f"trace_{name}"] for name in _TRACE_FIELDS]
         self.trace = [_trace_point(values) for values in zip(*columns, strict=True)]
-
-
-def _write(path: Path, arrays: dict[str, Array]) -> None:
-    """Write arrays to a file atomically."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array]]:

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 import msgspec
 import numpy as np
 
+from dada import atomic
 from dada.core.compiled import Array
 from dada.net.network_file import Network, read_network
 from dada.net.store import read_records
@@ -195,7 +196,7 @@ class Home:
         """Keep the user's samples for this and later runs."""
         buffer = io.BytesIO()
         np.save(buffer, margins, allow_pickle=False)
-        write_file(self.samples, buffer.getvalue())
+        atomic.write_bytes(self.samples, buffer.getvalue(), private=True)
 
     def read_samples(self) -> Array:
         """The user's samples, as margins."""
@@ -217,7 +218,7 @@ class Home:
 
     def write_status(self, status: Mapping[str, Any]) -> None:
         """Say how things are, for `dada peer status`."""
-        write_file(self.status, json.dumps(status, allow_nan=False).encode())
+        atomic.write_bytes(self.status, json.dumps(status, allow_nan=False).encode(), private=True, durable=False)
 
     def read_status(self) -> dict[str, Any]:
         """What a running peer last said, with `running` true or false."""
@@ -250,16 +251,3 @@ class Home:
             raise HomeError(f"another process runs the peer in {self.folder}: stop it first") from error
         finally:
             os.close(descriptor)
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Replace a file at once, readable by its owner alone: readers see the old content or the new, never a part."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dada import atomic
 from dada.data.arrays import shorten
 from dada.data.datasets.catalog import Entry, entry_of
 from dada.data.datasets.dataset import PAPER_SPLIT, SPLIT_COLUMN, Dataset
@@ -107,7 +108,7 @@ def read_dataset(entry: Entry, path: Path) -> Dataset:
 
 
 def write_dataset(dataset: Dataset, path: Path) -> None:
-    """Write a Parquet file under a temporary name, then rename it: the file is never partial."""
+    """Write a Parquet file, whole or not at all."""
     import polars as pl
 
     rows, D = dataset.X.shape
@@ -119,15 +120,9 @@ def write_dataset(dataset: Dataset, path: Path) -> None:
         "D": D,
         "records": rows,
     }
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=".tmp", dir=path.parent)
-    os.close(handle)
-    try:
-        frame = pl.DataFrame({**columns, **dataset.extras})
-        frame.write_parquet(temporary, metadata={METADATA_KEY: json.dumps(about)})
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    frame = pl.DataFrame({**columns, **dataset.extras})
+    with atomic.replacing(path) as file:
+        frame.write_parquet(file, metadata={METADATA_KEY: json.dumps(about)})
 
 
 def _contents(path: Path) -> tuple[dict[str, Any], polars.DataFrame]:
