@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from dada.cli.swarm_runs import make_homes, make_network, make_users
-from dada.net.runner import RunOptions
+from dada.net.process import RunOptions
 from dada.net.swarm import Swarm
 
 WARMING_UP_S = 15.0

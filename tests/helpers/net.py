@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,8 @@ import numpy as np
 
 from dada.net.handshake import Terms
 from dada.net.iroh_transport import IrohTransport, new_secret_key
-from dada.net.links import LinkOptions
 from dada.net.node import Node, NodeEvent
+from dada.net.session import LinkOptions
 from dada.net.store import Store
 from dada.net.transport import MemoryNetwork, Transport
 from dada.peer.config import PeerConfig
@@ -29,13 +31,23 @@ QUIET = Rhythm(wakeups_per_s=1e-6)
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run a test's coroutine, but not for ever."""
+    """Run a test's coroutine with a time limit."""
 
     async def bounded() -> Any:
         async with asyncio.timeout(TIMEOUT_S):
             return await work
 
     return asyncio.run(bounded())
+
+
+def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Make an asynchronous test one that pytest runs."""
+
+    @functools.wraps(test)
+    def synchronous(*arguments: Any, **fixtures: Any) -> None:
+        run(test(*arguments, **fixtures))
+
+    return synchronous
 
 
 class Transports:
@@ -146,6 +158,17 @@ class Running:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for node in self.nodes:
             node.store.close()
+
+
+@asynccontextmanager
+async def network(
+    kind: str, folder: Path, n: int, **settings: Any
+) -> AsyncIterator[tuple[tuple[Node, ...], Transports]]:
+    """Running nodes that know the first one, and the transports with which others can reach them."""
+    async with Transports(kind) as transports:
+        nodes = [make_node(await transports.make(), folder, seed, **settings) for seed in range(n)]
+        async with Running(*nodes) as running:
+            yield running.nodes, transports
 
 
 async def until(holds: Callable[[], bool], poll: Callable[[], Awaitable[object]] | None = None) -> None:

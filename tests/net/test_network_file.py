@@ -8,14 +8,14 @@ import pytest
 from dada.core.regularizers import DegreeTarget, LogDegree
 from dada.data import Constant, Stumps, Union, predictors_from_arrays
 from dada.net.home import Home, HomeError
-from dada.net.network_file import Network, NetworkFileError, read_network
+from dada.net.network_file import NetworkFile, NetworkFileError, read_network
 from dada.peer.member import Rhythm
 
 
 def make_network(**changes):
     predictors = Union(Stumps(per_feature=3), Constant(coupling=0.1)).fit(np.linspace([0.0, 1.0], [1.0, 4.0], 5))
     spec, arrays = predictors.to_arrays()
-    network = Network(
+    network = NetworkFile(
         settings={"beta": 5.0, "mu1": 0.5},
         features=("age", "height"),
         classes=("no", "yes"),

@@ -16,8 +16,9 @@ import pytest
 
 from dada.cli.peer_tables import read_margins
 from dada.data import moons
+from dada.net.forkserver import rehearse
 from dada.net.home import Home
-from dada.net.runner import RunOptions, arguments, parse
+from dada.net.process import RunOptions, arguments, parse
 from dada.net.store import read_records
 from dada.net.swarm import Swarm, SwarmError
 from dada.peer.journal import replay
@@ -63,7 +64,10 @@ def people(tmp_path_factory):
     for name in ("ann", "bob", "eve"):
         dada("peer", "init", "--home", folder / name, "--network", folder / "net.json")
         home = Home(folder / name)
-        home.write_samples(read_margins(folder / f"{name}.csv", "label", home.read()[1]))
+        network = home.read()[1]
+        home.write_samples(read_margins(folder / f"{name}.csv", "label", network))
+    # Tests with a time limit find the kernels in Numba's cache.
+    rehearse(home.read_samples(), network.config)
     return folder
 
 

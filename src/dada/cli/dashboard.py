@@ -17,7 +17,7 @@ from dada.cli.watch import announce
 if TYPE_CHECKING:
     from dada.events import RunInfo
     from dada.net.home import Home
-    from dada.net.network_file import Network
+    from dada.net.network_file import NetworkFile
 
 LOOK_EVERY_S = 1.0
 # A running peer writes its status every second.
@@ -77,20 +77,20 @@ def follow_peers(place: Path, homes: list[Home], host: str, port: int) -> None:
     from dada.dashboard.pages import LivePage
     from dada.dashboard.recorder import Recorder
     from dada.net.network_file import read_network
-    from dada.net.overview import Overview
+    from dada.net.statuses import PeerOverview
 
     with tempfile.TemporaryDirectory(prefix="dada-") as folder, Recorder(Path(folder) / "run.dadalog") as recorder:
         network = read_network(homes[0].network)
-        overview = Overview(recorder, _info(place, homes, network), directed=network.config.graph == "evidence")
+        overview = PeerOverview(recorder, _info(place, homes, network), directed=network.config.graph == "evidence")
         with LivePage(recorder.path, host, port) as page, suppress(KeyboardInterrupt):
             announce(page.url)
             while recorder.failure is None:
-                overview.tell([last_status(home) for home in homes])
+                overview.update([last_status(home) for home in homes])
                 time.sleep(LOOK_EVERY_S)
             raise OSError(f"the page has ended because its recording could not be written: {recorder.failure}")
 
 
-def _info(place: Path, homes: list[Home], network: Network) -> RunInfo:
+def _info(place: Path, homes: list[Home], network: NetworkFile) -> RunInfo:
     from dada.data import predictors_from_arrays
     from dada.events import RunInfo
 

@@ -1,4 +1,4 @@
-"""`dada peer`: be one peer of a real network."""
+"""`dada peer`: run one peer of a real network."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import typer
 from dada import atomic
 from dada.cli.console import AsJson, GraphOption, peer_settings, print_json, stdout
 
-app = typer.Typer(no_args_is_help=True, help="Be one peer of a network that learns together, without a server.")
+app = typer.Typer(no_args_is_help=True, help="Run one peer of a network that learns without a server.")
 
-# Part of the largest sample counts that are not believed.
+# Share of the largest reported sample counts that peers ignore.
 DISTRUST = 0.2
 
 HomeFolder = Annotated[
@@ -27,13 +27,13 @@ def summarise(
     data: Annotated[Path, typer.Argument(help="Your samples, CSV or Parquet.", show_default=False)],
     label: Annotated[str, typer.Option(help="Column with the label.", show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", help="The summary file to write.")] = Path("summary.json"),
-    onto: Annotated[Path | None, typer.Option(help="A summary file of others, to which yours is added.")] = None,
-    points: Annotated[int, typer.Option(min=1, help="Most values per feature that are told.")] = 64,
+    onto: Annotated[Path | None, typer.Option(help="Summary file of other users; yours is added to it.")] = None,
+    points: Annotated[int, typer.Option(min=1, help="Largest number of quantiles per feature.")] = 64,
 ) -> None:
-    """Tell means, spreads and a few quantiles of your features, for a network whose base predictors fit the data.
+    """Write means, spreads and a few quantiles of your features, so that a network's base predictors fit the data.
 
-    No sample is told, and no value that stands for fewer than five rows. Hand the file to whoever makes the network, or
-    to the next user, who adds its own rows with --onto; then only that user sees yours alone.
+    The file contains no sample, and no quantile of fewer than five rows. Give it to the creator of the network, or to
+    the next user, who adds their own rows with --onto; then only that user sees yours alone.
 
     **Examples**
 
@@ -42,17 +42,19 @@ def summarise(
     """
     from dada.cli.peer_tables import SummaryFile, read_summary
 
-    told = SummaryFile.of(data, label, points)
-    told = told if onto is None else read_summary(onto).merged(told)
-    told.write(output)
-    stdout().print(f"{output}: {len(told.features)} features, {told.summary.count} rows of {told.users} users.")
+    summary = SummaryFile.of(data, label, points)
+    summary = summary if onto is None else read_summary(onto).merged(summary)
+    summary.write(output)
+    stdout().print(
+        f"{output}: {len(summary.features)} features, {summary.summary.count} rows of {summary.users} users."
+    )
 
 
 @app.command("new-network")
 def new_network(
     file: Annotated[Path, typer.Argument(help="The network file to write.", show_default=False)],
     like: Annotated[
-        Path | None, typer.Option(help="A table whose columns and ranges to take; its rows are not kept.")
+        Path | None, typer.Option(help="Table from which to take columns and ranges; its rows are not stored.")
     ] = None,
     label: Annotated[str | None, typer.Option(help="Column with the label, in the table of --like.")] = None,
     feature: Annotated[
@@ -64,18 +66,18 @@ def new_network(
     ] = None,
     stumps: Annotated[int, typer.Option(min=1, help="Decision stumps per feature.")] = 10,
     beta: Annotated[float, typer.Option(min=1e-6, help="Largest l1 norm of a model.")] = 10.0,
-    mu: Annotated[float, typer.Option(min=0.0, help="How strongly neighbours' models are drawn together.")] = 1.0,
+    mu: Annotated[float, typer.Option(min=0.0, help="Strength of the coupling between neighbours' models.")] = 1.0,
     rate: Annotated[float, typer.Option(min=1e-3, help="Wake-ups per peer and second.")] = 1.0,
     graph: GraphOption = "evidence",
     private: Annotated[
-        bool, typer.Option("--private", help="Put a fresh secret into the file: only who has it can join.")
+        bool, typer.Option("--private", help="Put a new secret into the file: only its holders can join.")
     ] = False,
 ) -> None:
     """Write the file that all peers of a new network need.
 
-    It holds the settings, the names and ranges of features, the two classes and the base predictors; no sample. Give
-    the ranges by hand, or take them from a table: then its smallest and largest values become known to all peers. From
-    users' summaries come stumps at quantiles, and linear predictors beside them.
+    It contains the settings, the names and ranges of features, the two classes and the base predictors, but no sample.
+    Give the ranges on the command line or take them from a table; all peers then see its smallest and largest values.
+    Users' summaries give stumps at quantiles and linear predictors.
 
     **Examples**
 
@@ -86,15 +88,15 @@ def new_network(
     from dada.cli.peer_tables import columns_by_hand, columns_like, network_for, predictors_by_range, read_all
 
     if summary:
-        told = read_all(summary)
-        columns, predictors = told.columns, told.predictors(stumps)
+        merged = read_all(summary)
+        columns, predictors = merged.columns, merged.predictors(stumps)
     else:
         columns = columns_like(like, label) if like is not None else columns_by_hand(feature or [], classes)
         predictors = predictors_by_range(columns, stumps)
     settings = {"beta": beta, "mu1": mu, "vet": True, "trust_largest": DISTRUST, **peer_settings(graph)}
     network = network_for(columns, predictors, settings, rate, private)
     network.write(file)
-    kind = "private: whoever has it can join, so give it to invited peers only" if private else "open to anybody"
+    kind = "private: anybody with the file can join, so give it to invited peers only" if private else "open to anybody"
     stdout().print(f"{file}: {len(columns.features)} features, {network.coupling.size} base predictors; {kind}.")
 
 
@@ -103,10 +105,10 @@ def init(
     home: HomeFolder = Path("peer"),
     network: Annotated[Path | None, typer.Option(help="The network file.")] = None,
     recover: Annotated[
-        bool, typer.Option("--recover", help="Keep a damaged state aside, and start anew under the same identity.")
+        bool, typer.Option("--recover", help="Set a damaged state aside, and start again with the same identity.")
     ] = False,
 ) -> None:
-    """Make a new peer: a key of its own in a folder, for a network.
+    """Create the folder of a new peer: its key and the network file.
 
     **Examples**
 
@@ -129,35 +131,33 @@ def init(
             raise ValueError("--network is needed: the file that `dada peer new-network` wrote")
         place.create(network, new_secret_key())
         key, _ = place.read()
-    stdout().print(f"Peer {public_key(key).hex()} lives in {home}.", soft_wrap=True)
+    stdout().print(f"Peer {public_key(key).hex()} is in {home}.", soft_wrap=True)
 
 
 @app.command("run")
 def run_peer(
     home: HomeFolder = Path("peer"),
     data: Annotated[
-        Path | None, typer.Option(help="Your samples, CSV or Parquet; needed once, later runs remember them.")
+        Path | None, typer.Option(help="Your samples, CSV or Parquet; needed in the first run only.")
     ] = None,
     label: Annotated[str | None, typer.Option(help="Column with the label; needed with --data.")] = None,
-    join: Annotated[list[str] | None, typer.Option(help="Ticket of any peer of the network; several may help.")] = None,
+    join: Annotated[list[str] | None, typer.Option(help="Ticket of any peer of the network; may be repeated.")] = None,
     listen: Annotated[
-        str, typer.Option(help="Address and port to listen at. Other machines reach only what is beyond loopback.")
+        str, typer.Option(help="Address and port to listen at; other machines cannot reach loopback addresses.")
     ] = "127.0.0.1:0",
     relay: Annotated[
-        bool, typer.Option("--relay", help="Use iroh's public relays, to be reached behind a router.")
+        bool, typer.Option("--relay", help="Use iroh's public relays, which reach peers behind routers.")
     ] = False,
     allow: Annotated[
-        list[str] | None, typer.Option(help="Id of a peer to talk to; given once or more, nobody else is let in.")
+        list[str] | None, typer.Option(help="Id of an admitted peer; may be repeated. All others are refused.")
     ] = None,
     rate: Annotated[float | None, typer.Option(min=1e-3, help="Wake-ups per second, if not the network's.")] = None,
-    leave: Annotated[
-        bool, typer.Option("--leave", help="When stopped, say goodbye for good instead of pausing.")
-    ] = False,
+    leave: Annotated[bool, typer.Option("--leave", help="When stopped, leave the network instead of pausing.")] = False,
     journal: Annotated[
-        bool, typer.Option("--journal", help="Record all that this peer is told, for dada replay; holds your samples.")
+        bool, typer.Option("--journal", help="Record every input of this peer, for dada replay; contains your samples.")
     ] = False,
 ) -> None:
-    """Run this peer until Ctrl-C; prints a ticket by which others can join.
+    """Run this peer until Ctrl-C; prints a ticket with which others can join.
 
     **Examples**
 
@@ -167,7 +167,7 @@ def run_peer(
     """
     from dada.cli.peer_tables import read_margins
     from dada.net.home import Home, read_ticket
-    from dada.net.runner import LEAN_ENVIRONMENT, RunOptions, arguments
+    from dada.net.process import LEAN_ENVIRONMENT, RunOptions, arguments
 
     place = Home(home)
     _, network = place.read()
@@ -195,7 +195,7 @@ def run_peer(
 
 @app.command()
 def status(home: HomeFolder = Path("peer"), as_json: AsJson = False) -> None:
-    """Say how a peer does: neighbours, links, messages."""
+    """Show the status of a peer: model, neighbours, links, messages."""
     from dada.net.home import Home
 
     place = Home(home)
@@ -234,7 +234,7 @@ def predict(
     out: Annotated[Path | None, typer.Option(help="Write a CSV file instead of printing.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Label new samples with the model this peer has learned; it may be running meanwhile.
+    """Label new samples with this peer's model; the peer may be running.
 
     **Examples**
 

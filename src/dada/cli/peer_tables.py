@@ -1,4 +1,4 @@
-"""Tables and base predictors of a peer's commands; the peer's own process needs none of this."""
+"""Tables, base predictors and summary files of the `dada peer` commands; not loaded by a peer's process."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from dada.data import (
 )
 from dada.data.arrays import as_features
 from dada.net.home import Home
-from dada.net.network_file import Network
+from dada.net.network_file import NetworkFile
 from dada.peer.member import Rhythm
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Names and ranges of features, and the two classes: all that a network tells about data."""
+    """Names and ranges of features, and the two classes: all that a network file contains about data."""
 
     features: tuple[str, ...]
     low: Array
@@ -43,7 +43,7 @@ class Columns:
 
 
 def columns_by_hand(features: Sequence[str], classes: str | None) -> Columns:
-    """Columns as the command line gives them: name:low:high, and two labels with a comma between.
+    """Parse columns of the command line: name:low:high, and two labels separated by a comma.
 
     >>> columns_by_hand(["age:0:100"], "no,yes").features
     ('age',)
@@ -69,7 +69,7 @@ def columns_by_hand(features: Sequence[str], classes: str | None) -> Columns:
 
 
 def columns_like(path: Path, label: str | None) -> Columns:
-    """Columns of a table: every other column is a feature, its range that of the table."""
+    """Columns of a table: all but the label are features, with the ranges of the table."""
     if label is None:
         raise ValueError("--label is needed with --like: the column with the label")
     names, X, labels = read_columns(path, label)
@@ -77,7 +77,7 @@ def columns_like(path: Path, label: str | None) -> Columns:
 
 
 def read_columns(path: Path, label: str) -> tuple[tuple[str, ...], Array, list[str]]:
-    """Names and values of all columns but the label's, and the different labels."""
+    """Names and values of the features, and the distinct labels."""
     frame = read_table(path)
     _require([label], frame.columns, path)
     names = tuple(name for name in frame.columns if name != label)
@@ -85,14 +85,14 @@ def read_columns(path: Path, label: str) -> tuple[tuple[str, ...], Array, list[s
 
 
 def two_classes(labels: Sequence[str], where: str) -> tuple[str, str]:
-    """The labels, of which there must be two."""
+    """Check that there are two labels."""
     if len(labels) != 2:
         raise ValueError(f"{where} must hold two labels, it holds {len(labels)}: {list(labels[:5])}")
     return labels[0], labels[1]
 
 
 def in_order(label: str) -> tuple[int, float, str]:
-    """Numbers by size, then text by the alphabet."""
+    """Sort key: numbers by value, then text in alphabetical order."""
     try:
         return (0, float(label), label)
     except ValueError:
@@ -100,18 +100,18 @@ def in_order(label: str) -> tuple[int, float, str]:
 
 
 def predictors_by_range(columns: Columns, stumps_per_feature: int) -> BasePredictors:
-    """Base predictors that follow from the ranges alone."""
-    # Evenly spaced rows: the quantiles between them divide every range into equal parts.
+    """Base predictors determined by the ranges."""
+    # Quantiles of evenly spaced rows divide every range into equal parts.
     rows = np.linspace(columns.low, columns.high, stumps_per_feature + 1)
     return Union(Stumps(per_feature=stumps_per_feature), Constant(coupling=0.1)).fit(rows)
 
 
 def network_for(
     columns: Columns, predictors: BasePredictors, settings: dict[str, Any], rate: float, private: bool
-) -> Network:
-    """A network with these columns and base predictors."""
+) -> NetworkFile:
+    """The network file for given columns and base predictors."""
     spec, arrays = predictors.to_arrays()
-    return Network(
+    return NetworkFile(
         settings=settings,
         features=columns.features,
         classes=columns.classes,
@@ -123,7 +123,7 @@ def network_for(
     )
 
 
-def read_margins(path: Path, label: str, network: Network) -> Array:
+def read_margins(path: Path, label: str, network: NetworkFile) -> Array:
     """A user's samples as margins of the network's base predictors."""
     frame = read_table(path)
     _require([label], frame.columns, path)
@@ -137,13 +137,13 @@ def read_margins(path: Path, label: str, network: Network) -> Array:
 
 
 def predict_table(home: Home, path: Path) -> tuple[list[str], list[float]]:
-    """Labels and decision values of new samples, by the model that a peer has stored."""
+    """Labels and decision values of new samples, by a peer's stored model."""
     _, network = home.read()
     values = _predictions(read_table(path), path, network).astype(np.float64) @ home.read_model()
     return [network.classes[int(value > 0)] for value in values], [float(value) for value in values]
 
 
-def _predictions(frame: Any, path: Path, network: Network) -> Array:
+def _predictions(frame: Any, path: Path, network: NetworkFile) -> Array:
     predictors = predictors_from_arrays(network.predictors, network.arrays)
     return predictors.predict(_features(frame, network.features, path))
 
@@ -157,7 +157,7 @@ def _features(frame: Any, names: Sequence[str], path: Path) -> Array:
 
 
 def _labels(frame: Any, label: str, path: Path) -> list[str]:
-    """Labels as text, a whole number always written the same way."""
+    """Labels as text; integral floats are written as integers."""
     values = frame[label].to_list()
     if any(value is None for value in values):
         raise ValueError(f"{path}: column {label!r} has missing labels: fill them or drop these rows")
@@ -171,23 +171,23 @@ def _require(names: Sequence[str], columns: Sequence[str], path: Path) -> None:
 
 
 def checked(columns: Columns) -> Columns:
-    """The columns, unless a range is none or a name stands twice."""
+    """Check ranges and names of columns."""
     for name, low, high in zip(columns.features, columns.low, columns.high, strict=True):
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise ValueError(f"feature {name!r} must have a range with low < high, got {low:g} to {high:g}")
     if len(set(columns.features)) != len(columns.features):
-        raise ValueError("every feature must be given once")
+        raise ValueError(f"every feature must be given once, got {', '.join(columns.features)}")
     return columns
 
 
 FORMAT, VERSION = "dada-summary", 1
-# A quantile that is told stands for at least so many rows; of fewer, the mean would say too much about each.
+# Fewest rows per published quantile; fewer would reveal too much about each row.
 LEAST_ROWS = 5
 
 
 @dataclass(frozen=True, eq=False)
 class SummaryFile:
-    """What users have told of their rows."""
+    """Summary of the rows of one or more users."""
 
     features: tuple[str, ...]
     labels: tuple[str, ...]
@@ -196,17 +196,17 @@ class SummaryFile:
 
     @classmethod
     def of(cls, path: Path, label: str, points: int) -> SummaryFile:
-        """One user's table, by at most so many values per feature."""
+        """Summary of one user's table, with at most `points` quantiles per feature."""
         names, X, labels = read_columns(path, label)
         if len(X) < LEAST_ROWS:
             raise ValueError(
-                f"{path}: a summary needs at least {LEAST_ROWS} rows, or it would tell them, got {len(X)}: "
-                "others can make the network file, and this user can still join"
+                f"{path}: a summary needs at least {LEAST_ROWS} rows, fewer would be revealed, got {len(X)}: "
+                "let other users create the network file; this user can still join"
             )
         return cls(names, tuple(labels), 1, FeatureSummary.of(X).coarse(min(points, len(X) // LEAST_ROWS)))
 
     def merged(self, other: SummaryFile) -> SummaryFile:
-        """What both sides have told."""
+        """Summary of the rows of both."""
         if self.features != other.features:
             odd = sorted(set(self.features) ^ set(other.features)) or list(other.features)
             raise ValueError(f"summaries must be of the same features in the same order, these differ in {odd[:5]}")
@@ -215,7 +215,7 @@ class SummaryFile:
 
     @property
     def columns(self) -> Columns:
-        """Names, ranges and classes, as a network takes them."""
+        """Names, ranges and classes for a network file."""
         classes = two_classes(self.labels, "the summaries' labels")
         return checked(Columns(self.features, self.summary.low, self.summary.high, classes))
 
@@ -241,12 +241,12 @@ class SummaryFile:
 
 
 def read_all(paths: list[Path]) -> SummaryFile:
-    """The files of several users, merged."""
+    """Read and merge several summary files."""
     return reduce(SummaryFile.merged, (read_summary(path) for path in paths))
 
 
 def read_summary(path: Path) -> SummaryFile:
-    """Read a summary file, and check all of it."""
+    """Read and validate a summary file."""
     try:
         return _from_json(json.loads(path.read_text(encoding="utf-8")))
     except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -264,13 +264,13 @@ def _from_json(content: Any) -> SummaryFile:
     mean, squares, low, high = (np.array(content[name], np.float64) for name in ("mean", "squares", "low", "high"))
     points = tuple((np.array(values, float), np.array(weights, float)) for values, weights in content["points"])
     if not features or any(array.shape != (len(features),) for array in (mean, squares, low, high)):
-        raise ValueError(f"{len(features)} features, and not as many numbers about them")
+        raise ValueError(f"every array must have one entry for each of the {len(features)} features")
     if len(points) != len(features) or not all(_are_quantiles(*own, count) for own in points):
         raise ValueError("values of a feature must ascend, and their weights add up to the number of rows")
     if users < 1 or count < users * LEAST_ROWS:
         raise ValueError(f"{count} rows of {users} users, each has at least {LEAST_ROWS}")
     if not (np.isfinite([mean, squares, low, high]).all() and (squares >= 0).all() and (low <= high).all()):
-        raise ValueError("means, squares and ranges must be finite, squares >= 0 and ranges not upside down")
+        raise ValueError("means, squares and ranges must be finite, squares >= 0 and low <= high")
     return SummaryFile(
         features,
         tuple(str(label) for label in content["labels"]),

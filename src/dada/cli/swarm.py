@@ -1,4 +1,4 @@
-"""`dada swarm`: many real peers on this machine, learning together."""
+"""`dada swarm`: many real peers on this machine."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from dada.cli import watch
 from dada.cli.console import AsJson, GraphOption, Seed, bits, percent, print_json, print_table, stderr
 
 if TYPE_CHECKING:
-    from dada.cli.swarm_runs import Live as Screen
-    from dada.cli.swarm_runs import Reference
+    from dada.cli.swarm_runs import Reference, SwarmDisplay
     from dada.data import SyntheticUsers
     from dada.events import RunInfo
     from dada.task import Task
@@ -22,17 +21,17 @@ if TYPE_CHECKING:
 
 def swarm(
     users: Annotated[int, typer.Option(min=2, max=1000, help="Number of peers.")] = 20,
-    data: Annotated[Literal["moons", "moons100"], typer.Option(help="What the peers learn.")] = "moons",
-    seconds: Annotated[float, typer.Option(min=1.0, help="How long they learn, once all are up.")] = 60.0,
+    data: Annotated[Literal["moons", "moons100"], typer.Option(help="Dataset of the peers.")] = "moons",
+    seconds: Annotated[float, typer.Option(min=1.0, help="Duration after all peers are up.")] = 60.0,
     rate: Annotated[
         float | None, typer.Option(min=0.01, help="Wake-ups per peer and second; 8 by default, fewer for many peers.")
     ] = None,
     kill_every: Annotated[
         float | None,
-        typer.Option(min=0.5, help="Kill a random peer with SIGKILL each so many seconds, and restart it."),
+        typer.Option(min=0.5, help="Kill a random peer with SIGKILL every N seconds, and restart it."),
     ] = None,
     in_process: Annotated[
-        bool, typer.Option("--in-process", help="All peers in one process; real sockets all the same.")
+        bool, typer.Option("--in-process", help="Run all peers in one process, with real sockets.")
     ] = False,
     graph: GraphOption = "evidence",
     keep: Annotated[Path | None, typer.Option(help="Keep the peers' folders here.")] = None,
@@ -41,11 +40,11 @@ def swarm(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Start real peers on this machine, let them find each other and learn, and compare with learning alone.
+    """Run real peers on this machine, and compare their models with those of users that learn alone.
 
-    Every peer is a process of its own with its own key, data, clock and disk; they talk over encrypted links on the
-    loopback interface, and nobody coordinates them. The same users are also given to the compiled engine, which sees
-    everything at once: with a learned graph, and with the true one.
+    Every peer is a process with its own key, data, clock and state. Peers communicate over encrypted links on the
+    loopback interface, and nothing coordinates them. The same users also learn in the compiled engine, with a learned
+    graph and with the true one.
 
     **Examples**
 
@@ -56,50 +55,49 @@ def swarm(
     - `dada swarm --users 300 --in-process --seconds 120`
     - `dada swarm --live --kill-every 10`
     """
-    from dada.cli.swarm_runs import Live as Screen
-    from dada.cli.swarm_runs import learn_centrally, make_homes, make_network, make_users, run_in_process, run_processes
+    from dada.cli import swarm_runs as runs
     from dada.events import Stopped
-    from dada.net.overview import Overview
+    from dada.net.statuses import PeerOverview
 
     if in_process and kill_every is not None:
         raise ValueError("--kill-every kills processes, so it cannot be combined with --in-process")
     wakeups_per_s = rate if rate is not None else min(8.0, 160.0 / users)
-    people, task = make_users(data, users, seed)
-    network = make_network(task, wakeups_per_s, graph)
+    people, task = runs.make_users(data, users, seed)
+    network = runs.make_network(task, wakeups_per_s, graph)
     console = stderr()
     with (
         watch.watching(live, record) as page,
         tempfile.TemporaryDirectory(prefix="dada-swarm-") if keep is None else nullcontext(str(keep)) as folder,
     ):
-        with console.status("Learning in one place, to compare") if console.is_terminal else nullcontext():
-            reference = learn_centrally(people, task, network, seed)
-        homes = make_homes(Path(folder), people, task, network)
+        with console.status("Learning in the engine, for comparison") if console.is_terminal else nullcontext():
+            reference = runs.learn_centrally(people, task, network, seed)
+        homes = runs.make_homes(Path(folder), people, task, network)
         is_directed = network.config.graph == "evidence"
-        overview = Overview(page, _info(data, people, task, reference), is_directed)
-        screen = Screen(console, task.samples_of(people.test), network, reference, overview)
+        overview = PeerOverview(page, _info(data, people, task, reference), is_directed)
+        display = runs.SwarmDisplay(console, task.samples_of(people.test), network, reference, overview)
         if in_process:
-            run_in_process(homes, seconds, screen)
+            runs.run_in_process(homes, seconds, display)
         else:
-            run_processes(homes, seconds, screen, kill_every, seed)
-        result = screen.result(homes)
+            runs.run_processes(homes, seconds, display, kill_every, seed)
+        result = display.result(homes)
         page(Stopped(f"The peers learned for {seconds:g} s."))
         if as_json:
             print_json(result)
         else:
-            _show(result, screen, reference)
+            _show(result, display, reference)
 
 
 def _info(data: str, people: SyntheticUsers, task: Task, reference: Reference) -> RunInfo:
-    """Who takes part, and how the same users do where one computer sees everything."""
+    """Description of the run, with the reference accuracies."""
     baselines = {"alone": reference.local, "engine": reference.engine, "engine, true graph": reference.oracle}
     title = f"{people.train.n_users} real peers, {data}"
     return watch.synthetic_info(title, people, task, alone=reference.alone, baselines=baselines)
 
 
-def _show(result: dict[str, Any], screen: Screen, reference: Reference) -> None:
+def _show(result: dict[str, Any], display: SwarmDisplay, reference: Reference) -> None:
     rows = [
         ["alone", percent(result["local_accuracy"]), "-"],
-        ["together, this swarm", percent(result["test_accuracy"]), f"{screen.mean_neighbours:.1f}"],
+        ["together, this swarm", percent(result["test_accuracy"]), f"{display.mean_neighbours:.1f}"],
         ["compiled engine, learned graph", percent(result["engine_accuracy"]), f"{reference.engine_neighbours:.1f}"],
         ["compiled engine, true graph", percent(result["oracle_accuracy"]), "-"],
     ]

@@ -1,4 +1,4 @@
-"""The users of a swarm: their data, the network they join, and what is known from learning in one place."""
+"""Runs of `dada swarm`: users and their network, reference accuracies, processes, and the display."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.live import Live as RichLive
+from rich.live import Live
 from rich.table import Table
 
 from dada.cli.console import GraphRule, peer_settings, percent, plan_settings
@@ -26,24 +26,24 @@ from dada.data.synthetic import SyntheticUsers
 from dada.engine import Plan, Samples, run
 from dada.net.home import Home, read_ticket
 from dada.net.iroh_transport import new_secret_key
-from dada.net.links import LinkOptions
-from dada.net.network_file import Network
+from dada.net.network_file import NetworkFile
 from dada.net.node import Node
-from dada.net.overview import Overview
-from dada.net.runner import RunOptions, open_node
+from dada.net.process import RunOptions, open_node
+from dada.net.session import LinkOptions
+from dada.net.statuses import PeerOverview
 from dada.net.swarm import Swarm
 from dada.peer.member import Rhythm
 from dada.task import Task
 
 BETA, MU = 10.0, 1.0
 FEW_PEERS = 50
-# Enough that models change no more.
+# Enough for models to converge.
 UPDATES_PER_USER = 200
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """Test accuracies of the same users, learning in one place; `alone` has one for each user."""
+    """Test accuracies of the same users in the compiled engine; `alone` has one per user."""
 
     alone: Array
     engine: float
@@ -52,7 +52,7 @@ class Reference:
 
     @property
     def local(self) -> float:
-        """Their mean accuracy when each learns alone."""
+        """Mean accuracy of users that learn alone."""
         return float(self.alone.mean())
 
 
@@ -63,12 +63,12 @@ def make_users(data: str, n_users: int, seed: int) -> tuple[SyntheticUsers, Task
     return people, Task.of(people.train, Stumps(n=200, rule="feature-range"))
 
 
-def make_network(task: Task, wakeups_per_s: float, graph: GraphRule = "evidence") -> Network:
-    """What the peers of a swarm agree on."""
+def make_network(task: Task, wakeups_per_s: float, graph: GraphRule = "evidence") -> NetworkFile:
+    """The network file of a swarm."""
     predictors, arrays = task.predictors.to_arrays()
-    # Every new acquaintance is a link to be made, and this machine makes them all.
+    # Every candidate neighbour costs a link, and this machine opens all of them.
     first_graph_steps, kappa = (8, 10) if task.train.n_users <= FEW_PEERS else (4, 5)
-    return Network(
+    return NetworkFile(
         settings={"beta": BETA, "mu1": MU, "vet": True, **peer_settings(graph)},
         features=tuple(f"x{d}" for d in range(task.train.n_features)),
         classes=("-1", "1"),
@@ -80,8 +80,8 @@ def make_network(task: Task, wakeups_per_s: float, graph: GraphRule = "evidence"
     )
 
 
-def make_homes(folder: Path, people: SyntheticUsers, task: Task, network: Network) -> list[Home]:
-    """A folder for every peer, with a key and its own samples."""
+def make_homes(folder: Path, people: SyntheticUsers, task: Task, network: NetworkFile) -> list[Home]:
+    """Create a folder for every peer, with a key and its samples."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "network.json"
     network.write(file)
@@ -96,8 +96,8 @@ def make_homes(folder: Path, people: SyntheticUsers, task: Task, network: Networ
     return homes
 
 
-def learn_centrally(people: SyntheticUsers, task: Task, network: Network, seed: int) -> Reference:
-    """Learn the same users alone, with a learned graph and with the true one, by the compiled engine."""
+def learn_centrally(people: SyntheticUsers, task: Task, network: NetworkFile, seed: int) -> Reference:
+    """Learn with the compiled engine: each user alone, with a learned graph, and with the true graph."""
     settings = network.settings
     K = people.train.n_users
     test = task.samples_of(people.test)
@@ -123,20 +123,20 @@ def learn_centrally(people: SyntheticUsers, task: Task, network: Network, seed: 
     )
 
 
-class Live:
-    """Follows a swarm on the terminal and on a page, where there are such; otherwise it only collects."""
+class SwarmDisplay:
+    """Collects the statuses of a swarm, and shows them on a terminal."""
 
     def __init__(
-        self, console: Console, test: Samples, network: Network, reference: Reference, overview: Overview
+        self, console: Console, test: Samples, network: NetworkFile, reference: Reference, overview: PeerOverview
     ) -> None:
         self._test, self._network, self._reference, self._overview = test, network, reference, overview
-        self._screen = RichLive(console=console, refresh_per_second=2, transient=True)
+        self._screen = Live(console=console, refresh_per_second=2, transient=True)
         self._is_shown = console.is_terminal
         self._statuses: Sequence[Mapping[str, Any]] = ()
         self._last = (time.monotonic(), 0)
         self.restarts = self.errors = 0
 
-    def __enter__(self) -> Live:
+    def __enter__(self) -> SwarmDisplay:
         if self._is_shown:
             self._screen.start()
         return self
@@ -145,14 +145,14 @@ class Live:
         self._screen.stop()
 
     def show(self, homes: Sequence[Home], statuses: Sequence[Mapping[str, Any]], left_s: float) -> None:
-        """Take up what the peers say now."""
+        """Take the current statuses."""
         self._statuses = statuses
-        self._overview.tell(statuses, lambda: accuracies(homes, self._network, self._test), milestone=left_s <= 0)
+        self._overview.update(statuses, lambda: accuracies(homes, self._network, self._test), milestone=left_s <= 0)
         if self._is_shown:
             self._screen.update(self._table(self._accuracy(homes), left_s))
 
     def result(self, homes: Sequence[Home]) -> dict[str, Any]:
-        """The swarm's result, as JSON gives it; accuracies are fractions."""
+        """The swarm's result, ready for JSON; accuracies are fractions."""
         total = self._overview.total
         counts = np.array([0, total("paper_floats"), total("paper_indices")])
         return {
@@ -171,7 +171,7 @@ class Live:
 
     @property
     def n_edges(self) -> int:
-        """Pairs of peers of which at least one counts the other as its neighbour."""
+        """Pairs of peers in which at least one has the other as a neighbour."""
         return len({frozenset((status["id"], l)) for status in self._statuses for l in status.get("neighbours", ())})
 
     @property
@@ -205,8 +205,8 @@ class Live:
         return table
 
 
-def accuracies(homes: Sequence[Home], network: Network, test: Samples) -> Array:
-    """Each user's test accuracy with the model that its peer has stored."""
+def accuracies(homes: Sequence[Home], network: NetworkFile, test: Samples) -> Array:
+    """Each user's test accuracy with its peer's stored model."""
     found = []
     for k, home in enumerate(homes):
         rows = slice(int(test.row_start[k]), int(test.row_start[k + 1]))
@@ -215,40 +215,42 @@ def accuracies(homes: Sequence[Home], network: Network, test: Samples) -> Array:
     return mean_per_user(np.concatenate(found), test.row_start)
 
 
-def _model(home: Home, network: Network) -> Array:
+def _model(home: Home, network: NetworkFile) -> Array:
     return home.read_model() if home.state.exists() else np.zeros(network.coupling.size, np.float32)
 
 
-LOOK_EVERY_S = 1.0
-# How long a killed peer stays away.
+REFRESH_EVERY_S = 1.0
+# Time between a kill and the restart.
 AWAY_S = 1.0
 OPTIONS = RunOptions()
-# Dials under way at once in a process of many peers.
+# Concurrent dials in a process of many peers.
 MOST_DIALS = 8
 
 
-def run_processes(homes: Sequence[Home], seconds: float, live: Live, kill_every: float | None, seed: int) -> None:
-    """Run each peer as a process, and kill some if asked to."""
+def run_processes(
+    homes: Sequence[Home], seconds: float, display: SwarmDisplay, kill_every: float | None, seed: int
+) -> None:
+    """Run each peer in its own process, and kill one every `kill_every` seconds."""
     swarm = Swarm(homes, OPTIONS, np.random.default_rng(seed))
     try:
         swarm.start()
-        with live:
-            _watch(swarm, seconds, live, kill_every)
+        with display:
+            _watch(swarm, seconds, display, kill_every)
     finally:
         running = swarm.statuses()
         swarm.stop()
-        # The last words of a peer are its final counts; that it was up is what it was before it was stopped.
+        # The last statuses have the final counts; `running` is the state before the stop.
         final = [last | {"running": status["running"]} for last, status in zip(swarm.statuses(), running, strict=True)]
-        live.restarts, live.errors = swarm.restarts, swarm.errors
-        live.show(homes, final, 0.0)
+        display.restarts, display.errors = swarm.restarts, swarm.errors
+        display.show(homes, final, 0.0)
 
 
-def _watch(swarm: Swarm, seconds: float, live: Live, kill_every: float | None) -> None:
+def _watch(swarm: Swarm, seconds: float, display: SwarmDisplay, kill_every: float | None) -> None:
     homes = [peer.home for peer in swarm.peers]
     begin = time.monotonic()
     next_kill = begin + kill_every if kill_every is not None else float("inf")
     revive_at = float("inf")
-    # No kill so late that the victim could not come back in time to be counted.
+    # The last killed peer must have time to restart.
     last_kill = begin + seconds - 3.0 * AWAY_S
     while (now := time.monotonic()) < begin + seconds:
         if now >= revive_at:
@@ -259,17 +261,17 @@ def _watch(swarm: Swarm, seconds: float, live: Live, kill_every: float | None) -
             next_kill, revive_at = now + kill_every, min(revive_at, now + AWAY_S)
         elif kill_every is None and any(not peer.is_up for peer in swarm.peers):
             swarm.revive()
-        live.restarts, live.errors = swarm.restarts, swarm.errors
-        live.show(homes, swarm.statuses(), begin + seconds - now)
-        time.sleep(max(0.0, min(LOOK_EVERY_S, begin + seconds - time.monotonic())))
+        display.restarts, display.errors = swarm.restarts, swarm.errors
+        display.show(homes, swarm.statuses(), begin + seconds - now)
+        time.sleep(max(0.0, min(REFRESH_EVERY_S, begin + seconds - time.monotonic())))
 
 
-def run_in_process(homes: Sequence[Home], seconds: float, live: Live) -> None:
+def run_in_process(homes: Sequence[Home], seconds: float, display: SwarmDisplay) -> None:
     """Run all peers in this process."""
-    asyncio.run(_run_nodes(homes, seconds, live))
+    asyncio.run(_run_nodes(homes, seconds, display))
 
 
-async def _run_nodes(homes: Sequence[Home], seconds: float, live: Live) -> None:
+async def _run_nodes(homes: Sequence[Home], seconds: float, display: SwarmDisplay) -> None:
     links = LinkOptions(dialling=asyncio.Semaphore(MOST_DIALS))
     nodes = [await open_node(home, OPTIONS, links=links) for home in homes]
     known = [read_ticket(nodes[0].ticket)]
@@ -277,19 +279,19 @@ async def _run_nodes(homes: Sequence[Home], seconds: float, live: Live) -> None:
     while not all(node.is_up or task.done() for node, task in zip(nodes, tasks, strict=True)):
         await asyncio.sleep(0.1)
     deadline = time.monotonic() + seconds
-    with live:
+    with display:
         while (left := deadline - time.monotonic()) > 0 and not any(task.done() for task in tasks):
-            live.show(homes, _statuses(nodes, tasks), left)
-            # A look asks every link of every node.
-            await asyncio.sleep(min(max(LOOK_EVERY_S, len(nodes) / 30), left))
+            display.show(homes, _statuses(nodes, tasks), left)
+            # Statuses of many nodes take long: they read every link.
+            await asyncio.sleep(min(max(REFRESH_EVERY_S, len(nodes) / 30), left))
     final = _statuses(nodes, tasks)
     for node in nodes:
         node.stop()
     ends = await asyncio.gather(*tasks, return_exceptions=True)
     for node in nodes:
         node.store.close()
-    live.errors = sum(isinstance(end, BaseException) for end in ends)
-    live.show(homes, final, 0.0)
+    display.errors = sum(isinstance(end, BaseException) for end in ends)
+    display.show(homes, final, 0.0)
 
 
 def _statuses(nodes: list[Node], tasks: list[asyncio.Task[None]]) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 import sys
 
-from dada.net.runner import main
+from dada.net.process import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -23,9 +23,9 @@ import numpy as np
 
 from dada.core.compiled import Array
 from dada.net.home import Home
-from dada.net.runner import LEAN_ENVIRONMENT, RunOptions, run_peer
+from dada.net.process import LEAN_ENVIRONMENT, RunOptions, run_peer
 from dada.peer.config import PeerConfig
-from dada.peer.inputs import Effect, GraphStep, ModelStep, ResetModel, Send
+from dada.peer.inputs import Effect, GraphStep, ModelStep, Received, ResetModel, Send
 from dada.peer.member import Member, Planner, Rhythm
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
@@ -145,11 +145,11 @@ def rehearse(margins: Array, config: PeerConfig) -> None:
     for _ in range(3):
         for me, peer in peers.items():
             others = tuple(other for other in peers if other != me)
-            for action in (ModelStep(), GraphStep(others)):
-                _deliver(peers, peer, peer.act(action, 0.0))
+            for action in (ModelStep(0.0), GraphStep(0.0, others)):
+                _deliver(peers, peer, peer.handle(action))
     for peer in peers.values():
-        for step in (ResetModel(), ModelStep(), ModelStep()):
-            _deliver(peers, peer, peer.act(step, 0.0))
+        for step in (ResetModel(0.0), ModelStep(0.0), ModelStep(0.0)):
+            _deliver(peers, peer, peer.handle(step))
     for member in members:
         _ = member.model
 
@@ -161,7 +161,7 @@ def _deliver(peers: dict[bytes, Peer], sender: Peer, effects: list[Effect]) -> N
         author, effect = queue.popleft()
         if isinstance(effect, Send):
             receiver = peers[effect.to]
-            queue.extend((receiver, reply) for reply in receiver.receive(author.me, effect.message, 0.0))
+            queue.extend((receiver, reply) for reply in receiver.handle(Received(0.0, author.me, effect.message)))
 
 
 def serve(home: Home) -> None:

@@ -1,7 +1,7 @@
 """Frames on a stream of bytes: four bytes of length, one byte of kind, then the content.
 
-The announced length is checked before any of the content is waited for, so a stranger cannot make a peer hold more than
-the limit that its present standing allows: a few hundred bytes before the handshake, one message after it.
+The announced length is checked before any content is buffered. An unknown peer can therefore make this one hold at most
+1 KB before the handshake, and one message after it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dada.peer.messages import LARGEST_MESSAGE
 
 HEADER = struct.Struct(">IB")
 
-# Enough for what a handshake says; a stranger gets no more.
+# Enough for every frame of a handshake.
 LARGEST_GREETING = 1024
 
 
 class Kind(IntEnum):
-    """What the content of a frame is."""
+    """Type of a frame."""
 
     GREETING = 0
     PROOF = 1
@@ -30,7 +30,7 @@ class Kind(IntEnum):
 
 
 class FrameError(ValueError):
-    """Bytes that are not frames, or a frame that is too large or cut short."""
+    """Malformed, oversized or truncated frame."""
 
 
 def frame(kind: Kind, content: bytes = b"") -> bytes:
@@ -45,12 +45,12 @@ def frame(kind: Kind, content: bytes = b"") -> bytes:
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames.
+    """Incremental parser of frames.
 
     Parameters
     ----------
     largest : int
-        Most bytes of content; may be changed between two frames.
+        Largest content in bytes; may be changed between two frames.
 
     Examples
     --------
@@ -69,14 +69,14 @@ class FrameReader:
         self._start = 0
 
     def feed(self, data: bytes) -> None:
-        """Take bytes as they came from the stream."""
+        """Append received bytes."""
         if self._start:
             del self._bytes[: self._start]
             self._start = 0
         self._bytes += data
 
     def next(self) -> tuple[Kind, bytes] | None:
-        """The next whole frame, or None if more bytes are needed."""
+        """The next complete frame, or None if more bytes are needed."""
         if len(self._bytes) - self._start < HEADER.size:
             return None
         length, kind = HEADER.unpack_from(self._bytes, self._start)
@@ -91,39 +91,31 @@ class FrameReader:
         return Kind(kind), bytes(self._bytes[begin : self._start])
 
     def end(self) -> None:
-        """The stream is over: complain if it ended inside a frame."""
+        """Raise `FrameError` if the stream ended inside a frame."""
         left = len(self._bytes) - self._start
         if left:
             raise FrameError(f"the stream ended inside a frame, {left} bytes after its start")
 
 
-class FrameStream:
-    """A link, seen as frames; `limit` bounds what the other end may send."""
+class FrameStream(FrameReader):
+    """The frames that arrive on a link; `largest` bounds what the other end may send."""
 
     def __init__(self, link: Link) -> None:
+        super().__init__()
         self.link = link
-        self._reader = FrameReader()
 
-    def limit(self, largest: int) -> None:
-        """Allow frames of that many bytes from now on."""
-        self._reader.largest = largest
-
-    async def send(self, frames: bytes) -> None:
-        """Send whole frames."""
-        await self.link.send(frames)
-
-    async def next(self) -> tuple[Kind, bytes] | None:
-        """The next frame, or None at the end; `FrameError` for what is none."""
-        while (received := self._reader.next()) is None:
+    async def receive(self) -> tuple[Kind, bytes] | None:
+        """The next frame, or None at the end of the stream."""
+        while (received := self.next()) is None:
             data = await self.link.recv()
             if not data:
-                self._reader.end()
+                self.end()
                 return None
-            self._reader.feed(data)
+            self.feed(data)
         return received
 
-    async def finish(self) -> None:
-        """Wait until the other end has hung up, so that the last words reach it before the link is closed."""
+    async def drain(self) -> None:
+        """Discard input until the other end closes the link, so that everything sent before reaches it."""
         try:
             while await self.link.recv():
                 pass

@@ -1,4 +1,4 @@
-"""The key file: 32 secret bytes that are a peer's identity, readable by its owner alone."""
+"""The folder of one peer: key, network file, samples, state and status; and tickets, with which peers join."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import numpy as np
 
 from dada import atomic
 from dada.core.compiled import Array
-from dada.net.network_file import Network, read_network
+from dada.net.network_file import NetworkFile, read_network
 from dada.net.store import read_records
 from dada.peer.messages import Descriptor
 from dada.peer.model import Fallback, OwnModel
@@ -31,11 +31,11 @@ KEY_SIZE = 32
 
 
 class KeyFileError(OSError):
-    """A key file that is missing, damaged or open to others."""
+    """A key file is missing, damaged or readable by others."""
 
 
 def write_key(path: Path, key: bytes) -> None:
-    """Create a key file with mode 0600: whole, or not at all, and never in the place of another.
+    """Create a key file with mode 0600; an existing file is never replaced.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -44,7 +44,7 @@ def write_key(path: Path, key: bytes) -> None:
     True
     """
     if path.exists():
-        raise KeyFileError(f"{path} exists already and is left as it is: a new key would be a new peer")
+        raise KeyFileError(f"{path} exists already and is kept: a new key would be a new peer")
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -52,7 +52,7 @@ def write_key(path: Path, key: bytes) -> None:
             file.write(key.hex().encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        # A link, unlike a rename, fails where another process was faster.
+        # Unlike a rename, a hard link fails if the file exists.
         os.link(temporary, path)
     except FileExistsError as error:
         raise KeyFileError(f"{path} was just created by another process") from error
@@ -61,16 +61,16 @@ def write_key(path: Path, key: bytes) -> None:
 
 
 def read_key(path: Path) -> bytes:
-    """The key in a file that nobody else can read."""
+    """Read a key file; raises if others can read it."""
     try:
         mode = path.stat().st_mode
         text = path.read_text(encoding="ascii", errors="replace").strip()
     except OSError as error:
-        raise KeyFileError(f"no key at {path} ({error.strerror}): make one with `dada peer init`") from error
+        raise KeyFileError(f"no key at {path} ({error.strerror}): create one with `dada peer init`") from error
     if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise KeyFileError(
             f"{path} has mode {stat.S_IMODE(mode):04o}, so others may have copied this identity: "
-            f"`chmod 600 {path}` if they cannot have, else move it away and make a new one with `dada peer init`"
+            f"`chmod 600 {path}` if they cannot have, else move it away and create a new one with `dada peer init`"
         )
     try:
         key = bytes.fromhex(text)
@@ -85,11 +85,11 @@ PREFIX = "dada1"
 
 
 class TicketError(ValueError):
-    """Text that is not a ticket."""
+    """The text is not a valid ticket."""
 
 
 def write_ticket(peer: Descriptor) -> str:
-    """A peer's id and addresses as text.
+    """Encode a peer's id and addresses as text.
 
     >>> ticket = write_ticket(Descriptor(bytes(32), 0, ("127.0.0.1:4040",)))
     >>> read_ticket(ticket).addresses
@@ -101,7 +101,7 @@ def write_ticket(peer: Descriptor) -> str:
 
 
 def read_ticket(ticket: str) -> Descriptor:
-    """The peer that a ticket names."""
+    """Decode a ticket."""
     text = ticket.strip()
     if not text.startswith(PREFIX):
         raise TicketError(f"a ticket begins with {PREFIX!r}, got {text[:20]!r}: copy the whole line a peer printed")
@@ -117,17 +117,17 @@ def read_ticket(ticket: str) -> Descriptor:
     return Descriptor(peer, 0, addresses)
 
 
-# The record in which a node says whether predictions should rely on others.
+# Record of a node's choice between the shared and the local model.
 TRUST_KEY = b"trust"
 
 
 class HomeError(OSError):
-    """A peer's folder that is not ready for what is asked of it."""
+    """A peer's folder lacks something or is in use."""
 
 
 @dataclass(frozen=True)
 class Home:
-    """Where one peer keeps its things.
+    """The folder of one peer.
 
     Examples
     --------
@@ -159,7 +159,7 @@ class Home:
 
     @property
     def status(self) -> Path:
-        """What the running peer last said about itself."""
+        """Last status of the running peer."""
         return self.folder / "status.json"
 
     @property
@@ -168,14 +168,14 @@ class Home:
         return self.folder / "log"
 
     def open_journal(self) -> BinaryIO:
-        """A new file for all that the peer is told in this life of it; as private as the samples, which it contains."""
+        """Open a new journal file; mode 0600, because a journal contains the samples."""
         folder = self.folder / "journals"
         folder.mkdir(mode=0o700, exist_ok=True)
         path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.journal"
         return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
     def create(self, network: Path, key: bytes) -> None:
-        """Make the folder of a new peer; a key that is already there is kept."""
+        """Create the folder of a new peer; an existing key is kept."""
         read_network(network)
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if self.network.exists() and self.network.read_bytes() != network.read_bytes():
@@ -186,14 +186,14 @@ class Home:
         if not self.key.exists():
             write_key(self.key, key)
 
-    def read(self) -> tuple[bytes, Network]:
-        """The key and the network of a peer that was made before."""
+    def read(self) -> tuple[bytes, NetworkFile]:
+        """Key and network file of an existing peer."""
         if not self.key.exists() and not self.network.exists():
-            raise HomeError(f"no peer lives in {self.folder}: make one with `dada peer init`")
+            raise HomeError(f"no peer in {self.folder}: create one with `dada peer init`")
         return read_key(self.key), read_network(self.network)
 
     def write_samples(self, margins: Array) -> None:
-        """Keep the user's samples for this and later runs."""
+        """Store the user's samples, as margins, for this and later runs."""
         buffer = io.BytesIO()
         np.save(buffer, margins, allow_pickle=False)
         atomic.write_bytes(self.samples, buffer.getvalue(), private=True)
@@ -206,7 +206,7 @@ class Home:
             raise HomeError(f"no samples in {self.folder} yet: give them once with `dada peer run --data`") from error
 
     def read_model(self) -> Array:
-        """The model to predict with: the one learned together, or the local one where that was judged better."""
+        """The model for predictions: the shared one, or the local one if the peer chose it."""
         _, network = self.read()
         margins = self.read_samples()
         records = read_records(self.state)
@@ -217,11 +217,11 @@ class Home:
         return own.model.alpha
 
     def write_status(self, status: Mapping[str, Any]) -> None:
-        """Say how things are, for `dada peer status`."""
+        """Write the status file, for `dada peer status`."""
         atomic.write_bytes(self.status, json.dumps(status, allow_nan=False).encode(), private=True, durable=False)
 
     def read_status(self) -> dict[str, Any]:
-        """What a running peer last said, with `running` true or false."""
+        """Last status of the peer, with `running` true or false."""
         try:
             status: dict[str, Any] = json.loads(self.status.read_bytes())
         except FileNotFoundError:
@@ -238,11 +238,11 @@ class Home:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the peer for this process: two of one identity would undo each other's work."""
+        """Lock the peer for this process: two processes with one identity would overwrite each other's state."""
         import fcntl
 
         if not self.folder.is_dir():
-            raise FileNotFoundError(f"no peer lives in {self.folder}: make one with `dada peer init`")
+            raise FileNotFoundError(f"no peer in {self.folder}: create one with `dada peer init`")
         descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

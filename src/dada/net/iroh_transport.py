@@ -1,7 +1,7 @@
 """Links over QUIC by iroh: every peer is an Ed25519 key, every link is TLS 1.3, and both ends prove their keys.
 
-One link is one connection with one two-way stream, because every awaited call into iroh costs some 200 microseconds.
-Unless it is told otherwise, a transport listens on the loopback interface only and asks nobody outside for anything.
+One link is one connection with one two-way stream, because every awaited call into iroh takes about 200 microseconds.
+By default a transport listens on the loopback interface only and contacts no other machine.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ except ImportError as error:  # pragma: no cover - depends on the installation
 
 ALPN = b"dada"
 LOOPBACK = "127.0.0.1:0"
-# How long a caller may take for each step of its connection, and how many calls may be under way at once.
-ACCEPT_TIMEOUT_S, MOST_CALLERS = 5.0, 64
+# Longest duration of an incoming connection's setup, and most setups at the same time.
+ACCEPT_TIMEOUT_S, MOST_INCOMING = 5.0, 64
 
 
 class _Sockets(iroh.Preset):
-    """Binds exactly the given sockets, uses no relay and asks no lookup service."""
+    """Binds exactly the given sockets; no relay, no lookup service."""
 
     def __init__(self, sockets: Sequence[str]) -> None:
         self._sockets = sockets
@@ -38,7 +38,7 @@ class _Sockets(iroh.Preset):
 
 
 class _Relayed(iroh.Preset):
-    """Also uses the public relays, so that peers behind routers find each other."""
+    """Also uses the public relays, which connect peers behind routers."""
 
     def __init__(self, socket: str) -> None:
         self._socket = socket
@@ -55,7 +55,7 @@ def public_key(secret_key: bytes) -> PeerId:
 
 
 def new_secret_key() -> bytes:
-    """A fresh Ed25519 key."""
+    """A new Ed25519 key."""
     return bytes(iroh.SecretKey.generate().to_bytes())
 
 
@@ -65,8 +65,8 @@ class IrohTransport:
     def __init__(self, endpoint: iroh.Endpoint) -> None:
         self._endpoint = endpoint
         self.me: PeerId = bytes(endpoint.id().to_bytes())
-        self._incoming: asyncio.Queue[IrohLink] = asyncio.Queue(MOST_CALLERS)
-        self._callers: set[asyncio.Task[None]] = set()
+        self._incoming: asyncio.Queue[IrohLink] = asyncio.Queue(MOST_INCOMING)
+        self._setups: set[asyncio.Task[None]] = set()
         self._listening = asyncio.create_task(self._listen())
 
     @classmethod
@@ -78,10 +78,10 @@ class IrohTransport:
         secret_key : bytes
             32 bytes, the peer's identity.
         listen : str
-            Where to listen, as "address:port"; port 0 is any free one. Other machines reach only what listens beyond
-            loopback, for example "0.0.0.0:4040".
+            Address to listen at, as "address:port"; port 0 is any free one. Other machines reach this peer only beyond
+            loopback, for example at "0.0.0.0:4040".
         relay : bool
-            Use the public relays of iroh, which learn who talks to whom but not what is said.
+            Use the public relays of iroh, which see who communicates with whom but not the content.
         """
         preset = _Relayed(listen) if relay else _Sockets(_with_twin(listen))
         options = iroh.EndpointOptions(preset=preset, secret_key=secret_key, alpns=[ALPN])
@@ -92,7 +92,7 @@ class IrohTransport:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where others can dial this peer: sockets, and the relay if there is one."""
+        """See `Transport`: sockets, and the relay if one is used."""
         address = self._endpoint.addr()
         relay = address.relay_url()
         return (*address.direct_addresses(), *([relay] if relay else []))
@@ -114,7 +114,7 @@ class IrohTransport:
 
     async def close(self) -> None:
         """See `Transport`."""
-        for task in (self._listening, *self._callers):
+        for task in (self._listening, *self._setups):
             task.cancel()
         await self._endpoint.close()
 
@@ -123,15 +123,15 @@ class IrohTransport:
             incoming = await self._endpoint.accept_next()
             if incoming is None:
                 return
-            if len(self._callers) >= MOST_CALLERS:
+            if len(self._setups) >= MOST_INCOMING:
                 await incoming.refuse()
                 continue
-            caller = asyncio.create_task(self._answer(incoming))
-            self._callers.add(caller)
-            caller.add_done_callback(self._callers.discard)
+            setup = asyncio.create_task(self._answer(incoming))
+            self._setups.add(setup)
+            setup.add_done_callback(self._setups.discard)
 
     async def _answer(self, incoming: iroh.Incoming) -> None:
-        """Finish a caller's connection; one that fails on the way is the caller's loss alone."""
+        """Complete an incoming connection; a failure affects nobody else."""
         try:
             async with asyncio.timeout(ACCEPT_TIMEOUT_S):
                 connection = await (await incoming.accept()).connect()
@@ -161,7 +161,7 @@ class IrohLink:
         try:
             return bytes(await self._recv.read(CHUNK))
         except iroh.IrohError:
-            # A closed connection ends the stream; whether a frame was cut short is for the reader of frames to see.
+            # A closed connection ends the stream; the frame parser detects a truncated frame.
             return b""
 
     def close(self) -> None:
@@ -175,12 +175,12 @@ class IrohLink:
 
 
 def _with_twin(listen: str) -> tuple[str, ...]:
-    """The sockets for an address; without one of the other family, iroh would open that family to the world."""
+    """Sockets of both address families; iroh would open a missing one on all interfaces."""
     if listen.startswith("["):
         return listen, "127.0.0.1:0"
     return listen, "[::1]:0"
 
 
 def _text(error: Any) -> str:
-    """The last line of an error of iroh says what happened; those before it say where in iroh."""
+    """Last line of an iroh error, which is the cause; the lines before it are a trace."""
     return str(error.message()).strip().splitlines()[-1].strip()

@@ -1,9 +1,9 @@
-"""All links of one node: whom to dial, which link to use, which to give up.
+"""All links of one node: dialling, choosing between links, and closing them.
 
-Messages go out on the open link to their receiver; where there is none it is dialled, and what is said meanwhile waits.
-A dial that failed is not repeated at once, but after a while that doubles with every failure. Links to neighbours stay
-open and are made again when they break; of the other links the least recently used ones are closed where there are too
-many. If two peers dial each other at the same time, both keep the link opened by the smaller id.
+A message goes out on the open link to its receiver. Without one the receiver is dialled, and messages wait meanwhile.
+After a failed dial the next attempt waits, twice as long after every failure. Links to neighbours stay open and are
+redialled when they break. Of the other links, the least recently used ones are closed when there are too many. If two
+peers dial each other at the same time, both keep the link opened by the smaller id.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 from dada.net.framing import FrameError, FrameStream
 from dada.net.handshake import NONCE_SIZE, HandshakeError, Introduction, Party, Refusal, Terms, shake_hands
-from dada.net.session import Session, Traffic
+from dada.net.session import LinkOptions, Session, Traffic
 from dada.net.transport import Link, Transport, TransportError
 from dada.peer.messages import Hello, PeerId
 
@@ -28,61 +28,34 @@ MOST_WAITING, MOST_DIALS = 64, 32
 MOST_ADDRESSES_KNOWN = 4096
 
 
-@dataclass(frozen=True)
-class LinkOptions:
-    """How a node treats its links.
-
-    Parameters
-    ----------
-    most_links : int
-        Links kept open beside those to neighbours.
-    dial_timeout_s : float
-        How long a dial may take.
-    retry_after_s, retry_at_most_s : float
-        The wait after a first failed dial, and the longest wait.
-    give_up_after_s : float
-        How long a neighbour may be away before it counts as gone.
-    dialling : asyncio.Semaphore, optional
-        How many dials may be under way at once. Nodes of one process share it: where hundreds dial each other at the
-        same time, each dial would be so slow that all fail.
-    """
-
-    most_links: int = 48
-    dial_timeout_s: float = 6.0
-    retry_after_s: float = 0.5
-    retry_at_most_s: float = 30.0
-    give_up_after_s: float = 60.0
-    dialling: asyncio.Semaphore | None = None
-
-
 class LinkUser(Protocol):
-    """What a node does with its links."""
+    """The owner of links: answers their questions and receives their events."""
 
     def hello(self) -> Hello:
-        """What to say first on a link."""
+        """First message on a new link."""
 
     def addresses_of(self, peer: PeerId) -> tuple[str, ...]:
-        """Where a peer listens, by hearsay."""
+        """Addresses of a peer as other peers reported them."""
 
     def on_bytes(self, peer: PeerId, content: bytes) -> None:
-        """A message came."""
+        """A message arrived."""
 
     def on_open(self, peer: PeerId, introduction: Introduction) -> None:
         """A link is open."""
 
     def on_closed(self, peer: PeerId, reason: str) -> None:
-        """The link to a peer has ended, and there is no other."""
+        """The only link to a peer has ended."""
 
     def on_refused(self, peer: PeerId, error: HandshakeError) -> None:
-        """A link was not accepted, by either end, or its bytes were not frames."""
+        """Either end refused a link, or its bytes were not frames."""
 
     def on_gone(self, peer: PeerId) -> None:
-        """A neighbour could not be reached for long."""
+        """A neighbour was unreachable for `give_up_after_s` seconds."""
 
 
 @dataclass(eq=False)
 class _Absence:
-    """A peer that could not be reached: since when, how often, and when to try again."""
+    """State of redialling an unreachable peer."""
 
     since: float
     failures: int = 0
@@ -101,13 +74,13 @@ class Links:
     Parameters
     ----------
     transport : Transport
-        Where links come from.
+        Opens and accepts links.
     terms : Terms
-        Whom to talk to.
+        Admission rules.
     user : LinkUser
-        Whom to tell.
+        Receives messages and events.
     rng : numpy.random.Generator
-        For the scatter of retries.
+        Spreads retries in time.
     clock : function
         The time in seconds.
     options : LinkOptions
@@ -135,11 +108,9 @@ class Links:
         self._tasks: set[asyncio.Task[None]] = set()
         self._past, self._past_wire_bytes = Traffic(), 0
 
-    # -- what can be read ------------------------------------------------------------------------------------------
-
     @property
     def traffic(self) -> Traffic:
-        """What all links together have carried."""
+        """Counters of all links, closed ones included."""
         total = Traffic(**vars(self._past))
         for session in self.sessions.values():
             _add(total, session.traffic)
@@ -147,23 +118,21 @@ class Links:
 
     @property
     def wire_bytes(self) -> int:
-        """Bytes put on the wire, with all overhead."""
+        """Bytes sent on the wire, with all overhead."""
         return self._past_wire_bytes + sum(session.wire_bytes for session in self.sessions.values())
 
     def addresses_of(self, peer: PeerId) -> tuple[str, ...]:
-        """Where a peer was last said to listen."""
+        """Last known addresses of a peer."""
         return self._addresses.get(peer, ())
 
-    # -- life ------------------------------------------------------------------------------------------------------
-
     async def accept_all(self) -> None:
-        """Answer those who dial, until cancelled."""
+        """Accept links until cancelled."""
         while True:
             link = await self._transport.accept()
             self._start(self._welcome(link))
 
     async def close(self) -> None:
-        """Hang up everywhere."""
+        """Close all links and the transport."""
         tasks = [*self._tasks, *(dial.task for dial in self._dials.values())]
         for session in list(self.sessions.values()):
             session.close()
@@ -173,7 +142,7 @@ class Links:
         await self._transport.close()
 
     def learn(self, peer: PeerId, addresses: tuple[str, ...]) -> None:
-        """Remember where a peer listens."""
+        """Remember the addresses of a peer."""
         if addresses:
             self._addresses[peer] = addresses
             self._addresses.move_to_end(peer)
@@ -181,7 +150,7 @@ class Links:
                 self._addresses.popitem(last=False)
 
     def send(self, peer: PeerId, message: bytes, expendable: bool = False) -> None:
-        """Bring a message on its way; it is lost if the peer cannot be reached."""
+        """Send a message; it is lost if the peer cannot be reached."""
         session = self.sessions.get(peer)
         if session is not None:
             session.send(message, expendable)
@@ -193,7 +162,7 @@ class Links:
             dial.waiting.append((message, expendable))
 
     def beat(self) -> None:
-        """Once a second or so: look for signs of life, dial neighbours again, close what is not needed."""
+        """Close dead links, redial neighbours and close excess links; called every `beat_every_s` seconds."""
         now = self._clock()
         for session in list(self.sessions.values()):
             if not session.beat(now):
@@ -211,11 +180,9 @@ class Links:
             if peer not in self.neighbours and now > absence.retry_at + self.options.retry_at_most_s:
                 del self._absent[peer]
 
-    # -- links -----------------------------------------------------------------------------------------------------
-
     def _dial(self, peer: PeerId) -> _Dial | None:
         absence = self._absent.get(peer)
-        # What a peer said itself comes first, but it may have moved since, and others have heard of it.
+        # A peer's own report comes first; other peers may know a newer address.
         addresses = tuple(dict.fromkeys((*self.addresses_of(peer), *self._user.addresses_of(peer))))
         if absence is not None and self._clock() < absence.retry_at:
             return None
@@ -233,7 +200,7 @@ class Links:
                 session = await self._introduce(link, is_dialler=True)
         except (TransportError, TimeoutError, HandshakeError) as error:
             dial = self._dials.pop(peer)
-            # Somebody may have come from the other side meanwhile.
+            # The other end may have dialled meanwhile.
             if peer in self.sessions:
                 self._flush(dial, self.sessions[peer])
                 return
@@ -256,9 +223,9 @@ class Links:
             return
 
     async def _introduce(self, link: Link, is_dialler: bool) -> Session:
-        """Shake hands on a fresh link; it is closed again if that fails."""
+        """Perform the handshake on a new link; the link is closed if that fails."""
         stream = FrameStream(link)
-        # Nonces must be beyond guessing, which a seeded generator's numbers are not.
+        # Nonces must be unpredictable, so they do not come from a seeded generator.
         nonce = secrets.token_bytes(NONCE_SIZE)
         party = Party(self._transport.me, is_dialler, self._terms, self._user.hello(), self._transport.addresses, nonce)
         try:
@@ -266,10 +233,10 @@ class Links:
         except BaseException:
             link.close()
             raise
-        return Session(stream, introduction, is_dialler, self._on_message, self._clock)
+        return Session(stream, introduction, is_dialler, self._on_message, self._clock, self.options)
 
     def _adopt(self, session: Session) -> None:
-        """Use a new link, or the one there is."""
+        """Use a new link, unless the existing one is preferred."""
         peer, old = session.peer, self.sessions.get(session.peer)
         if old is not None:
             if not self._replaces(session, old):
@@ -321,13 +288,11 @@ class Links:
         spare = [peer for peer in self.sessions if peer not in self.neighbours]
         excess = len(spare) - self.options.most_links
         if excess > 0:
-            for peer in sorted(spare, key=lambda peer: self.sessions[peer].used)[:excess]:
+            for peer in sorted(spare, key=lambda peer: self.sessions[peer].last_used)[:excess]:
                 self.sessions[peer].close()
 
-    # -- small things ----------------------------------------------------------------------------------------------
-
     def _on_message(self, session: Session, content: bytes) -> None:
-        session.used = session.heard
+        session.last_used = session.last_received
         self._user.on_bytes(session.peer, content)
 
     def _count(self, peer: PeerId, error: HandshakeError) -> None:

@@ -1,8 +1,8 @@
-"""The network file: what the peers of one network agree on, in one JSON file that is handed to every new peer.
+"""The network file: a JSON file with everything that the peers of one network share.
 
-It holds the settings of the learning problem, the rhythm of wake-ups, names of features and classes, and the base
-predictors as arrays. It holds no sample. A private network's file also holds the network secret: whoever has the file
-can join.
+It contains the settings of the learning problem, the rate of wake-ups, the names of features and classes, and the base
+predictors as arrays. It contains no samples. The file of a private network also contains the network secret: anybody
+with the file can join.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ _DERIVED = {"n_predictors", "coupling", "predictors_digest", "regularizer"}
 
 
 class NetworkFileError(ValueError):
-    """A network file that cannot be used."""
+    """A network file is invalid."""
 
 
 @dataclass(frozen=True, eq=False)
-class Network:
-    """What the peers of one network agree on.
+class NetworkFile:
+    """Content of a network file.
 
     Parameters
     ----------
     settings : mapping
         Settings of `PeerConfig` by name: beta, mu1, loss, step, ...
     features : tuple of str
-        Columns of the data, in the order in which the base predictors count them.
+        Columns of the data, in the order of the base predictors' inputs.
     classes : tuple of two str
-        The labels that count as -1 and +1.
+        Labels of the classes -1 and +1.
     coupling : array of shape (n_predictors,)
         Coupling of each base predictor.
     predictors, arrays : mapping
-        What `to_arrays` of the base predictors gave.
+        Result of the base predictors' `to_arrays`.
     rhythm : Rhythm
         When peers wake.
     regularizer : Regularizer
     secret : bytes
-        Empty where anybody may join.
+        Empty if anybody may join.
     """
 
     settings: Mapping[str, Any]
@@ -71,7 +71,7 @@ class Network:
 
     @property
     def config(self) -> PeerConfig:
-        """What the state machine of a peer needs to know."""
+        """Configuration of a peer's state machine."""
         try:
             return PeerConfig(
                 n_predictors=int(self.coupling.size),
@@ -81,7 +81,7 @@ class Network:
                 **self.settings,
             )
         except TypeError as error:
-            raise NetworkFileError(f"a network file with settings that this version does not know ({error})") from error
+            raise NetworkFileError(f"the network file has settings unknown to this version ({error})") from error
 
     @property
     def _predictors_digest(self) -> bytes:
@@ -94,7 +94,7 @@ class Network:
         return about | {"spec": dict(self.predictors), "arrays": arrays}
 
     def write(self, path: Path) -> None:
-        """Write the file, readable by its owner alone if the network is private; an existing file is left alone."""
+        """Write a new file, with mode 0600 if the network is private; an existing file is an error."""
         kind = next(name for name, known in _REGULARIZERS.items() if isinstance(self.regularizer, known))
         content = {
             "format": FORMAT,
@@ -114,8 +114,8 @@ class Network:
             file.write(text + "\n")
 
 
-def read_network(path: Path) -> Network:
-    """Read a network file, and check all of it."""
+def read_network(path: Path) -> NetworkFile:
+    """Read and validate a network file."""
     try:
         return _from_json(json.loads(path.read_text(encoding="utf-8")))
     except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -123,7 +123,7 @@ def read_network(path: Path) -> Network:
         raise NetworkFileError(f"{path}: not a network file, or damaged ({detail})") from error
 
 
-def _from_json(content: Mapping[str, Any]) -> Network:
+def _from_json(content: Mapping[str, Any]) -> NetworkFile:
     if content["format"] != FORMAT:
         raise ValueError(f"format {content['format']!r} instead of {FORMAT!r}")
     if content["version"] != VERSION:
@@ -135,7 +135,7 @@ def _from_json(content: Mapping[str, Any]) -> Network:
     if unknown:
         raise ValueError(f"settings that this version does not know: {', '.join(sorted(unknown))}")
     first, second = (str(name) for name in predictors["classes"])
-    network = Network(
+    network = NetworkFile(
         settings=dict(content["settings"]),
         features=tuple(str(name) for name in predictors["features"]),
         classes=(first, second),

@@ -1,4 +1,7 @@
-"""What a node tells those who watch it. Watching changes nothing."""
+"""A node: runs a peer's state machine on a real network, clock and disk, and reports events to an observer.
+
+Effects of the state machine are stored before they are sent. Observing changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ from dada.core.compiled import Array
 from dada.events import heaviest_predictors
 from dada.net.handshake import HandshakeError, Introduction, Terms
 from dada.net.home import TRUST_KEY, write_ticket
-from dada.net.links import LinkOptions, Links
+from dada.net.links import Links
+from dada.net.session import LinkOptions
 from dada.net.store import Store, StoreError, damaged
 from dada.net.transport import Transport
 from dada.peer.inputs import Effect, Persist, Refused, Send
@@ -27,87 +31,72 @@ from dada.peer.messages import Descriptor, Hello, Message, ModelDelta, PeerId, e
 
 @dataclass(frozen=True)
 class Listening:
-    """The node is up; `ticket` lets others join."""
+    """The node accepts links; `ticket` lets others join."""
 
     me: PeerId
     ticket: str
 
 
 @dataclass(frozen=True)
-class LinkOpened:
-    """A link to a peer is open."""
+class PeerEvent:
+    """Something happened between this node and a peer; `reason` may be empty."""
 
     me: PeerId
     peer: PeerId
+    reason: str = ""
 
 
-@dataclass(frozen=True)
-class LinkClosed:
-    """The link to a peer has ended, and why."""
-
-    me: PeerId
-    peer: PeerId
-    reason: str
+class LinkOpened(PeerEvent):
+    """A link to a peer was opened."""
 
 
-@dataclass(frozen=True)
-class LinkRefused:
-    """A link was refused by this end or the other, and why."""
-
-    me: PeerId
-    peer: PeerId
-    reason: str
+class LinkClosed(PeerEvent):
+    """The link to a peer ended."""
 
 
-@dataclass(frozen=True)
-class MessageRefused:
-    """A message was not acted upon, and why."""
-
-    me: PeerId
-    peer: PeerId
-    reason: str
+class LinkRefused(PeerEvent):
+    """One of the two ends refused a link."""
 
 
-@dataclass(frozen=True)
-class PeerGone:
-    """A neighbour could not be reached for long, and its edge is dropped."""
+class MessageRefused(PeerEvent):
+    """A message was refused."""
 
-    me: PeerId
-    peer: PeerId
+
+class PeerGone(PeerEvent):
+    """A neighbour was unreachable for too long, and its edge was dropped."""
 
 
 @dataclass(frozen=True, eq=False)
 class NodeStatus:
-    """How the node does, once per `status_every_s` seconds; see `Node.status`."""
+    """Periodic status of the node; see `Node.status`."""
 
     me: PeerId
     status: Mapping[str, Any]
 
 
-NodeEvent = Listening | LinkOpened | LinkClosed | LinkRefused | MessageRefused | PeerGone | NodeStatus
+NodeEvent = Listening | PeerEvent | NodeStatus
 
 
 def unwatched(event: NodeEvent) -> None:
     """The observer that does nothing."""
 
 
-BEAT_EVERY_S = 1.0
-# Time that a leaving node gives its last words.
+# Time in which the last messages of a leaving node are sent.
 FAREWELL_S = 0.5
 ADDRESSES_KEY = b"addresses"
-# Judging whether to trust others learns some models again, for the tenth part of a second.
+# Choosing between the shared and the local model takes about 0.1 s.
 TRUST_EVERY_S = 60.0
-# The first of January 2020.
+# 1 January 2020, UTC.
 START_OF_EPOCHS = 1_577_836_800
 
 _address_book = msgspec.msgpack.Decoder(dict[bytes, tuple[str, ...]])
 
 
 def first_epoch(now: float) -> int:
-    """The epoch before the first life of a peer without stored state, given the time since 1970.
+    """Epoch of a peer without stored state, before its first start; `now` is the Unix time.
 
-    A peer whose state was lost must not come back with an epoch of an earlier life, so it is taken from the clock: one
-    every ten seconds is more than any peer restarts, and few enough to leave room for versions in 64 bits.
+    A peer that lost its state must not reuse an epoch, so the epoch comes from the clock. Steps of ten seconds are
+    shorter than any real restart, and leave room for sequence numbers in 64 bits.
 
     >>> first_epoch(1_800_000_000.0)
     22216320
@@ -116,7 +105,7 @@ def first_epoch(now: float) -> int:
 
 
 def _heaviest(model: Array) -> list[tuple[int, float]]:
-    """The base predictors that weigh most in a model, and their weights."""
+    """Base predictors with the largest weights in a model."""
     numbers, weights = heaviest_predictors(model[None, :])
     return [(int(j), float(weight)) for j, weight in zip(numbers[0], weights[0], strict=True) if j >= 0]
 
@@ -131,19 +120,19 @@ class Node:
     Parameters
     ----------
     member : Member
-        The state machine, fresh; it takes up what the store holds.
+        The state machine, new; its state is restored from the store.
     transport : Transport
-        Its access to the network.
+        Access to the network.
     store : Store
-        Its durable state.
+        Durable state.
     terms : Terms
-        Whom it talks to.
+        Admission rules.
     rng : numpy.random.Generator
-        Its chance.
+        Random numbers of the node.
     observer : function of one event
-        Told what happens; see `dada.net.node`.
+        Receives `NodeEvent`.
     options : LinkOptions
-        How links are treated.
+        Limits and times of links.
     journal : PeerJournal, optional
         The member's journal, closed when the node stops.
     """
@@ -172,33 +161,34 @@ class Node:
         self._sleeping_until = math.inf
         self._encoded: tuple[Message, bytes] | None = None
         self._stored_addresses: dict[bytes, tuple[str, ...]] = {}
-        self._judge_at = self._clock() + TRUST_EVERY_S
-
-    # -- life ------------------------------------------------------------------------------------------------------
+        self._choose_at = self._clock() + TRUST_EVERY_S
 
     async def run(self, known: Iterable[Descriptor] = (), leave: bool = False) -> None:
-        """Live until `stop` is called.
+        """Run until `stop` is called.
 
         Parameters
         ----------
         known : iterable of Descriptor
-            Peers to begin with, from tickets.
+            First contacts, from tickets.
         leave : bool
-            Say goodbye for good at the end: neighbours then drop this peer at once instead of awaiting its return.
+            Leave the network at the end: neighbours drop this peer at once instead of waiting for its return.
         """
         known = list(known)
         try:
             records = self.store.records()
             records.setdefault(b"epoch", first_epoch(time.time()).to_bytes(8, "big"))
-            self._restore(records)
+            try:
+                self.member.restore(records)
+            except ValueError as error:
+                raise damaged(self.store.path, str(error)) from error
             self._recall_addresses(records, known)
             self._perform(self.member.start(self._clock(), known))
             accepting = asyncio.create_task(self.links.accept_all())
             self.is_up = True
             self.observer(Listening(self.member.me, self.ticket))
             try:
-                await self._live()
-                self._judge_others()
+                await self._loop()
+                self._choose_model()
                 if leave and self._failure is None:
                     self._perform(self.member.leave(self._clock()))
                     await asyncio.sleep(FAREWELL_S)
@@ -211,25 +201,19 @@ class Node:
         if self._failure is not None:
             raise self._failure
 
-    def _restore(self, records: dict[bytes, bytes]) -> None:
-        try:
-            self.member.restore(records)
-        except ValueError as error:
-            raise damaged(self.store.path, str(error)) from error
-
     def stop(self) -> None:
-        """Let `run` come to its end."""
+        """Make `run` return."""
         self._is_stopping = True
         self._changed.set()
 
-    async def _live(self) -> None:
+    async def _loop(self) -> None:
         next_beat = self._clock()
         while not self._is_stopping:
             now = self._clock()
             if self.member.deadline <= now:
                 self._perform(self.member.on_timer(now))
             if next_beat <= now:
-                next_beat = now + BEAT_EVERY_S
+                next_beat = now + self.links.options.beat_every_s
                 self._beat()
             self._sleeping_until = min(next_beat, self.member.deadline)
             self._changed.clear()
@@ -246,16 +230,14 @@ class Node:
         self.links.neighbours = dict.fromkeys((*peer.edges.neighbours, *peer.neighbourhood.followers))
         self.links.beat()
         self._remember_addresses()
-        if self._judge_at <= self._clock():
-            self._judge_others()
-        # A status asks every link; in a process of many nodes nobody may want it each second.
+        if self._choose_at <= self._clock():
+            self._choose_model()
+        # A status reads every link, which is wasted work in a process of many unobserved nodes.
         if self.observer is not unwatched:
             self.observer(NodeStatus(self.member.me, self.status()))
 
-    # -- effects ---------------------------------------------------------------------------------------------------
-
     def _perform(self, effects: list[Effect]) -> None:
-        """Store first, then speak; a node that cannot store falls silent."""
+        """Store changes, then send messages; a node that cannot store sends nothing."""
         if self._failure is not None:
             return
         changes = [effect for effect in effects if isinstance(effect, Persist)]
@@ -276,12 +258,10 @@ class Node:
             self._changed.set()
 
     def _bytes_of(self, message: Message) -> bytes:
-        """A move goes to all neighbours, and is encoded once."""
+        """Encode a message; one that goes to several neighbours is encoded once."""
         if self._encoded is None or self._encoded[0] is not message:
             self._encoded = (message, encode(message))
         return self._encoded[1]
-
-    # -- what links ask and tell -----------------------------------------------------------------------------------
 
     def hello(self) -> Hello:
         """See `LinkUser`."""
@@ -314,8 +294,6 @@ class Node:
         self.observer(PeerGone(self.member.me, peer))
         self._perform(self.member.on_unreachable(peer, self._clock()))
 
-    # -- addresses -------------------------------------------------------------------------------------------------
-
     def _recall_addresses(self, records: dict[bytes, bytes], known: list[Descriptor]) -> None:
         if ADDRESSES_KEY in records:
             self._stored_addresses = _address_book.decode(records[ADDRESSES_KEY])
@@ -326,27 +304,25 @@ class Node:
             self.links.learn(descriptor.peer, descriptor.addresses)
 
     def _remember_addresses(self) -> None:
-        """Store where neighbours listen, so that a restarted peer finds them by itself."""
+        """Store the addresses of neighbours, so that a restarted peer finds them without a ticket."""
         found = {peer: self.links.addresses_of(peer) for peer in self.links.neighbours}
         found = {peer: addresses for peer, addresses in found.items() if addresses}
         if found != self._stored_addresses:
             self._stored_addresses = found
             self._perform([Persist(ADDRESSES_KEY, msgspec.msgpack.encode(found))])
 
-    def _judge_others(self) -> None:
-        """Decide whether predictions should rely on others; stored, because copies of neighbours' models are not."""
-        self._judge_at = self._clock() + TRUST_EVERY_S
+    def _choose_model(self) -> None:
+        """Choose the model for predictions and store the choice: neighbours' models, which it needs, are not stored."""
+        self._choose_at = self._clock() + TRUST_EVERY_S
         self._perform([Persist(TRUST_KEY, b"yes" if self.member.trusts_others else b"no")])
-
-    # -- what can be read ------------------------------------------------------------------------------------------
 
     @property
     def ticket(self) -> str:
-        """Text that lets another peer join by this one."""
+        """Text with which another peer joins through this one."""
         return write_ticket(Descriptor(self.member.me, 0, self.transport.addresses))
 
     def status(self) -> dict[str, Any]:
-        """How this node does, as JSON takes it."""
+        """State and counters of this node, ready for JSON."""
         peer, own, traffic = self.member.peer, self.member.peer.own, self.links.traffic
         messages, floats, indices = (int(count) for count in peer.neighbourhood.bits_counted)
         return {

@@ -1,10 +1,9 @@
-"""An open link between two peers that have shaken hands: messages both ways, a heartbeat, and a bounded queue.
+"""One open link after its handshake: messages both ways, a heartbeat, and a bounded send queue.
 
-One task writes: it sends all that was queued since its last write at once, because a write costs far more than the
-bytes in it. One task reads. When the other end is slow the queue stays short: the oldest moves of the model are dropped
-first, since a neighbour that misses one asks for the whole model. A link on which nothing was heard for `PING_AFTER_S`
-is asked for a sign of life; after `DEAD_AFTER_S` it counts as dead. Every link is asked now and then, to know how long
-an answer takes.
+One task writes, and sends everything queued since its last write at once, because a write costs far more than the bytes
+in it. Another task reads. If the other end is slow, the queue drops its oldest model changes first: a neighbour that
+misses one requests the whole model. A silent link is pinged, and closed if it stays silent. Regular pings also measure
+the round-trip time.
 """
 
 from __future__ import annotations
@@ -19,17 +18,51 @@ from dada.net.handshake import Introduction
 from dada.net.transport import TransportError
 from dada.peer.messages import LARGEST_MESSAGE, PeerId
 
-PING_AFTER_S, DEAD_AFTER_S = 5.0, 10.0
-# When the time of a round trip is first measured, and how old it may grow.
-MEASURE_AFTER_S, MEASURE_EVERY_S = 1.0, 10.0
 MOST_QUEUED_FRAMES, MOST_QUEUED_BYTES = 1024, 4 * LARGEST_MESSAGE
 
 _PING, _PONG = frame(Kind.PING), frame(Kind.PONG)
 
 
+@dataclass(frozen=True)
+class LinkOptions:
+    """Limits and times of a node's links.
+
+    Parameters
+    ----------
+    most_links : int
+        Links kept open in addition to those to neighbours.
+    dial_timeout_s : float
+        Longest duration of a dial.
+    retry_after_s, retry_at_most_s : float
+        Wait after the first failed dial, and the longest wait.
+    give_up_after_s : float
+        How long a neighbour may be unreachable before it is dropped.
+    dialling : asyncio.Semaphore, optional
+        Limits concurrent dials. Nodes of one process share it: if hundreds dial at the same time, all time out.
+    beat_every_s : float
+        Interval between two checks of all links.
+    ping_after_s, dead_after_s : float
+        Silence after which a link is pinged, and after which it is closed.
+    measure_after_s, measure_every_s : float
+        When the round-trip time is first measured, and how often.
+    """
+
+    most_links: int = 48
+    dial_timeout_s: float = 6.0
+    retry_after_s: float = 0.5
+    retry_at_most_s: float = 30.0
+    give_up_after_s: float = 60.0
+    dialling: asyncio.Semaphore | None = None
+    beat_every_s: float = 1.0
+    ping_after_s: float = 5.0
+    dead_after_s: float = 10.0
+    measure_after_s: float = 1.0
+    measure_every_s: float = 10.0
+
+
 @dataclass(eq=False)
 class Traffic:
-    """Counts of one or many sessions; bytes are those of frames, before encryption."""
+    """Counters of one or more sessions; bytes are counted before encryption."""
 
     messages_sent: int = 0
     messages_received: int = 0
@@ -39,7 +72,7 @@ class Traffic:
 
 
 class Outbox:
-    """Frames that wait to be written: bounded, first in first out, moves of models give way first.
+    """Bounded first-in first-out queue of frames to send; expendable frames are dropped first.
 
     Examples
     --------
@@ -60,7 +93,7 @@ class Outbox:
         return len(self._frames)
 
     def put(self, data: bytes, expendable: bool = False) -> None:
-        """Queue a frame; if there is no room, an older one is dropped."""
+        """Queue a frame; if the queue is full, an older one is dropped."""
         self._frames.append((data, expendable))
         self._size += len(data)
         while len(self._frames) > self._most_frames or self._size > self._most_bytes:
@@ -70,7 +103,7 @@ class Outbox:
             self.dropped += 1
 
     def take(self) -> bytes:
-        """All that waits, as one piece."""
+        """Remove and concatenate all queued frames."""
         data = b"".join(piece for piece, _ in self._frames)
         self._frames.clear()
         self._size = 0
@@ -85,13 +118,14 @@ class Session:
     stream : FrameStream
         A link after its handshake.
     introduction : Introduction
-        What the handshake taught.
+        Result of the handshake.
     is_dialler : bool
         Whether this end opened the link.
     on_message : function of (session, content)
-        Called with the bytes of every message; a `FrameError` it raises ends the session.
+        Receives the bytes of every message; a `FrameError` it raises ends the session.
     clock : function
         The time in seconds.
+    options : LinkOptions
     """
 
     def __init__(
@@ -101,19 +135,20 @@ class Session:
         is_dialler: bool,
         on_message: Callable[[Session, bytes], None],
         clock: Callable[[], float],
+        options: LinkOptions,
     ) -> None:
         self.peer: PeerId = stream.link.peer
         self.introduction, self.is_dialler = introduction, is_dialler
         self.traffic = Traffic()
-        self.used = self.heard = clock()
-        self._stream, self._on_message, self._clock = stream, on_message, clock
+        self.last_used = self.last_received = clock()
+        self._stream, self._on_message, self._clock, self._options = stream, on_message, clock, options
         self._outbox = Outbox()
         self._waiting = asyncio.Event()
         self._pinged_at: float | None = None
-        self._measure_at = self.heard + MEASURE_AFTER_S
+        self._measure_at = self.last_received + options.measure_after_s
         self.round_trip_s: float | None = None
         self.is_closed = False
-        stream.limit(LARGEST_MESSAGE)
+        stream.largest = LARGEST_MESSAGE
 
     @property
     def dialler(self) -> PeerId | None:
@@ -122,27 +157,27 @@ class Session:
 
     @property
     def wire_bytes(self) -> int:
-        """Bytes that this end has put on the wire."""
+        """Bytes sent on the wire by this end."""
         return self._stream.link.wire_bytes
 
     def send(self, message: bytes, expendable: bool = False) -> None:
-        """Queue a message; it is written soon, or lost with the link."""
+        """Queue a message; it is lost if the link breaks first."""
         self.traffic.messages_sent += 1
-        self.used = self._clock()
+        self.last_used = self._clock()
         self._queue(frame(Kind.MESSAGE, message), expendable)
 
     def beat(self, now: float) -> bool:
-        """Ask for a sign of life if none came for a while; False if none came for too long."""
-        silence = now - self.heard
-        if silence >= DEAD_AFTER_S:
+        """Ping a silent link; returns False if it has been silent for too long."""
+        silence = now - self.last_received
+        if silence >= self._options.dead_after_s:
             return False
-        if self._pinged_at is None and (silence >= PING_AFTER_S or now >= self._measure_at):
+        if self._pinged_at is None and (silence >= self._options.ping_after_s or now >= self._measure_at):
             self._pinged_at = now
             self._queue(_PING)
         return True
 
     async def run(self) -> str:
-        """Read and write until the link ends; returns why it did."""
+        """Read and write until the link ends; returns the reason."""
         writer = asyncio.create_task(self._write())
         reader = asyncio.create_task(self._read())
         try:
@@ -155,7 +190,7 @@ class Session:
             await asyncio.gather(writer, reader, return_exceptions=True)
 
     def close(self) -> None:
-        """Break the link."""
+        """Close the link."""
         if not self.is_closed:
             self.is_closed = True
             self._stream.link.close()
@@ -171,18 +206,18 @@ class Session:
             self._waiting.clear()
             data = self._outbox.take()
             try:
-                await self._stream.send(data)
+                await self._stream.link.send(data)
             except TransportError:
                 return "the link broke"
             self.traffic.bytes_sent += len(data)
 
     async def _read(self) -> str:
         while True:
-            received = await self._stream.next()
+            received = await self._stream.receive()
             if received is None:
-                return "the other end hung up"
+                return "the other end closed the link"
             kind, content = received
-            self.heard = self._clock()
+            self.last_received = self._clock()
             self.traffic.bytes_received += len(content) + 5
             if kind == Kind.MESSAGE:
                 self.traffic.messages_received += 1
@@ -190,11 +225,11 @@ class Session:
             elif kind == Kind.PING:
                 self._queue(_PONG)
             elif kind == Kind.PONG:
-                self._note_answer()
+                self._record_round_trip()
             else:
                 raise FrameError(f"a {kind.name} after the handshake")
 
-    def _note_answer(self) -> None:
+    def _record_round_trip(self) -> None:
         if self._pinged_at is not None:
-            self.round_trip_s = self.heard - self._pinged_at
-            self._measure_at, self._pinged_at = self.heard + MEASURE_EVERY_S, None
+            self.round_trip_s = self.last_received - self._pinged_at
+            self._measure_at, self._pinged_at = self.last_received + self._options.measure_every_s, None

@@ -1,8 +1,8 @@
-"""A peer's durable state: records in one SQLite file, written before anything that follows from them is sent.
+"""A peer's durable state: records in one SQLite file, written before the messages that depend on them are sent.
 
-The file is in WAL mode with `synchronous=NORMAL`: a killed process loses nothing, a power cut may lose the last
-moments, which neighbours heal. The epoch alone is written with `FULL`, because an epoch must never come back. Each
-record has a checksum, so that damage is noticed when the file is opened and not when it has spread.
+The file is in WAL mode with `synchronous=NORMAL`: a killed process loses nothing, and a power cut may lose the last
+records, which neighbours restore. Only the epoch is written with `FULL`, because an epoch must never be reused. Each
+record has a checksum, so that damage is detected when the file is opened.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DURABLE_KEYS = (b"epoch",)
 
 
 class StoreError(OSError):
-    """The state of a peer could not be read or written."""
+    """A peer's state could not be read or written."""
 
 
 class CorruptStoreError(StoreError):
@@ -62,7 +62,7 @@ class Store:
         return _checked(self.path, rows)
 
     def write(self, changes: Iterable[Persist]) -> None:
-        """Store all changes or none; an empty value forgets its key."""
+        """Store all changes or none; an empty value deletes its key."""
         changes = list(changes)
         is_durable = any(change.key in _DURABLE_KEYS for change in changes)
         cursor = self._connection
@@ -102,7 +102,7 @@ def read_records(path: Path) -> dict[bytes, bytes]:
 
 
 def set_aside(path: Path) -> Path | None:
-    """Move a damaged file out of the way, under a new name, and say which; None if there is no file."""
+    """Rename a damaged file and return its new path; None if there is no file."""
     if not path.exists():
         return None
     number = 1
@@ -146,7 +146,7 @@ def _checked(path: Path, rows: list[tuple[bytes, bytes, int]]) -> dict[bytes, by
 
 
 def _explained(path: Path, error: sqlite3.DatabaseError) -> StoreError:
-    """What went wrong, and the way out."""
+    """The error of SQLite with its remedy."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return damaged(path, str(error))
@@ -156,7 +156,7 @@ def _explained(path: Path, error: sqlite3.DatabaseError) -> StoreError:
 
 
 def damaged(path: Path, what: str) -> CorruptStoreError:
-    """The error for a file whose records make no sense."""
+    """The error for a file with invalid records."""
     return CorruptStoreError(
         f"{path} is damaged ({what}). The peer's identity is intact. "
         "`dada peer init --recover` keeps the damaged file aside and lets the peer start anew under the same identity"

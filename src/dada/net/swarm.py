@@ -16,7 +16,7 @@ import numpy as np
 
 from dada.net.forkserver import ForkServer, ForkServerError, PeerProcess
 from dada.net.home import Home
-from dada.net.runner import RunOptions
+from dada.net.process import RunOptions
 
 STOP_WITHIN_S = 10.0
 

@@ -1,7 +1,7 @@
-"""What a node needs of a network: links to peers whose identity is certain, as two-way streams of bytes.
+"""Transport interface: links to authenticated peers, as two-way streams of bytes.
 
-A transport knows nothing of frames or messages. Two exist: `dada.net.iroh_transport` for real networks, and the twin in
-this file that connects nodes of one process through memory, for tests and simulations. One suite tests both.
+A transport knows nothing of frames or messages. There are two: `dada.net.iroh_transport` for real networks, and the one
+in this file, which connects nodes of one process through memory. One test suite covers both.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Protocol
 
 from dada.peer.messages import PeerId
 
-# What one `recv` returns at most, and what a memory link holds before its sender waits.
+# Most bytes returned by one `recv`, and most bytes a memory link holds before its sender waits.
 CHUNK = 1 << 16
 
 
 class TransportError(OSError):
-    """A link is broken or could not be made."""
+    """A link broke or could not be opened."""
 
 
 class Link(Protocol):
@@ -27,17 +27,17 @@ class Link(Protocol):
     peer: PeerId
 
     async def send(self, data: bytes) -> None:
-        """Send bytes; waits while the other end is slow."""
+        """Send bytes; waits if the other end is slow."""
 
     async def recv(self) -> bytes:
-        """Some bytes, or none at the end of the stream."""
+        """Receive some bytes; none at the end of the stream."""
 
     def close(self) -> None:
-        """Break the link; a pending `recv` ends, here and at the other end."""
+        """Close the link; a pending `recv` ends at both ends."""
 
     @property
     def wire_bytes(self) -> int:
-        """Bytes that this link has put on the wire, with all overhead."""
+        """Bytes sent on the wire, with all overhead."""
 
 
 class Transport(Protocol):
@@ -47,20 +47,20 @@ class Transport(Protocol):
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where others can dial this peer."""
+        """Addresses at which others can dial this peer."""
 
     async def accept(self) -> Link:
-        """The next link that another peer opened."""
+        """Wait for the next link that another peer opens."""
 
     async def dial(self, peer: PeerId, addresses: Sequence[str]) -> Link:
-        """A new link to a peer, or `TransportError`; succeeds only if that very peer answers."""
+        """Open a link to a peer, or raise `TransportError`; fails if another peer answers."""
 
     async def close(self) -> None:
         """Close all links and stop listening."""
 
 
 class MemoryNetwork:
-    """The world that memory transports share: who listens where.
+    """The listeners that memory transports of one process share.
 
     Examples
     --------
@@ -80,7 +80,7 @@ class MemoryNetwork:
         self._made = 0
 
     def transport(self, me: PeerId) -> MemoryTransport:
-        """A new listener, at an address of its own."""
+        """A new listener at a new address."""
         self._made += 1
         made = MemoryTransport(me, f"memory:{self._made}", self)
         self.listeners[made.address] = made

@@ -1,6 +1,6 @@
-"""Peers as those who watch see them: what each says about itself, made into events.
+"""Status files of peers, turned into events for observers such as the dashboard.
 
-Nothing is asked of peers beyond the status that each running one writes for its owner; samples stay where they are.
+Only the status that each running peer writes for its owner is read; samples are not.
 """
 
 from __future__ import annotations
@@ -58,138 +58,139 @@ class StatusHistory:
         self.status = status
 
 
-class Overview:
-    """Tells an observer of peers, as often as it is told of them.
+class PeerOverview:
+    """Sends events about a group of peers to an observer.
 
     Parameters
     ----------
     observer : callable
-        Gets the events.
+        Receives the events.
     info : RunInfo
-        What is known beforehand; its users are the peers whose statuses will be told, in this order. Peers elsewhere
-        that some of them have as neighbours are added after them, under the first digits of their ids.
+        Description of the run; its users are the observed peers, in the order of their statuses. Other peers that are
+        neighbours of some of them are added after them, named by the first digits of their ids.
     directed : bool
-        Whether each peer decides for itself whom it learns from, as by evidence; else both ends agree on an edge.
+        Whether each peer chooses its neighbours alone, as in the evidence graph; otherwise both ends share an edge.
 
     Examples
     --------
-    >>> heard = []
-    >>> overview = Overview(heard.append, RunInfo(users=("ann", "bob")))
-    >>> overview.tell([{"running": False}, {"running": False}])
-    >>> [type(event).__name__ for event in heard], heard[1].up.tolist()
+    >>> received = []
+    >>> overview = PeerOverview(received.append, RunInfo(users=("ann", "bob")))
+    >>> overview.update([{"running": False}, {"running": False}])
+    >>> [type(event).__name__ for event in received], received[1].up.tolist()
     (['RunInfo', 'PeerStatus', 'SnapshotOffer'], [False, False])
     """
 
     def __init__(self, observer: Observer, info: RunInfo, directed: bool = False) -> None:
         self._observer, self._info, self._directed = observer, info, directed
-        self._asked = [StatusHistory() for _ in info.users]
+        self._observed = [StatusHistory() for _ in info.users]
         self._places: dict[str, int] = {}
-        self._strangers: list[str] = []
-        self._told_strangers = -1
+        self._others: list[str] = []
+        self._reported_others = -1
 
-    def tell(
+    def update(
         self,
         statuses: Sequence[Mapping[str, Any]],
         accuracy: Callable[[], Array] | None = None,
         milestone: bool = False,
     ) -> None:
-        """Tell what the peers say now.
+        """Send events for the current statuses.
 
         Parameters
         ----------
         statuses : sequence of mappings
-            What each peer last said (`Node.status`), and whether it is `running`.
+            The last status of each peer (`Node.status`), and whether it is `running`.
         accuracy : function, optional
-            Gives the accuracy of each peer's model; without it, what each reaches on its own samples.
+            Returns the accuracy of each peer's model; by default the accuracy on its own samples.
         milestone : bool
-            Whether this moment must not be missed.
+            Whether the observer must keep this snapshot.
         """
-        for k, (seen, status) in enumerate(zip(self._asked, statuses, strict=True)):
+        for k, (seen, status) in enumerate(zip(self._observed, statuses, strict=True)):
             seen.update(status)
             if "id" in status:
                 self._places[status["id"]] = k
-        for seen in self._asked:
+        for seen in self._observed:
             for peer in seen.status.get("neighbours", ()):
                 if peer not in self._places:
-                    self._places[peer] = len(self._asked) + len(self._strangers)
-                    self._strangers.append(peer)
-        # The first look is kept whatever it costs: kernels may have to be compiled for it.
-        milestone = milestone or self._told_strangers < 0
-        if len(self._strangers) != self._told_strangers:
-            self._told_strangers = len(self._strangers)
+                    self._places[peer] = len(self._observed) + len(self._others)
+                    self._others.append(peer)
+        # The first snapshot is always kept, even if it has to wait for the compiler.
+        milestone = milestone or self._reported_others < 0
+        if len(self._others) != self._reported_others:
+            self._reported_others = len(self._others)
             self._observer(self._extended_info())
         self._observer(self._peer_status())
         self._observer(SnapshotOffer(lambda: self._snapshot(accuracy), milestone))
 
     def total(self, count: str) -> int:
         """A counter of the statuses (one of `COUNTS`), summed over all peers and their restarts."""
-        return sum(seen.counts[count] for seen in self._asked)
+        return sum(seen.counts[count] for seen in self._observed)
 
     def _extended_info(self) -> RunInfo:
-        info, more = self._info, len(self._strangers)
+        info, more = self._info, len(self._others)
         return replace(
             info,
-            users=(*info.users, *(peer[:8] for peer in self._strangers)),
+            users=(*info.users, *(peer[:8] for peer in self._others)),
             groups=_extended(info.groups, more, -1) if info.groups.size else info.groups,
             alone=_extended(info.alone, more, np.nan) if info.alone.size else info.alone,
         )
 
     def _peer_status(self) -> PeerStatus:
-        more = len(self._strangers)
+        more = len(self._others)
         trips: dict[str, list[float]] = {}
         linked: set[str] = set()
-        for seen in self._asked:
+        for seen in self._observed:
             if seen.is_up:
                 for peer, took_ms in seen.status.get("round_trips_ms", {}).items():
                     linked.add(peer)
                     if took_ms is not None:
                         trips.setdefault(peer, []).append(took_ms)
-        rtt_ms = np.full(len(self._asked) + more, np.nan)
+        rtt_ms = np.full(len(self._observed) + more, np.nan)
         for peer, found in trips.items():
             if peer in self._places:
                 rtt_ms[self._places[peer]] = np.median(found)
         refused = [
-            seen.counts["messages_refused"] + sum(seen.status.get("links_refused", {}).values()) for seen in self._asked
+            seen.counts["messages_refused"] + sum(seen.status.get("links_refused", {}).values())
+            for seen in self._observed
         ]
         return PeerStatus(
-            up=np.array([*(seen.is_up for seen in self._asked), *(peer in linked for peer in self._strangers)], bool),
-            restarts=_extended(np.array([seen.restarts for seen in self._asked]), more, 0),
+            up=np.array([*(seen.is_up for seen in self._observed), *(peer in linked for peer in self._others)], bool),
+            restarts=_extended(np.array([seen.restarts for seen in self._observed]), more, 0),
             rtt_ms=rtt_ms,
             refused=_extended(np.array(refused), more, 0),
         )
 
     def _snapshot(self, accuracy: Callable[[], Array] | None) -> Snapshot:
-        more = len(self._strangers)
+        more = len(self._others)
         k, l, w = self._edges()
-        samples = np.array([seen.status.get("samples", 0) for seen in self._asked], float)
-        heaviest = [seen.status.get("heaviest", ()) for seen in self._asked]
-        shape = (len(self._asked) + more, TOP_PREDICTORS)
+        samples = np.array([seen.status.get("samples", 0) for seen in self._observed], float)
+        heaviest = [seen.status.get("heaviest", ()) for seen in self._observed]
+        shape = (len(self._observed) + more, TOP_PREDICTORS)
         predictors, weights = np.full(shape, -1), np.zeros(shape)
         for row, found in enumerate(heaviest):
             for place, (j, weight) in enumerate(found):
                 predictors[row, place], weights[row, place] = j, weight
-        own = np.array([seen.status.get("accuracy", np.nan) for seen in self._asked], float)
+        own = np.array([seen.status.get("accuracy", np.nan) for seen in self._observed], float)
         return Snapshot(
             phase="peers",
-            updates=sum(seen.status.get("model_updates", 0) for seen in self._asked),
+            updates=sum(seen.status.get("model_updates", 0) for seen in self._observed),
             k=k,
             l=l,
             w=w,
             directed=self._directed,
             confidence=_extended(samples / max(samples.max(initial=0.0), 1.0), more, 0.0),
-            loss=_extended(np.array([seen.status.get("loss", np.nan) for seen in self._asked], float), more, np.nan),
+            loss=_extended(np.array([seen.status.get("loss", np.nan) for seen in self._observed], float), more, np.nan),
             accuracy=_extended(own if accuracy is None else accuracy(), more, np.nan),
             predictors=predictors,
             predictor_weights=weights,
-            messages=_extended(np.array([seen.counts["messages_sent"] for seen in self._asked]), more, 0),
-            bits=_extended(8.0 * np.array([seen.counts["wire_bytes"] for seen in self._asked]), more, 0.0),
+            messages=_extended(np.array([seen.counts["messages_sent"] for seen in self._observed]), more, 0),
+            bits=_extended(8.0 * np.array([seen.counts["wire_bytes"] for seen in self._observed]), more, 0.0),
         )
 
     def _edges(self) -> tuple[Array, Array, Array]:
-        """What the peers that are up say of their neighbours."""
+        """Edges reported by the peers that are up."""
         said = [
             (place, self._places[peer], weight)
-            for place, seen in enumerate(self._asked)
+            for place, seen in enumerate(self._observed)
             if seen.is_up
             for peer, weight in seen.status.get("neighbours", {}).items()
         ]

@@ -1,6 +1,6 @@
-"""What the process of one peer does: read its folder, run its node, and report.
+"""The process of one peer: reads its folder, runs its node, and writes its status and log.
 
-It imports no more than it needs, so that a peer is small: no table reader, no plotting, no command framework.
+It loads no table reader, plotting or command framework, which keeps it small.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import numpy as np
 from dada.net.handshake import Terms
 from dada.net.home import Home, read_ticket
 from dada.net.iroh_transport import LOOPBACK, IrohTransport
-from dada.net.links import LinkOptions
 from dada.net.node import LinkRefused, Listening, MessageRefused, Node, NodeEvent, NodeStatus, PeerGone, unwatched
+from dada.net.session import LinkOptions
 from dada.net.store import Store
 from dada.peer.journal import PeerJournal
 from dada.peer.member import Member, Planner
@@ -37,26 +37,26 @@ LEAN_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a peer's process runs.
+    """Options of a peer's process.
 
     Parameters
     ----------
     listen : str
-        Where to listen; beyond loopback only if asked.
+        Address to listen at; loopback by default.
     relay : bool
         Use the public relays.
     join : tuple of str
-        Tickets of peers that are already there.
+        Tickets of peers to join.
     allowed : frozenset of bytes, optional
-        The only peers to talk to.
+        The only peers admitted.
     wakeups_per_s : float, optional
-        The rate of the peer's clock, where it differs from the network's.
+        Rate of wake-ups, if it differs from the network's.
     exchange_every_s : float
-        Mean time between exchanges of views.
+        Mean time between two exchanges of known peers.
     leave : bool
-        Say goodbye for good at the end.
+        Leave the network at the end.
     journal : bool
-        Record all that the peer is told, for `dada replay`.
+        Record every input of the peer, for `dada replay`.
     """
 
     listen: str = LOOPBACK
@@ -76,7 +76,7 @@ async def open_node(
     journal_file: BinaryIO | None = None,
     links: LinkOptions | None = None,
 ) -> Node:
-    """The node of the peer that lives in a folder, ready to run."""
+    """Create the node of the peer in a folder."""
     key, network = home.read()
     margins = home.read_samples()
     rhythm = network.rhythm
@@ -98,7 +98,7 @@ async def open_node(
 
 
 async def run_home(home: Home, options: RunOptions) -> None:
-    """Run the peer that lives in a folder until the process is told to stop."""
+    """Run the peer in a folder until SIGINT or SIGTERM."""
     with home.lock(), home.open_journal() if options.journal else nullcontext() as journal_file:
         known = [read_ticket(ticket) for ticket in options.join]
         node = await open_node(home, options, _Reporter(home), journal_file)
@@ -113,11 +113,11 @@ async def run_home(home: Home, options: RunOptions) -> None:
 
 
 class _Reporter:
-    """Writes the status file, and what an operator should see, to stderr."""
+    """Writes the status file, and a log to stderr."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._said: dict[str, float] = {}
+        self._logged: dict[str, float] = {}
 
     def __call__(self, event: NodeEvent) -> None:
         if isinstance(event, NodeStatus):
@@ -126,16 +126,16 @@ class _Reporter:
             _log(f"peer {event.me.hex()[:10]} is up; others join with this ticket:")
             _log(event.ticket)
         elif isinstance(event, LinkRefused | MessageRefused):
-            self._say_seldom(f"refused {event.peer.hex()[:10]}: {event.reason}")
+            self._log_seldom(f"refused {event.peer.hex()[:10]}: {event.reason}")
         elif isinstance(event, PeerGone):
             _log(f"neighbour {event.peer.hex()[:10]} is gone")
 
-    def _say_seldom(self, text: str) -> None:
-        """A stranger must not fill the log: the same line at most once a minute, and few lines in all."""
+    def _log_seldom(self, text: str) -> None:
+        """Log each line at most once a minute, and at most 20 lines a minute: an unknown peer must not fill the log."""
         now = time.monotonic()
-        self._said = {line: when for line, when in self._said.items() if now - when < 60.0}
-        if text not in self._said and len(self._said) < 20:
-            self._said[text] = now
+        self._logged = {line: when for line, when in self._logged.items() if now - when < 60.0}
+        if text not in self._logged and len(self._logged) < 20:
+            self._logged[text] = now
             _log(text)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dada import events
-from dada.net.overview import Overview
+from dada.net.statuses import PeerOverview
 
 ANN, BOB, ZOE = "aa" * 32, "bb" * 32, "99" * 32
 
@@ -51,11 +51,11 @@ def heard():
 
 @pytest.fixture
 def overview(heard):
-    return Overview(heard, events.RunInfo(users=("ann", "bob")))
+    return PeerOverview(heard, events.RunInfo(users=("ann", "bob")))
 
 
 def test_two_neighbours_have_one_edge_with_the_mean_of_both_weights(overview, heard):
-    overview.tell([status(ANN, {BOB: 1.0}, samples=8), status(BOB, {ANN: 2.0})])
+    overview.update([status(ANN, {BOB: 1.0}, samples=8), status(BOB, {ANN: 2.0})])
     shown = heard.snapshot
     assert (shown.k.tolist(), shown.l.tolist(), shown.w.tolist()) == ([0], [1], [1.5])
     assert shown.confidence.tolist() == [1.0, 0.5]
@@ -66,43 +66,45 @@ def test_two_neighbours_have_one_edge_with_the_mean_of_both_weights(overview, he
 
 
 def test_where_each_decides_for_itself_edges_have_a_direction(heard):
-    overview = Overview(heard, events.RunInfo(users=("ann", "bob")), directed=True)
-    overview.tell([status(ANN, {BOB: 1.0}), status(BOB, {ANN: 2.0})])
+    overview = PeerOverview(heard, events.RunInfo(users=("ann", "bob")), directed=True)
+    overview.update([status(ANN, {BOB: 1.0}), status(BOB, {ANN: 2.0})])
     shown = heard.snapshot
     assert shown.directed
     assert (shown.k.tolist(), shown.l.tolist(), shown.w.tolist()) == ([0, 1], [1, 0], [1.0, 2.0])
 
 
 def test_an_accuracy_that_is_given_is_shown(overview, heard):
-    overview.tell([status(ANN), status(BOB)], accuracy=lambda: np.array([0.9, 0.8]))
+    overview.update([status(ANN), status(BOB)], accuracy=lambda: np.array([0.9, 0.8]))
     assert heard.snapshot.accuracy.tolist() == [0.9, 0.8]
 
 
 def test_neighbours_elsewhere_are_shown_too(overview, heard):
-    overview.tell([status(ANN), status(BOB)])
+    overview.update([status(ANN), status(BOB)])
     assert heard.info.users == ("ann", "bob")
-    overview.tell([status(ANN, {ZOE: 1.0}, round_trips_ms={ZOE: None}), status(BOB)])
+    overview.update([status(ANN, {ZOE: 1.0}, round_trips_ms={ZOE: None}), status(BOB)])
     assert heard.info.users == ("ann", "bob", ZOE[:8])
     assert (heard.snapshot.k.tolist(), heard.snapshot.l.tolist()) == ([0], [2])
     assert np.isnan(heard.snapshot.loss[2])
     assert heard.peers.up.tolist() == [True, True, True]
-    overview.tell([status(ANN, {ZOE: 1.0}), status(BOB)])
+    overview.update([status(ANN, {ZOE: 1.0}), status(BOB)])
     assert heard.peers.up.tolist() == [True, True, False]
     assert heard.infos == 2
 
 
 def test_a_peer_that_is_down_has_no_say_but_stays(overview, heard):
-    overview.tell([status(ANN, {BOB: 1.0}), status(BOB, {ANN: 1.0})])
-    overview.tell([status(ANN), {"running": False}])
+    overview.update([status(ANN, {BOB: 1.0}), status(BOB, {ANN: 1.0})])
+    overview.update([status(ANN), {"running": False}])
     assert heard.peers.up.tolist() == [True, False]
     assert heard.snapshot.w.size == 0
     assert heard.snapshot.updates == 20
 
 
 def test_counts_go_on_over_restarts(overview, heard):
-    overview.tell([status(ANN), status(BOB)])
-    overview.tell([status(ANN), {"running": False}])
-    overview.tell([status(ANN), status(BOB, epoch=8, messages_sent=2, messages_refused=0, links_refused={"frame": 4})])
+    overview.update([status(ANN), status(BOB)])
+    overview.update([status(ANN), {"running": False}])
+    overview.update(
+        [status(ANN), status(BOB, epoch=8, messages_sent=2, messages_refused=0, links_refused={"frame": 4})]
+    )
     assert heard.peers.restarts.tolist() == [0, 1]
     assert heard.snapshot.messages.tolist() == [5, 7]
     assert heard.peers.refused.tolist() == [1, 5]
@@ -111,14 +113,14 @@ def test_counts_go_on_over_restarts(overview, heard):
 def test_the_round_trip_to_a_peer_is_the_median_of_what_others_measure():
     heard = Heard()
     others = ["cc" * 32, "dd" * 32]
-    overview = Overview(heard, events.RunInfo(users=("ann", "bob", "cid", "dan")))
+    overview = PeerOverview(heard, events.RunInfo(users=("ann", "bob", "cid", "dan")))
     told = zip((BOB, *others), (4.0, 8.0, 100.0), strict=True)
-    overview.tell([status(ANN), *(status(peer, round_trips_ms={ANN: took, BOB: None}) for peer, took in told)])
+    overview.update([status(ANN), *(status(peer, round_trips_ms={ANN: took, BOB: None}) for peer, took in told)])
     np.testing.assert_array_equal(heard.peers.rtt_ms, [8.0, np.nan, np.nan, np.nan])
 
 
 def test_the_first_moment_is_not_missed(overview, heard):
-    overview.tell([{"running": False}, {"running": False}])
+    overview.update([{"running": False}, {"running": False}])
     assert heard.milestone
-    overview.tell([{"running": False}, {"running": False}])
+    overview.update([{"running": False}, {"running": False}])
     assert not heard.milestone
