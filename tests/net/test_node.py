@@ -325,7 +325,7 @@ async def test_changes_are_stored_before_messages_are_sent(tmp_path):
             setattr(owner, method, lambda *arguments: (order.append(mark), call(*arguments))[1])
 
         # Every batch of effects follows a call of the state machine or a beat.
-        for method in ("on_timer", "receive", "receive_bytes"):
+        for method in ("start", "on_timer", "receive", "receive_bytes"):
             note(node.member, method, "|")
         note(node.links, "beat", "|")
         note(node.store, "write", "w")
