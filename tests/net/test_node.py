@@ -347,6 +347,7 @@ async def test_a_full_disk_silences_the_node_and_keeps_its_last_good_model(tmp_p
             before = node.store.records()
 
             def full(changes):
+                sent.clear()
                 raise StoreError("no space left")
 
             node.links.send = lambda *arguments: (sent.append(arguments), send(*arguments))
