@@ -12,12 +12,12 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from dada import atomic
 from dada.dashboard import records
 from dada.dashboard.logfile import LogReader
 
@@ -143,17 +143,4 @@ def write_report(path: str | os.PathLike[str], output: str | os.PathLike[str]) -
     output : path
         The HTML file.
     """
-    target = Path(output)
-    page = report_html(path)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(page)
-        # The temporary file is private; the report gets the permissions of any new file.
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, target)
-    except OSError:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    atomic.write_bytes(output, report_html(path).encode())
