@@ -23,8 +23,8 @@ from pathlib import Path
 import numpy as np
 from sklearn.ensemble import AdaBoostClassifier
 
-from dada import DadaClassifier
-from dada.cli.demo_report import demo_settings, demo_task
+from dada import DadaClassifier, task
+from dada.cli.demo_report import STUMPS, demo_settings
 from dada.data import moons
 from dada.engine import accuracy_per_user, run
 
@@ -53,11 +53,11 @@ def main():
     entries = []
     for n_users in options.users:
         users = moons(options.seed, n_users=n_users)
-        task = demo_task(users.train)
-        entries += ours(users, task, options.seed) + boosted(users)
+        predictors = STUMPS.fit(users.train.X)
+        entries += ours(users, predictors, options.seed) + boosted(users)
         with tempfile.TemporaryDirectory() as folder:
             data = Path(folder, "data.npz")
-            np.savez(data, **rows_of(task, users.train, "train"), **rows_of(task, users.test, "test"))
+            np.savez(data, **rows_of(predictors, users.train, "train"), **rows_of(predictors, users.test, "test"))
             if "gossipy" not in absent:
                 rounds = max(20, options.gossip_updates // n_users)
                 for node in ("plain", "pens"):
@@ -76,19 +76,21 @@ def main():
     show(entries)
 
 
-def ours(users, task, seed):
+def ours(users, predictors, seed):
     """Graph and models learned together, and models learned alone; without compilation."""
     entries = []
     for what, method in (("dada, graph learned", "dada-learned"), ("dada, everybody alone", "local-boost")):
         settings = demo_settings(method, users.train.n_users)
         learns = method == "dada-learned"
         plan = replace(settings.plan, learn_graph=learns, trace_every=settings.plan.n_updates)
-        problem = task.problem(beta=settings.beta, mu1=settings.mu, regularizer=settings.regularizer)
+        problem = task.problem(
+            users.train, predictors, beta=settings.beta, mu1=settings.mu, regularizer=settings.regularizer
+        )
         run(problem, replace(plan, n_updates=1, local_updates=1), np.random.default_rng(seed))
         began = time.process_time()
         result = run(problem, plan, np.random.default_rng(seed))
         seconds = time.process_time() - began
-        accuracy = accuracy_per_user(task.samples_of(users.test), result.models).mean()
+        accuracy = accuracy_per_user(task.samples(users.test, predictors), result.models).mean()
         # Models that the first graph comes from are learned alone, with as many updates again.
         updates = result.updates * (2 if learns else 1)
         entries.append(entry(what, users, seconds, updates, accuracy))
@@ -135,8 +137,8 @@ def entry(what, users, seconds, updates, accuracy):
     return {"what": what, "users": users.train.n_users, **known}
 
 
-def rows_of(task, people, name):
-    samples = task.samples_of(people)
+def rows_of(predictors, people, name):
+    samples = task.samples(people, predictors)
     known = {"X": samples.predictions, "y": (samples.y > 0).astype(np.int8), "start": samples.row_start}
     return {f"{name}_{part}": array for part, array in known.items()}
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dada.cli.demo_report import METHODS, demo_settings, demo_task, run_method
+from dada.cli.demo_report import METHODS, STUMPS, demo_settings, run_method
 from dada.core.graph import CollaborationGraph
 from dada.core.regularizers import LogDegree
 from dada.data import Population, moons
@@ -42,14 +42,14 @@ def main():
 
 
 def folds_of(seed, n_folds):
-    """(task without the held-out rows, held-out rows, their labels, their users, oracle graph) of every fold."""
+    """(rows to train on, held-out rows, their labels, their users, oracle graph) of every fold."""
     users = moons(seed)
     train, oracle = users.train, CollaborationGraph.from_scipy(users.oracle_weights())
-    owner = np.repeat(np.arange(train.n_users), train.sizes)
+    owner = train.owners
     splitter = PerUserKFold(n_folds, shuffle=True, random_state=seed)
     for kept, held_out in splitter.split(train.X, train.y, users=owner):
         part = Population.from_arrays(train.X[kept], train.y[kept], owner[kept])
-        yield demo_task(part), train.X[held_out], train.y[held_out], owner[held_out], oracle
+        yield part, train.X[held_out], train.y[held_out], owner[held_out], oracle
 
 
 def choose(method, folds):
@@ -87,10 +87,11 @@ class Score(NamedTuple):
 
 def score(method, settings, folds):
     accuracies, neighbours = [], []
-    for number, (task, X, y, owner, oracle) in enumerate(folds):
-        outcome = run_method(method, task, task.train, oracle, settings, np.random.default_rng(number), silent)
-        models = np.broadcast_to(outcome.models, (task.train.n_users, task.predictors.n))
-        values = (task.predictors.predict(X) * models[owner]).sum(axis=1)
+    for number, (part, X, y, owner, oracle) in enumerate(folds):
+        outcome = run_method(method, part, part, oracle, settings, np.random.default_rng(number), silent)
+        predictors = STUMPS.fit(part.X)
+        models = np.broadcast_to(outcome.models, (part.n_users, predictors.n))
+        values = (predictors.predict(X) * models[owner]).sum(axis=1)
         accuracies.append(((values > 0) == (y > 0)).mean())
         neighbours.append(outcome.neighbours or 0.0)
     return Score(np.mean(accuracies), np.std(accuracies) / len(folds) ** 0.5, np.mean(neighbours))

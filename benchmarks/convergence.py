@@ -14,7 +14,8 @@ import sys
 
 import numpy as np
 
-from dada.cli.demo_report import demo_task
+from dada import task
+from dada.cli.demo_report import STUMPS
 from dada.core.graph import CollaborationGraph
 from dada.core.plan import Plan
 from dada.core.regularizers import LogDegree
@@ -52,7 +53,8 @@ def main():
 def moons_problem(seed, delta=0.1):
     """The Moons users with beta = 10 and mu = 1, and their oracle graph."""
     users = moons(seed, n_test=1)
-    problem = demo_task(users.train).problem(beta=10.0, mu1=1.0, regularizer=LogDegree(lam=LAM, delta=delta))
+    regularizer, predictors = LogDegree(lam=LAM, delta=delta), STUMPS.fit(users.train.X)
+    problem = task.problem(users.train, predictors, beta=10.0, mu1=1.0, regularizer=regularizer)
     return problem, CollaborationGraph.from_scipy(users.oracle_weights())
 
 

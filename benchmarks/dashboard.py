@@ -31,13 +31,13 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
+from dada import task
 from dada.core.regularizers import LogDegree
 from dada.dashboard.pages import LivePage
 from dada.dashboard.recorder import Recorder
 from dada.data import Stumps, moons
 from dada.engine import Plan, run
 from dada.events import RunInfo, Snapshot, SnapshotOffer, Stopped
-from dada.task import Task
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 DRAG_S = 4.0
@@ -237,13 +237,15 @@ def speed_of_demo(page):
 
 def cost_of_watching(page, repeats, n_viewers):
     users = moons(np.random.default_rng(1))
-    task = Task.of(users.train, Stumps(n=200, rule="feature-range"))
-    problem = task.problem(beta=10.0, mu1=1.0, regularizer=LogDegree(lam=0.3, delta=0.1))
-    plan, test = Plan(n_updates=6_000_000, graph_every=60_000), task.samples_of(users.test)
+    predictors = Stumps(n=200, rule="feature-range").fit(users.train.X)
+    regularizer = LogDegree(lam=0.3, delta=0.1)
+    problem = task.problem(users.train, predictors, beta=10.0, mu1=1.0, regularizer=regularizer)
+    plan, test = Plan(n_updates=6_000_000, graph_every=60_000), task.samples(users.test, predictors)
+    train = task.samples(users.train, predictors)
 
     def timed(**options):
         wall, own = time.perf_counter(), time.process_time()
-        result = run(problem, plan, np.random.default_rng(0), train=task.samples, test=test, **options)
+        result = run(problem, plan, np.random.default_rng(0), train=train, test=test, **options)
         return (time.perf_counter() - wall, time.process_time() - own), result
 
     timed()

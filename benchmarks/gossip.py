@@ -19,7 +19,8 @@ import time
 import numpy as np
 from machine import machine_facts
 
-from dada.cli.demo_report import demo_task
+from dada import task
+from dada.cli.demo_report import STUMPS
 from dada.core.graph import CollaborationGraph
 from dada.core.neighbours import uniform_mix
 from dada.core.plan import GRAPH_STREAM, Plan, Schedule
@@ -171,7 +172,8 @@ def learned_alone(n_users):
     """The graph problem of Moons users and the models that each learned alone."""
     users = moons(1, n_users=n_users, n_test=1)
     regularizer = LogDegree(lam=LAM_TIMES_K / n_users, delta=DELTA)
-    problem = demo_task(users.train).problem(beta=BETA, mu1=MU, loss="logistic", regularizer=regularizer)
+    predictors = STUMPS.fit(users.train.X)
+    problem = task.problem(users.train, predictors, beta=BETA, mu1=MU, loss="logistic", regularizer=regularizer)
     plan = Plan(UPDATES * n_users, learn_graph=False, trace_every=UPDATES * n_users)
     return problem, run(problem, plan, np.random.default_rng(0)).models
 

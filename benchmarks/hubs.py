@@ -11,7 +11,8 @@ import json
 
 import numpy as np
 
-from dada.cli.demo_report import demo_task
+from dada import task
+from dada.cli.demo_report import STUMPS
 from dada.core.plan import Plan
 from dada.core.regularizers import LogDegree
 from dada.data import moons
@@ -32,10 +33,15 @@ def main():
 def measure(n_users, graph_loss, max_neighbours):
     """The figures of one run."""
     users, learns = moons(1, n_users=n_users, n_test=20), graph_loss != "none"
-    task = demo_task(users.train)
+    predictors = STUMPS.fit(users.train.X)
     settings = {"graph_loss": graph_loss} if learns else {}
     problem = task.problem(
-        beta=5.0, mu1=2.0 if learns else 0.0, regularizer=LogDegree(lam=3.0 / n_users, delta=0.1), **settings
+        users.train,
+        predictors,
+        beta=5.0,
+        mu1=2.0 if learns else 0.0,
+        regularizer=LogDegree(lam=3.0 / n_users, delta=0.1),
+        **settings,
     )
     plan = Plan(
         200 * n_users,
@@ -44,7 +50,7 @@ def measure(n_users, graph_loss, max_neighbours):
         trace_every=200 * n_users,
         max_neighbours=max_neighbours,
     )
-    result = run(problem, plan, np.random.default_rng(0), test=task.samples_of(users.test))
+    result = run(problem, plan, np.random.default_rng(0), test=task.samples(users.test, predictors))
     return {
         "users": n_users,
         "graph_loss": graph_loss,

@@ -23,7 +23,6 @@ from dada.baselines import BoostSettings, dada_oracle
 from dada.core.graph import CollaborationGraph
 from dada.core.plan import Plan
 from dada.data import Stumps, moons, moons100
-from dada.task import Task
 
 FIVE = 5
 STEPS, TURN_DEG = 10, 8.0
@@ -114,11 +113,13 @@ def join(model, users, n_rows):
 
 
 def oracle(users):
-    task = Task.of(users.train, Stumps(n=200, rule="feature-range"))
+    predictors = Stumps(n=200, rule="feature-range").fit(users.train.X)
     graph = CollaborationGraph.from_scipy(users.oracle_weights())
     settings = BoostSettings(Plan(20_000), beta=10.0, mu=1.0)
     return 100 * float(
-        dada_oracle(task, users.test, settings, np.random.default_rng(0), graph=graph).test_accuracy.mean()
+        dada_oracle(
+            users.train, predictors, users.test, settings, np.random.default_rng(0), graph=graph
+        ).test_accuracy.mean()
     )
 
 

@@ -17,10 +17,9 @@ from dada.baselines import BoostSettings, dada_learned, dada_oracle, local_boost
 from dada.core.graph import CollaborationGraph
 from dada.core.plan import Plan
 from dada.core.regularizers import LogDegree
-from dada.data import Population, Stumps, moons
+from dada.data import Stumps, moons
 from dada.data.datasets import load
 from dada.estimators import PerUserKFold
-from dada.task import Task
 
 BETAS, MUS, LAMS = (1.0, 3.0, 10.0), (0.1, 1.0, 3.0, 10.0), (0.01, 0.1)
 
@@ -29,8 +28,8 @@ def grid(mus, lams):
     return list(itertools.product(BETAS, mus, lams))
 
 
-def dada_uniform(task, test, settings, rng):
-    return dada_oracle(task, test, settings, rng, graph=CollaborationGraph.complete(task.train.n_users))
+def dada_uniform(train, predictors, test, settings, rng):
+    return dada_oracle(train, predictors, test, settings, rng, graph=CollaborationGraph.complete(train.n_users))
 
 
 METHODS = {
@@ -58,17 +57,19 @@ def data_of(name):
 
 def compare(name):
     train, test, recipe = data_of(name)
-    owner = np.repeat(np.arange(train.n_users), train.sizes)
+    owner = train.owners
     folds = []
     for kept, held_out in PerUserKFold(3, shuffle=True, random_state=0).split(train.X, train.y, users=owner):
-        task = Task.of(Population.from_arrays(train.X[kept], train.y[kept], owner[kept], classes=(-1, 1)), recipe)
-        folds.append((task, train.X[held_out], train.y[held_out], owner[held_out]))
-    whole = Task.of(train, recipe)
+        part = train.take(kept)
+        folds.append((part, recipe.fit(part.X), train.X[held_out], train.y[held_out], owner[held_out]))
+    predictors = recipe.fit(train.X)
     for method, (fit, points) in METHODS.items():
         settings = [settings_at(*point, train.n_users) for point in points]
         scores = [held_out_score(fit, own, folds) for own in settings]
         best = settings[int(np.argmax(scores))]
-        accuracy = [fit(whole, test, best, np.random.default_rng(seed)).test_accuracy.mean() for seed in range(3)]
+        accuracy = [
+            fit(train, predictors, test, best, np.random.default_rng(seed)).test_accuracy.mean() for seed in range(3)
+        ]
         lam = f", lam {best.regularizer.lam:g}" if method == "learned" else ""
         print(f"{name:<9} {method:<8} {np.mean(accuracy):.4f}   (beta {best.beta:g}, mu {best.mu:g}{lam})", flush=True)
 
@@ -80,10 +81,10 @@ def settings_at(beta, mu, lam, n_users):
 
 def held_out_score(fit, settings, folds):
     right = rows = 0
-    for task, X, y, owner in folds:
-        plan = replace(settings.plan, n_updates=100 * task.train.n_users)
-        models = fit(task, task.train, replace(settings, plan=plan), np.random.default_rng(0)).models
-        values = (task.predictors.predict(X) * models[owner]).sum(axis=1)
+    for train, predictors, X, y, owner in folds:
+        plan = replace(settings.plan, n_updates=100 * train.n_users)
+        models = fit(train, predictors, train, replace(settings, plan=plan), np.random.default_rng(0)).models
+        values = (predictors.predict(X) * models[owner]).sum(axis=1)
         right += ((values > 0) == (y > 0)).sum()
         rows += y.size
     return right / rows

@@ -10,8 +10,6 @@ One set of kernels serves all targets. It knows rows of margins, and a loss of e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -135,37 +133,3 @@ def class_margins(predictions: np.ndarray, y: np.ndarray, n_classes: int) -> np.
             A[rows, place, c] = predictions[rows]
             A[rows, place, wrong] = -predictions[rows]
     return A.reshape(m * (n_classes - 1), n_classes * n)
-
-
-@dataclass(frozen=True, eq=False)
-class Task:
-    """Labelled users and fitted base predictors."""
-
-    train: Population
-    predictors: BasePredictors
-
-    @classmethod
-    def of(cls, train: Population, recipe: Recipe) -> Task:
-        """Fit base predictors on all users' inputs (never their labels)."""
-        return cls(train, recipe.fit(train.X))
-
-    @cached_property
-    def samples(self) -> Samples:
-        """The training data as base predictions."""
-        return samples(self.train, self.predictors)
-
-    def samples_of(self, population: Population) -> Samples:
-        """Any population as base predictions."""
-        return samples(population, self.predictors)
-
-    def problem(self, **settings: Any) -> Problem:
-        """The joint problem with the given settings (see `Problem`)."""
-        return problem(self.train, self.predictors, predictions=self.samples.predictions, **settings)
-
-    def info(self, title: str = "", **known: Any) -> RunInfo:
-        """Names of users and base predictors."""
-        return info(self.train, self.predictors, title, **known)
-
-    def pooled(self) -> Task:
-        """The same data as one user's: what a central server would see."""
-        return Task(self.train.pooled(), self.predictors)

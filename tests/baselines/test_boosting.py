@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dada import task
 from dada.baselines import BoostSettings, Scores, dada_learned, dada_oracle, global_boost, local_boost
 from dada.baselines.boosting import random_graph
 from dada.core.graph import CollaborationGraph
@@ -12,7 +13,6 @@ from dada.core.plan import Plan, Status
 from dada.core.regularizers import LogDegree
 from dada.data import Population, Stumps, moons
 from dada.engine import run
-from dada.task import Task
 
 PLAN = Plan(n_updates=2000, graph_every=400)
 SETTINGS = BoostSettings(PLAN, beta=5.0, mu=1.0, regularizer=LogDegree(lam=0.1))
@@ -24,46 +24,48 @@ def users():
 
 
 @pytest.fixture(scope="module")
-def task(users):
-    return Task.of(users.train, Stumps(n=40, rule="feature-range"))
+def predictors(users):
+    return Stumps(n=40, rule="feature-range").fit(users.train.X)
 
 
 def chance():
     return np.random.default_rng(0)
 
 
-def accuracy_of(models, task, population):
-    values = (task.predictors.predict(population.X) * np.repeat(models, population.sizes, axis=0)).sum(axis=1)
+def accuracy_of(models, predictors, population):
+    values = (predictors.predict(population.X) * np.repeat(models, population.sizes, axis=0)).sum(axis=1)
     return Scores.of(population, values)
 
 
-def test_local_boost_is_a_run_without_graph(task, users):
-    result = local_boost(task, users.test, SETTINGS, chance())
-    alone = run(task.problem(beta=5.0, mu1=0.0), Plan(n_updates=2000, learn_graph=False), chance())
+def test_local_boost_is_a_run_without_graph(predictors, users):
+    result = local_boost(users.train, predictors, users.test, SETTINGS, chance())
+    alone = run(
+        task.problem(users.train, predictors, beta=5.0, mu1=0.0), Plan(n_updates=2000, learn_graph=False), chance()
+    )
     np.testing.assert_array_equal(result.models, alone.models)
     assert result.graph is None
     assert result.bits == 0.0
 
 
-def test_global_boost_is_one_model_that_every_user_is_scored_with(task, users):
-    result = global_boost(task, users.test, SETTINGS, chance())
-    expected = accuracy_of(np.repeat(result.models, 20, axis=0), task, users.test)
+def test_global_boost_is_one_model_that_every_user_is_scored_with(predictors, users):
+    result = global_boost(users.train, predictors, users.test, SETTINGS, chance())
+    expected = accuracy_of(np.repeat(result.models, 20, axis=0), predictors, users.test)
     assert result.models.shape == (1, 40)
     np.testing.assert_allclose(result.test_accuracy, expected.per_user)
     assert result.test_accuracy_pooled == pytest.approx(expected.pooled)
     assert result.bits is None
 
 
-def test_oracle_keeps_the_graph_it_was_given(task, users):
+def test_oracle_keeps_the_graph_it_was_given(predictors, users):
     graph = CollaborationGraph.from_scipy(users.oracle_weights())
-    result = dada_oracle(task, users.test, SETTINGS, chance(), graph=graph)
+    result = dada_oracle(users.train, predictors, users.test, SETTINGS, chance(), graph=graph)
     assert result.graph is graph
     assert result.bits > 0
 
 
-def test_learned_reports_models_graph_and_bits_of_the_engine(task, users):
-    result = dada_learned(task, users.test, SETTINGS, chance())
-    problem = task.problem(beta=5.0, mu1=1.0, regularizer=LogDegree(lam=0.1))
+def test_learned_reports_models_graph_and_bits_of_the_engine(predictors, users):
+    result = dada_learned(users.train, predictors, users.test, SETTINGS, chance())
+    problem = task.problem(users.train, predictors, beta=5.0, mu1=1.0, regularizer=LogDegree(lam=0.1))
     direct = run(problem, PLAN, chance())
     np.testing.assert_array_equal(result.models, direct.models)
     assert result.bits == direct.ledger.bits
@@ -71,25 +73,25 @@ def test_learned_reports_models_graph_and_bits_of_the_engine(task, users):
     assert result.status is Status.FINISHED
 
 
-def test_trace_ends_with_the_reported_accuracy(task, users):
-    result = dada_learned(task, users.test, SETTINGS, chance())
+def test_trace_ends_with_the_reported_accuracy(predictors, users):
+    result = dada_learned(users.train, predictors, users.test, SETTINGS, chance())
     np.testing.assert_allclose(result.trace[-1].test_accuracy, result.test_accuracy, rtol=1e-6)
     np.testing.assert_allclose(result.trace[-1].train_accuracy, result.train_accuracy, rtol=1e-6)
 
 
 @pytest.mark.parametrize("method", [global_boost, local_boost, dada_learned])
-def test_same_seed_same_models_and_watching_changes_nothing(method, task, users):
+def test_same_seed_same_models_and_watching_changes_nothing(method, predictors, users):
     seen = []
-    first = method(task, users.test, SETTINGS, chance(), seen.append)
-    second = method(task, users.test, SETTINGS, chance())
+    first = method(users.train, predictors, users.test, SETTINGS, chance(), seen.append)
+    second = method(users.train, predictors, users.test, SETTINGS, chance())
     np.testing.assert_array_equal(first.models, second.models)
     assert seen
 
 
-def test_other_users_in_the_test_data_are_refused(task, users):
+def test_other_users_in_the_test_data_are_refused(predictors, users):
     fewer = users.test.select(range(19))
     with pytest.raises(ValueError, match="the task has 20 users, test has 19"):
-        local_boost(task, fewer, SETTINGS, chance())
+        local_boost(users.train, predictors, fewer, SETTINGS, chance())
 
 
 def test_pooled_accuracy_weights_rows_equally_and_the_mean_users():

@@ -17,8 +17,7 @@ from dada.baselines.linear import (
     local_lin,
 )
 from dada.baselines.outcome import Scores
-from dada.data import Population, Stumps
-from dada.task import Task
+from dada.data import Population
 
 
 def rng():
@@ -33,20 +32,20 @@ def opposite():
     owner = np.repeat([0, 1, 2], 30)
     y = np.sign(X[:, 0] * np.where(owner == 1, -1, 1)).astype(int)
     y[owner == 2] = -1
-    return Task.of(Population.from_arrays(X, y, owner), Stumps(n=4))
+    return Population.from_arrays(X, y, owner)
 
 
 def test_local_models_see_only_their_own_rows(opposite):
-    local = local_lin(opposite, opposite.train, LinearSettings(), rng())
+    local = local_lin(opposite, None, opposite, LinearSettings(), rng())
     assert local.train_accuracy.min() > 0.95
     assert local.models[0, 0] > 0 > local.models[1, 0]
-    common = global_lin(opposite, opposite.train, LinearSettings(), rng())
+    common = global_lin(opposite, None, opposite, LinearSettings(), rng())
     assert common.train_accuracy[:2].mean() < 0.7
     assert common.models.shape == (1, 3)
 
 
 def test_a_user_of_one_class_predicts_it_everywhere(opposite):
-    local = local_lin(opposite, opposite.train, LinearSettings(), rng())
+    local = local_lin(opposite, None, opposite, LinearSettings(), rng())
     assert_array_equal(local.models[2], [0, 0, -1])
     far = Population.from_arrays([[50.0, 50.0], [-50.0, 0.0], [0, 0]], [-1, -1, -1], [0, 1, 2], classes=(-1, 1))
     assert linear_values(far, local.models)[2] == -1
@@ -54,7 +53,7 @@ def test_a_user_of_one_class_predicts_it_everywhere(opposite):
 
 def test_majority_counts_each_users_labels():
     users = Population.from_arrays(np.arange(7.0)[:, None], [1, 1, -1, -1, -1, 1, -1], [0, 0, 0, 1, 1, 2, 2])
-    result = constant_majority(Task.of(users, Stumps(n=2)), users, None, rng())
+    result = constant_majority(users, None, users, None, rng())
     # User 2 is tied and takes the more frequent label of all rows, -1.
     assert_array_equal(np.sign(result.models[:, -1]), [1, -1, -1])
     assert_allclose(result.train_accuracy, [2 / 3, 1, 0.5])
@@ -62,7 +61,7 @@ def test_majority_counts_each_users_labels():
 
 
 def test_gradient_of_the_hierarchical_loss(opposite):
-    train = opposite.train
+    train = opposite
     X, y = np.column_stack([train.X, np.ones(train.n_rows)]), train.y.astype(float)
     weights = np.random.default_rng(1).normal(size=(train.n_users + 1, 3))
     _, gradient = joint_loss(X, y, train.row_start, weights)
@@ -76,17 +75,17 @@ def test_gradient_of_the_hierarchical_loss(opposite):
 
 def test_hierarchical_lies_between_one_model_and_many(opposite):
     def models(C_own):
-        return hierarchical_models(opposite.train, HierarchicalSettings(C=1.0, C_own=C_own))
+        return hierarchical_models(opposite, HierarchicalSettings(C=1.0, C_own=C_own))
 
     tied, free = models(1e-9), models(10.0)
     assert np.ptp(tied, axis=0).max() < 1e-6
     assert free[0, 0] > 0 > free[1, 0]
-    common = global_lin(opposite, opposite.train, LinearSettings(C=1.0), rng()).models[0]
+    common = global_lin(opposite, None, opposite, LinearSettings(C=1.0), rng()).models[0]
     assert_allclose(tied[0], common, atol=1e-3)
 
 
 def test_hierarchical_reaches_the_optimum_of_its_problem(opposite):
-    settings, train = HierarchicalSettings(C=0.5, C_own=0.2), opposite.train
+    settings, train = HierarchicalSettings(C=0.5, C_own=0.2), opposite
     found = hierarchical_models(train, settings)
     X, y = np.column_stack([train.X, np.ones(train.n_rows)]), train.y.astype(float)
 
@@ -103,7 +102,7 @@ def test_hierarchical_reaches_the_optimum_of_its_problem(opposite):
 
 
 def test_hierarchical_data_leave_the_users(opposite):
-    assert hierarchical(opposite, opposite.train, HierarchicalSettings(), rng()).bits is None
+    assert hierarchical(opposite, None, opposite, HierarchicalSettings(), rng()).bits is None
 
 
 def test_a_user_without_test_rows_has_no_accuracy():

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 
+from dada import task
 from dada.baselines.persolin import (
     LinearData,
     LinearStep,
@@ -23,7 +24,6 @@ from dada.data import Population, Stumps, moons
 from dada.engine import Plan, run
 from dada.engine.graph_loops import DistanceRule
 from dada.engine.state import State
-from dada.task import Task
 
 
 def people(seed, n_users, rows, D, turn=0.0):
@@ -70,11 +70,13 @@ def test_steps_reach_the_optimum_of_the_block(D):
 
 def test_strong_coupling_of_all_users_gives_one_model():
     users = people(1, 6, 12, 3, turn=0.3)
-    task = Task.of(users, Stumps(n=4))
+    predictors = Stumps(n=4).fit(users.X)
     settings = PersolinSettings(Plan(n_updates=3000), mu=100.0)
     complete = CollaborationGraph.complete(6)
-    result = persolin_oracle(task, users, settings, np.random.default_rng(0), graph=complete)
-    alone = persolin_oracle(task, users, settings, np.random.default_rng(0), graph=CollaborationGraph.empty(6))
+    result = persolin_oracle(users, predictors, users, settings, np.random.default_rng(0), graph=complete)
+    alone = persolin_oracle(
+        users, predictors, users, settings, np.random.default_rng(0), graph=CollaborationGraph.empty(6)
+    )
     assert np.ptp(result.models, axis=0).max() < 0.1
     assert np.ptp(alone.models, axis=0).max() > 1.0
 
@@ -83,8 +85,8 @@ def test_every_update_sends_one_dense_model_to_each_neighbour():
     users = people(2, 5, 6, 3)
     path = CollaborationGraph.from_edges(5, [0, 1], [1, 2], [1.0, 1.0])
     settings = PersolinSettings(Plan(n_updates=400))
-    task = Task.of(users, Stumps(n=4))
-    result = persolin_oracle(task, users, settings, np.random.default_rng(0), graph=path)
+    predictors = Stumps(n=4).fit(users.X)
+    result = persolin_oracle(users, predictors, users, settings, np.random.default_rng(0), graph=path)
     updates_times_neighbours = result.bits / (4 * 32)
     assert updates_times_neighbours == int(updates_times_neighbours)
     assert 0.6 < updates_times_neighbours / (400 * 4 / 5) < 1.4
@@ -96,8 +98,8 @@ def test_the_learned_graph_joins_users_of_one_kind():
     flipped[users.row_start[5] :] *= -1
     users = Population(users.X, flipped, users.row_start, users.user_ids, users.classes, users.feature_names)
     settings = PersolinSettings(Plan(n_updates=400, kappa=4), mu=0.3, regularizer=LogDegree(lam=0.5, delta=0.1))
-    task = Task.of(users, Stumps(n=4))
-    result = persolin_learned(task, users, settings, np.random.default_rng(0))
+    predictors = Stumps(n=4).fit(users.X)
+    result = persolin_learned(users, predictors, users, settings, np.random.default_rng(0))
     k, l, w = result.graph.edges()
     assert w[(k < 5) == (l < 5)].sum() > 0.95 * w.sum()
 
@@ -106,7 +108,7 @@ def test_the_traced_objective_is_that_of_the_problem():
     users = people(7, 8, 10, 3, turn=0.2)
     regularizer = LogDegree(lam=0.5, delta=0.1)
     settings = PersolinSettings(Plan(n_updates=160, kappa=4), mu=0.3, regularizer=regularizer)
-    result = persolin_learned(Task.of(users, Stumps(n=4)), users, settings, np.random.default_rng(0))
+    result = persolin_learned(users, Stumps(n=4).fit(users.X), users, settings, np.random.default_rng(0))
     data, graph, theta = LinearData.of(users), result.graph, result.models
     k, l, w = graph.edges()
     fit = graph.degree @ (data.confidence * losses(data, theta, settings.ridge))
@@ -119,17 +121,17 @@ def test_the_traced_objective_is_that_of_the_problem():
 def test_bits_of_the_first_graph_are_those_of_its_messages():
     users = people(4, 8, 5, 3)
     plan = Plan(n_updates=0, local_updates=50, first_graph_wakeups=20, kappa=3)
-    task = Task.of(users, Stumps(n=4))
-    result = persolin_learned(task, users, PersolinSettings(plan), np.random.default_rng(0))
+    predictors = Stumps(n=4).fit(users.X)
+    result = persolin_learned(users, predictors, users, PersolinSettings(plan), np.random.default_rng(0))
     # Twenty wake-ups, three peers each: degree, loss, new weight, and a model of four floats.
     assert result.bits == 20 * 3 * (3 + 4) * 32
 
 
 def test_the_same_seed_gives_the_same_models_and_trace():
     users = people(6, 6, 8, 3, turn=0.2)
-    task = Task.of(users, Stumps(n=4))
+    predictors = Stumps(n=4).fit(users.X)
     settings = PersolinSettings(Plan(n_updates=120, trace_every=50))
-    first, second = (persolin_learned(task, users, settings, np.random.default_rng(9)) for _ in range(2))
+    first, second = (persolin_learned(users, predictors, users, settings, np.random.default_rng(9)) for _ in range(2))
     assert_array_equal(first.models, second.models)
     assert [point.updates for point in first.trace] == [0, 50, 100, 120]
     assert [point.bits for point in first.trace] == [point.bits for point in second.trace]
@@ -143,8 +145,9 @@ def test_stops_that_concern_boosting_are_refused():
 
 def test_wake_ups_over_frozen_models_are_those_of_a_run():
     users = moons(0, n_users=12, n_test=5)
-    task = Task.of(users.train, Stumps(n=40))
-    problem = task.problem(beta=5.0, mu1=1.0, regularizer=LogDegree(lam=0.3, delta=0.1))
+    problem = task.problem(
+        users.train, Stumps(n=40).fit(users.train.X), beta=5.0, mu1=1.0, regularizer=LogDegree(lam=0.3, delta=0.1)
+    )
     plan = Plan(n_updates=0, local_updates=300, first_graph_wakeups=100)
     result = run(problem, plan, np.random.default_rng(4))
     schedule = Schedule.draw(np.random.default_rng(4), 12, plan.kappa)

@@ -121,8 +121,8 @@ def test_every_way_to_run_can_be_watched_and_recorded(command, tmp_path):
 
 @pytest.fixture
 def homes(tmp_path):
-    people, task = make_users("moons", 2, seed=0)
-    return make_homes(tmp_path / "peers", people, task, make_network(task, 1.0))
+    people, predictors = make_users("moons", 2, seed=0)
+    return make_homes(tmp_path / "peers", people, predictors, make_network(people, predictors, 1.0))
 
 
 def speak(home, me, other, **given):

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
 
+from dada import task
 from dada.core.graph import CollaborationGraph
 from dada.core.graph_steps import keep_best, log_evidence
 from dada.core.losses import ALL_ALIKE, loss_code
@@ -19,7 +20,6 @@ from dada.engine.graph_loops import EvidenceRule
 from dada.engine.state import State
 from dada.fitting.newcomers import Candidates
 from dada.fitting.newcomers import log_evidence as evidence_of_newcomer
-from dada.task import Task
 from tests.helpers.problems import random_problem
 
 
@@ -105,8 +105,8 @@ def test_a_stopped_run_resumes_to_the_same_bits(tmp_path, max_bits):
 
 def test_on_moons_evidence_finds_the_clusters_that_distances_find_half_way():
     users = moons(np.random.default_rng(7), rule="run")
-    task = Task.of(users.train, Stumps(n=200, rule="feature-range"))
-    problem, test = task.problem(beta=10.0, mu1=1.0), task.samples_of(users.test)
+    predictors = Stumps(n=200, rule="feature-range").fit(users.train.X)
+    problem, test = task.problem(users.train, predictors, beta=10.0, mu1=1.0), task.samples(users.test, predictors)
     plan = Plan(n_updates=20_000, graph_rule="evidence", tau=1.0, graph_every=1_000, trace_every=20_000)
     found = run(problem, plan, np.random.default_rng(0), test=test)
     alone = run(problem, Plan(n_updates=20_000, learn_graph=False), np.random.default_rng(0), test=test)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from dada import task
 from dada.core.graph import CollaborationGraph
 from dada.core.losses import Loss
 from dada.core.plan import BLOCK
@@ -13,7 +14,6 @@ from dada.core.problem import Problem
 from dada.core.regularizers import DegreeFunction, LogDegree
 from dada.data import Stumps, moons
 from dada.engine import Plan, Samples, accuracy_per_user, decision_values, run
-from dada.task import Task
 from tests.helpers.problems import random_graph, random_problem
 
 STEPS = ("pairwise", "paper", "local", "line-search")
@@ -25,8 +25,8 @@ def users():
 
 
 @pytest.fixture(scope="module")
-def task(users):
-    return Task.of(users.train, Stumps(n=200, rule="feature-range"))
+def predictors(users):
+    return Stumps(n=200, rule="feature-range").fit(users.train.X)
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -85,26 +85,26 @@ def test_only_the_ratios_of_the_weights_matter_to_the_models():
         assert_array_equal(run(problem, plan, np.random.default_rng(8), graph=scaled).models, plain)
 
 
-def test_a_smaller_lam_gives_fewer_neighbours_on_moons(task):
+def test_a_smaller_lam_gives_fewer_neighbours_on_moons(predictors, users):
     neighbours = []
     for lam in (0.03, 3.0, 30.0):
-        problem = task.problem(beta=10.0, mu1=1.0, regularizer=LogDegree(lam, 0.1))
+        problem = task.problem(users.train, predictors, beta=10.0, mu1=1.0, regularizer=LogDegree(lam, 0.1))
         neighbours.append(run(problem, Plan(10_000), np.random.default_rng(0)).graph.mean_neighbours)
     assert 5 < neighbours[0] < 0.7 * neighbours[1] < 0.7 * neighbours[2]
 
 
-def test_a_plan_of_defaults_learns_better_together_than_alone_on_moons(task, users):
-    problem = task.problem(beta=10.0, mu1=1.0, regularizer=LogDegree(0.3, 0.1))
+def test_a_plan_of_defaults_learns_better_together_than_alone_on_moons(predictors, users):
+    problem = task.problem(users.train, predictors, beta=10.0, mu1=1.0, regularizer=LogDegree(0.3, 0.1))
     accuracy = {}
     for learn_graph in (False, True):
         plan = Plan(20_000, learn_graph=learn_graph)
-        result = run(problem, plan, np.random.default_rng(0), test=task.samples_of(users.test))
+        result = run(problem, plan, np.random.default_rng(0), test=task.samples(users.test, predictors))
         accuracy[learn_graph] = result.trace[-1].test_accuracy.mean()
     assert accuracy[True] > accuracy[False] + 0.05
 
 
-def test_wakeups_in_spans_come_to_the_same_optimum(task):
-    problem = task.problem(beta=10.0, mu1=1.0)
+def test_wakeups_in_spans_come_to_the_same_optimum(predictors, users):
+    problem = task.problem(users.train, predictors, beta=10.0, mu1=1.0)
     graph = CollaborationGraph.complete(problem.n_users)
     ends = [
         run(problem, Plan(400 * BLOCK, learn_graph=False, span=span), np.random.default_rng(0), graph=graph)

@@ -2,15 +2,16 @@
 
 import numpy as np
 
+from dada import task
 from dada.core.regularizers import LogDegree
 from dada.data import Stumps, moons
 from dada.engine import Plan, run
-from dada.task import Task
 
 
 def test_bits_of_the_graph_are_counted_apart():
     users = moons(0, n_users=12, n_test=1)
-    problem = Task.of(users.train, Stumps(n=40)).problem(beta=5.0, mu1=1.0, regularizer=LogDegree(lam=0.3, delta=0.1))
+    predictors, regularizer = Stumps(n=40).fit(users.train.X), LogDegree(lam=0.3, delta=0.1)
+    problem = task.problem(users.train, predictors, beta=5.0, mu1=1.0, regularizer=regularizer)
     plan = Plan(n_updates=60, graph_every=20, first_graph_wakeups=50, graph_wakeups=10, trace_every=10)
     result = run(problem, plan, np.random.default_rng(0))
     graph_bits = [point.graph_bits for point in result.trace]

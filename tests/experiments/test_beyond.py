@@ -11,7 +11,6 @@ from dada.experiments.data import people
 from dada.experiments.lab import Lab
 from dada.experiments.other_tasks import school_scores
 from dada.experiments.protocol import final_jobs, summarise
-from dada.task import Task
 from tests.helpers.datasets import load_or_skip
 
 
@@ -78,20 +77,20 @@ def opposed():
     X, users = rng.normal(size=(80, 1)), np.repeat([0, 1], 40)
     y = np.where((X[:, 0] > 0) == (users == 0), 1, -1)
     people = Population.from_arrays(X, y, users)
-    return Task.of(people, Stumps(n=5)), people
+    return people, Stumps(n=5).fit(people.X)
 
 
 def test_trees_that_know_the_user_tell_users_apart(opposed):
-    task, people = opposed
+    people, predictors = opposed
     settings, rng = TreeSettings(trees=30, depth=3), np.random.default_rng(0)
-    assert trees_pooled(task, people, settings, rng, with_user=True).test_accuracy_pooled > 0.95
-    assert trees_pooled(task, people, settings, rng).test_accuracy_pooled < 0.8
-    assert trees_local(task, people, settings, rng).test_accuracy_pooled > 0.95
+    assert trees_pooled(people, predictors, people, settings, rng, with_user=True).test_accuracy_pooled > 0.95
+    assert trees_pooled(people, predictors, people, settings, rng).test_accuracy_pooled < 0.8
+    assert trees_local(people, predictors, people, settings, rng).test_accuracy_pooled > 0.95
 
 
 def test_trees_of_a_user_with_one_class_predict_that_class():
     people = Population.from_arrays(np.arange(4.0)[:, None], [1, 1, -1, 1], [0, 0, 1, 1])
-    result = trees_local(Task.of(people, Stumps(n=2)), people, TreeSettings(trees=3), np.random.default_rng(0))
+    result = trees_local(people, Stumps(n=2).fit(people.X), people, TreeSettings(trees=3), np.random.default_rng(0))
     assert result.test_accuracy[0] == 1.0
 
 

@@ -100,12 +100,12 @@ def test_the_point_where_a_target_is_reached_is_interpolated():
 
 def test_graph_steps_descend_and_kept_models_save_bits():
     from dada.data import Stumps, moons
-    from dada.task import Task
 
-    task = Task.of(moons(0, n_users=20, n_test=1).train, Stumps(n=40))
+    train = moons(0, n_users=20, n_test=1).train
+    predictors = Stumps(n=40).fit(train.X)
     settings = {"beta": 5.0, "mu": 1.0, "lam": 1.0, "delta": 1.0, "updates": 20, "wakeups": 200}
     for step in ("exact", "lipschitz"):
-        result = graph_study(task, settings | {"kappa": 4, "graph_step": step}, np.random.default_rng(0))
+        result = graph_study(train, predictors, settings | {"kappa": 4, "graph_step": step}, np.random.default_rng(0))
         assert (np.diff(result["objective"]) <= 1e-9).all()
         assert (np.diff(result["bits"]) > 0).all()
         assert all(kept <= sent for kept, sent in zip(result["cached_bits"], result["bits"], strict=True))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from dada.data import Population
-from dada.experiments.data import N_FOLDS, SPECS, people, rows_of, split_off, validation_draw, validation_task
+from dada.experiments.data import N_FOLDS, SPECS, people, split_off, validation_draw, validation_task
 from dada.experiments.methods import ALL_DATA, METHODS, train
 from dada.experiments.protocol import best_setting, choose, final_jobs, finals, summarise, validation_score
 from tests.helpers.datasets import load_or_skip
@@ -39,9 +39,9 @@ def test_folds_hold_out_every_row_except_the_only_one_of_a_user():
 
 
 def test_synthetic_users_are_validated_on_draws_no_run_is_on():
-    task, scored = validation_task("moons", 0, 0, 0, 40, "feature-range")
+    train, _, scored = validation_task("moons", 0, 0, 0, 40, "feature-range")
     runs = [people("moons", 0, draw) for draw in range(3)]
-    assert all(task.train.n_rows != users.train.n_rows or (task.train.X != users.train.X).any() for users in runs)
+    assert all(train.n_rows != users.train.n_rows or (train.X != users.train.X).any() for users in runs)
     assert scored.n_rows == 100 * 100
     assert len({validation_draw(repeat, fold) for repeat in range(3) for fold in range(N_FOLDS)}) == 9
 
@@ -52,7 +52,7 @@ def test_chosen_rows_stay_with_their_users(sizes, data):
     users = Population(np.arange(owner.size)[:, None] * 1.0, np.ones(owner.size), np.cumsum([0, *sizes]),
                        np.arange(len(sizes)), np.array([-1, 1]), ("x",))  # fmt: skip
     rows = sorted(data.draw(st.sets(st.integers(0, owner.size - 1))))
-    part = rows_of(users, np.array(rows, dtype=int))
+    part = users.take(np.array(rows, dtype=int))
     assert_array_equal(part.X[:, 0], rows)
     assert_array_equal(part.sizes, np.bincount(owner[rows], minlength=len(sizes)))
 
@@ -131,9 +131,11 @@ def test_cross_validation_never_sees_test_data():
 
 def test_a_graph_can_only_be_given_to_synthetic_users():
     users = people("moons", 0, 0)
-    task, _ = validation_task("moons", 0, 0, 0, 40, "feature-range")
+    train, predictors, _ = validation_task("moons", 0, 0, 0, 40, "feature-range")
     with pytest.raises(ValueError, match="only synthetic users have one"):
-        METHODS["dada-oracle"].run(task, users.test, {"beta": 1.0, "updates": 1}, np.random.default_rng(0), None)
+        METHODS["dada-oracle"].run(
+            train, predictors, users.test, {"beta": 1.0, "updates": 1}, np.random.default_rng(0), None
+        )
 
 
 @pytest.mark.parametrize("method", METHODS)

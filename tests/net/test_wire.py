@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from dada import task
 from dada.data import Stumps, moons
 from dada.net.framing import FrameReader, Kind
 from dada.net.handshake import Terms
@@ -18,7 +19,6 @@ from dada.peer.member import Member, Planner
 from dada.peer.messages import LARGEST_MESSAGE, decode
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
-from dada.task import Task
 from tests.helpers.net import BUSY, Running, run, until
 
 pytestmark = pytest.mark.usefixtures("compiled_kernels")
@@ -79,8 +79,7 @@ def run_on_tape(request, tmp_path_factory, compiled_kernels):
     """Users of Moons learn together; returns their data and every stream of bytes that was sent."""
     folder = tmp_path_factory.mktemp("tape")
     people = moons(3, n_users=6, n_test=1, dimensions=2)
-    task = Task.of(people.train, Stumps(n=24))
-    problem = task.problem(beta=10.0, mu1=1.0)
+    problem = task.problem(people.train, Stumps(n=24).fit(people.train.X), beta=10.0, mu1=1.0)
     config = PeerConfig(problem.n_predictors, beta=10.0, mu1=1.0, reply_timeout_s=0.5, graph=request.param)
     tape = []
 

@@ -1,4 +1,4 @@
-"""Methods to compare: each takes a task, test data and settings, and returns a `MethodResult`."""
+"""Methods to compare: each takes training data, base predictors, test data and settings, returns a `MethodResult`."""
 
 from dada.baselines.boosting import BoostSettings, dada_learned, dada_oracle, global_boost, local_boost
 from dada.baselines.outcome import MethodResult, Scores

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from dada import task
 from dada.baselines.outcome import MethodResult, Scores
 from dada.core.graph import CollaborationGraph
 from dada.core.losses import Loss
 from dada.core.regularizers import LogDegree, Regularizer
-from dada.data import Population
+from dada.data import BasePredictors, Population
 from dada.engine import Plan, decision_values, run
 from dada.events import Observer, silent
-from dada.task import Task
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,21 @@ class BoostSettings:
 
 
 def global_boost(
-    task: Task, test: Population, settings: BoostSettings, rng: np.random.Generator, observer: Observer = silent
+    train: Population,
+    predictors: BasePredictors,
+    test: Population,
+    settings: BoostSettings,
+    rng: np.random.Generator,
+    observer: Observer = silent,
 ) -> MethodResult:
     """One model for all users, trained on all rows in one place (Global-boost).
 
     Parameters
     ----------
-    task : Task
-        Training data and base predictors.
+    train : Population
+        Training data.
+    predictors : BasePredictors
+        Base predictors fitted to the training data.
     test : Population
         Test data of the same users.
     settings : BoostSettings
@@ -68,16 +75,22 @@ def global_boost(
     --------
     >>> from dada.data import Stumps, moons
     >>> users = moons(0, n_users=10, n_test=5)
-    >>> task = Task.of(users.train, Stumps(n=40))
-    >>> result = global_boost(task, users.test, BoostSettings(Plan(n_updates=50)), np.random.default_rng(0))
+    >>> predictors = Stumps(n=40).fit(users.train.X)
+    >>> rng = np.random.default_rng(0)
+    >>> result = global_boost(users.train, predictors, users.test, BoostSettings(Plan(n_updates=50)), rng)
     >>> result.models.shape, result.bits is None
     ((1, 40), True)
     """
-    return _boost("global-boost", task, test, replace(settings, mu=0.0), rng, observer, pooled=True)
+    return _boost("global-boost", train, predictors, test, replace(settings, mu=0.0), rng, observer, pooled=True)
 
 
 def local_boost(
-    task: Task, test: Population, settings: BoostSettings, rng: np.random.Generator, observer: Observer = silent
+    train: Population,
+    predictors: BasePredictors,
+    test: Population,
+    settings: BoostSettings,
+    rng: np.random.Generator,
+    observer: Observer = silent,
 ) -> MethodResult:
     """A model for each user, trained on its own rows only (Local-boost). Parameters as in :func:`global_boost`.
 
@@ -85,16 +98,22 @@ def local_boost(
     --------
     >>> from dada.data import Stumps, moons
     >>> users = moons(0, n_users=10, n_test=5)
-    >>> task = Task.of(users.train, Stumps(n=40))
-    >>> result = local_boost(task, users.test, BoostSettings(Plan(n_updates=500)), np.random.default_rng(0))
+    >>> predictors = Stumps(n=40).fit(users.train.X)
+    >>> rng = np.random.default_rng(0)
+    >>> result = local_boost(users.train, predictors, users.test, BoostSettings(Plan(n_updates=500)), rng)
     >>> result.models.shape, result.bits
     ((10, 40), 0.0)
     """
-    return _boost("local-boost", task, test, replace(settings, mu=0.0), rng, observer)
+    return _boost("local-boost", train, predictors, test, replace(settings, mu=0.0), rng, observer)
 
 
 def dada_learned(
-    task: Task, test: Population, settings: BoostSettings, rng: np.random.Generator, observer: Observer = silent
+    train: Population,
+    predictors: BasePredictors,
+    test: Population,
+    settings: BoostSettings,
+    rng: np.random.Generator,
+    observer: Observer = silent,
 ) -> MethodResult:
     """Collaborative boosting; models and graph are learned together (Dada-Learned). Parameters: :func:`global_boost`.
 
@@ -102,16 +121,18 @@ def dada_learned(
     --------
     >>> from dada.data import Stumps, moons
     >>> users = moons(0, n_users=10, n_test=5)
-    >>> task = Task.of(users.train, Stumps(n=40))
-    >>> result = dada_learned(task, users.test, BoostSettings(Plan(n_updates=500)), np.random.default_rng(0))
+    >>> predictors = Stumps(n=40).fit(users.train.X)
+    >>> rng = np.random.default_rng(0)
+    >>> result = dada_learned(users.train, predictors, users.test, BoostSettings(Plan(n_updates=500)), rng)
     >>> result.graph is not None and result.bits > 0
     True
     """
-    return _boost("dada-learned", task, test, settings, rng, observer, learn_graph=True)
+    return _boost("dada-learned", train, predictors, test, settings, rng, observer, learn_graph=True)
 
 
 def dada_oracle(
-    task: Task,
+    train: Population,
+    predictors: BasePredictors,
     test: Population,
     settings: BoostSettings,
     rng: np.random.Generator,
@@ -127,12 +148,12 @@ def dada_oracle(
     --------
     >>> from dada.data import Stumps, moons
     >>> users = moons(0, n_users=10, n_test=5)
-    >>> task = Task.of(users.train, Stumps(n=40))
+    >>> predictors = Stumps(n=40).fit(users.train.X)
     >>> settings, graph = BoostSettings(Plan(n_updates=500)), CollaborationGraph.complete(10)
-    >>> dada_oracle(task, users.test, settings, np.random.default_rng(0), graph=graph).neighbours
+    >>> dada_oracle(users.train, predictors, users.test, settings, np.random.default_rng(0), graph=graph).neighbours
     9.0
     """
-    return _boost("dada-oracle", task, test, settings, rng, observer, graph=graph)
+    return _boost("dada-oracle", train, predictors, test, settings, rng, observer, graph=graph)
 
 
 def random_graph(n_users: int, neighbours: float, rng: np.random.Generator) -> CollaborationGraph:
@@ -152,7 +173,8 @@ def random_graph(n_users: int, neighbours: float, rng: np.random.Generator) -> C
 
 def _boost(
     name: str,
-    task: Task,
+    train: Population,
+    predictors: BasePredictors,
     test: Population,
     settings: BoostSettings,
     rng: np.random.Generator,
@@ -162,29 +184,37 @@ def _boost(
     learn_graph: bool = False,
     graph: CollaborationGraph | None = None,
 ) -> MethodResult:
-    train = task.train
     if not np.array_equal(train.user_ids, test.user_ids):
         raise ValueError(
-            f"test must have the same users as the task, each with at least one row: "
-            f"the task has {train.n_users} users, test has {test.n_users}"
+            f"test must have the same users as train, each with at least one row: "
+            f"train has {train.n_users} users, test has {test.n_users}"
         )
-    trained, tested = (task.pooled(), test.pooled()) if pooled else (task, test)
-    problem = trained.problem(
+    trained, tested = (train.pooled(), test.pooled()) if pooled else (train, test)
+    predictions = [predictors.predict(people.X) for people in (train, test)]
+    problem = task.problem(
+        trained,
+        predictors,
+        predictions=predictions[0],
         beta=settings.beta,
         mu1=settings.mu,
         regularizer=settings.regularizer,
         loss=settings.loss,
         graph_loss=settings.graph_loss,
     )
-    plan = replace(settings.plan, learn_graph=learn_graph)
     result = run(
-        problem, plan, rng, graph=graph, observer=observer, train=trained.samples, test=trained.samples_of(tested)
+        problem,
+        replace(settings.plan, learn_graph=learn_graph),
+        rng,
+        graph=graph,
+        observer=observer,
+        train=task.samples(trained, predictors, predictions[0]),
+        test=task.samples(tested, predictors, predictions[1]),
     )
     models = np.ascontiguousarray(np.broadcast_to(result.models, (train.n_users, result.models.shape[1])))
-    scores = []
-    for people in (train, test):
-        samples = task.samples_of(people)
-        scores.append(Scores.of(people, decision_values(samples.predictions, samples.row_start, models)))
+    scores = [
+        Scores.of(people, decision_values(known, people.row_start, models))
+        for people, known in zip((train, test), predictions, strict=True)
+    ]
     return MethodResult.scored(
         name,
         scores[0],

@@ -10,9 +10,8 @@ from dada.baselines.outcome import MethodResult, Scores
 from dada.core.compiled import Array, kernel
 from dada.core.graph import CollaborationGraph
 from dada.core.losses import logistic_value
-from dada.data import Population
+from dada.data import BasePredictors, Population
 from dada.events import TracePoint
-from dada.task import Task
 
 MOST_ITERATIONS = 1000
 MOST_LBFGS_ITERATIONS = 500
@@ -29,13 +28,17 @@ class LinearSettings:
             raise ValueError(f"C must be > 0 (inverse strength of the penalty), got {self.C}")
 
 
-def global_lin(task: Task, test: Population, settings: LinearSettings, rng: np.random.Generator) -> MethodResult:
+def global_lin(
+    train: Population, predictors: BasePredictors, test: Population, settings: LinearSettings, rng: np.random.Generator
+) -> MethodResult:
     """One linear model for all users, trained on all rows in one place (Global-lin).
 
     Parameters
     ----------
-    task : Task
-        Training data; the base predictors are not used.
+    train : Population
+        Training data.
+    predictors : BasePredictors
+        Not used; boosting needs it.
     test : Population
         Test data of the same users.
     settings : LinearSettings
@@ -52,16 +55,18 @@ def global_lin(task: Task, test: Population, settings: LinearSettings, rng: np.r
     --------
     >>> from dada.data import Stumps, moons
     >>> users = moons(0, n_users=10, n_test=5)
-    >>> task = Task.of(users.train, Stumps(n=40))
-    >>> result = global_lin(task, users.test, LinearSettings(C=1.0), np.random.default_rng(0))
+    >>> predictors = Stumps(n=40).fit(users.train.X)
+    >>> result = global_lin(users.train, predictors, users.test, LinearSettings(C=1.0), np.random.default_rng(0))
     >>> result.models.shape, result.bits is None
     ((1, 21), True)
     """
-    model = logistic_model(task.train.X, task.train.y, settings.C)
-    return linear_result("global-lin", task, test, model[None, :], bits=None)
+    model = logistic_model(train.X, train.y, settings.C)
+    return linear_result("global-lin", train, test, model[None, :], bits=None)
 
 
-def local_lin(task: Task, test: Population, settings: LinearSettings, rng: np.random.Generator) -> MethodResult:
+def local_lin(
+    train: Population, predictors: BasePredictors, test: Population, settings: LinearSettings, rng: np.random.Generator
+) -> MethodResult:
     """A linear model for each user, trained on its own rows only (Local-lin). Parameters as in :func:`global_lin`.
 
     A user whose rows have a single class always predicts that class.
@@ -70,12 +75,12 @@ def local_lin(task: Task, test: Population, settings: LinearSettings, rng: np.ra
     --------
     >>> from dada.data import Stumps, moons
     >>> users = moons(0, n_users=10, n_test=5)
-    >>> task = Task.of(users.train, Stumps(n=40))
-    >>> result = local_lin(task, users.test, LinearSettings(C=1.0), np.random.default_rng(0))
+    >>> predictors = Stumps(n=40).fit(users.train.X)
+    >>> result = local_lin(users.train, predictors, users.test, LinearSettings(C=1.0), np.random.default_rng(0))
     >>> result.models.shape, result.bits
     ((10, 21), 0.0)
     """
-    return linear_result("local-lin", task, test, local_models(task.train, settings.C), bits=0.0)
+    return linear_result("local-lin", train, test, local_models(train, settings.C), bits=0.0)
 
 
 def local_models(train: Population, C: float) -> Array:
@@ -105,13 +110,13 @@ def linear_values(population: Population, models: Array) -> Array:
     """
     if len(models) == 1:
         return population.X @ models[0, :-1] + models[0, -1]
-    owner = np.repeat(np.arange(population.n_users), population.sizes)
+    owner = population.owners
     return np.einsum("ij,ij->i", population.X, models[owner, :-1]) + models[owner, -1]
 
 
 def linear_result(
     name: str,
-    task: Task,
+    train: Population,
     test: Population,
     models: Array,
     *,
@@ -120,12 +125,14 @@ def linear_result(
     graph: CollaborationGraph | None = None,
 ) -> MethodResult:
     """The result of linear models."""
-    train_scores = Scores.of(task.train, linear_values(task.train, models))
+    train_scores = Scores.of(train, linear_values(train, models))
     test_scores = Scores.of(test, linear_values(test, models))
     return MethodResult.scored(name, train_scores, test_scores, models, trace=trace, graph=graph, bits=bits)
 
 
-def constant_majority(task: Task, test: Population, settings: None, rng: np.random.Generator) -> MethodResult:
+def constant_majority(
+    train: Population, predictors: BasePredictors, test: Population, settings: None, rng: np.random.Generator
+) -> MethodResult:
     """Predict each user's more frequent label; on a tie, that of all rows.
 
     Parameters as in :func:`global_lin`; there are no settings.
@@ -134,16 +141,15 @@ def constant_majority(task: Task, test: Population, settings: None, rng: np.rand
     --------
     >>> from dada.data import Stumps
     >>> users = Population.from_arrays([[0.0], [1.0], [2.0]], [0, 1, 1], users=["ann", "bob", "bob"])
-    >>> task = Task.of(users, Stumps(n=2))
-    >>> constant_majority(task, users, None, np.random.default_rng(0)).test_accuracy.tolist()
+    >>> predictors = Stumps(n=2).fit(users.X)
+    >>> constant_majority(users, predictors, users, None, np.random.default_rng(0)).test_accuracy.tolist()
     [1.0, 1.0]
     """
-    train = task.train
     balance = np.add.reduceat(train.y.astype(np.float64), train.row_start[:-1])
     label = np.where(balance == 0, np.sign(train.y.sum()), np.sign(balance))
     models = np.zeros((train.n_users, train.n_features + 1))
     models[:, -1] = label
-    return linear_result("constant", task, test, models, bits=0.0)
+    return linear_result("constant", train, test, models, bits=0.0)
 
 
 @dataclass(frozen=True)
@@ -159,7 +165,11 @@ class HierarchicalSettings:
 
 
 def hierarchical(
-    task: Task, test: Population, settings: HierarchicalSettings, rng: np.random.Generator
+    train: Population,
+    predictors: BasePredictors,
+    test: Population,
+    settings: HierarchicalSettings,
+    rng: np.random.Generator,
 ) -> MethodResult:
     """Mixed-effects logistic regression: common weights plus a deviation per user, both penalised.
 
@@ -171,11 +181,11 @@ def hierarchical(
     --------
     >>> from dada.data import Stumps, moons
     >>> users = moons(0, n_users=10, n_test=5)
-    >>> task = Task.of(users.train, Stumps(n=40))
-    >>> hierarchical(task, users.test, HierarchicalSettings(), np.random.default_rng(0)).models.shape
+    >>> predictors = Stumps(n=40).fit(users.train.X)
+    >>> hierarchical(users.train, predictors, users.test, HierarchicalSettings(), np.random.default_rng(0)).models.shape
     (10, 21)
     """
-    return linear_result("hierarchical", task, test, hierarchical_models(task.train, settings), bits=None)
+    return linear_result("hierarchical", train, test, hierarchical_models(train, settings), bits=None)
 
 
 def hierarchical_models(train: Population, settings: HierarchicalSettings) -> Array:

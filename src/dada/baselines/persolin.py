@@ -29,12 +29,11 @@ from dada.core.neighbours import NeighbourLists, lists_from_csr
 from dada.core.plan import GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Schedule
 from dada.core.problem import Problem, margins_of_labels
 from dada.core.regularizers import LogDegree, Regularizer
-from dada.data import Population
+from dada.data import BasePredictors, Population
 from dada.engine import Ledger, Plan
 from dada.engine.graph_loops import DistanceRule
 from dada.engine.state import State
 from dada.events import Observer, PhaseStarted, Progress, TracePoint, silent
-from dada.task import Task
 
 _NOT_FOR_LINEAR = ("max_neighbours", "max_bits", "max_time_s", "gap_tolerance")
 
@@ -69,7 +68,8 @@ class PersolinSettings:
 
 
 def persolin_oracle(
-    task: Task,
+    train: Population,
+    predictors: BasePredictors,
     test: Population,
     settings: PersolinSettings,
     rng: np.random.Generator,
@@ -81,8 +81,10 @@ def persolin_oracle(
 
     Parameters
     ----------
-    task : Task
-        Training data; the base predictors are not used.
+    train : Population
+        Training data.
+    predictors : BasePredictors
+        Not used; boosting needs it.
     test : Population
         Test data of the same users.
     settings : PersolinSettings
@@ -103,18 +105,23 @@ def persolin_oracle(
     --------
     >>> from dada.data import Stumps, moons
     >>> users = moons(0, n_users=10, n_test=5)
-    >>> task = Task.of(users.train, Stumps(n=40))
+    >>> predictors = Stumps(n=40).fit(users.train.X)
     >>> settings, graph = PersolinSettings(Plan(n_updates=100)), CollaborationGraph.complete(10)
-    >>> persolin_oracle(task, users.test, settings, np.random.default_rng(0), graph=graph).bits
+    >>> persolin_oracle(users.train, predictors, users.test, settings, np.random.default_rng(0), graph=graph).bits
     604800.0
     """
-    run = _LinearRun(task, test, settings, rng, observer, graph)
+    run = _LinearRun(train, test, settings, rng, observer, graph)
     run.models(settings.plan.n_updates)
     return run.result("perso-lin-oracle")
 
 
 def persolin_learned(
-    task: Task, test: Population, settings: PersolinSettings, rng: np.random.Generator, observer: Observer = silent
+    train: Population,
+    predictors: BasePredictors,
+    test: Population,
+    settings: PersolinSettings,
+    rng: np.random.Generator,
+    observer: Observer = silent,
 ) -> MethodResult:
     """Collaborative linear models; models and graph are learned together (Perso-lin-Learned).
 
@@ -124,13 +131,14 @@ def persolin_learned(
     --------
     >>> from dada.data import Stumps, moons
     >>> users = moons(0, n_users=10, n_test=5)
-    >>> task = Task.of(users.train, Stumps(n=40))
-    >>> result = persolin_learned(task, users.test, PersolinSettings(Plan(n_updates=100)), np.random.default_rng(0))
+    >>> predictors = Stumps(n=40).fit(users.train.X)
+    >>> rng = np.random.default_rng(0)
+    >>> result = persolin_learned(users.train, predictors, users.test, PersolinSettings(Plan(n_updates=100)), rng)
     >>> result.models.shape, result.graph.n_users
     ((10, 21), 10)
     """
-    run = _LinearRun(task, test, settings, rng, observer, CollaborationGraph.empty(task.train.n_users))
-    for number, phase in enumerate(settings.plan.phases(task.train.n_users)):
+    run = _LinearRun(train, test, settings, rng, observer, CollaborationGraph.empty(train.n_users))
+    for number, phase in enumerate(settings.plan.phases(train.n_users)):
         observer(PhaseStarted(phase.kind, phase.events))
         if phase.kind == "local":
             run.alone(phase.events)
@@ -190,16 +198,16 @@ class _LinearRun:
 
     def __init__(
         self,
-        task: Task,
+        train: Population,
         test: Population,
         settings: PersolinSettings,
         rng: np.random.Generator,
         observer: Observer,
         graph: CollaborationGraph,
     ) -> None:
-        n_users = task.train.n_users
-        self.task, self.test, self.settings, self.observer = task, test, settings, observer
-        self.data = LinearData.of(task.train)
+        n_users = train.n_users
+        self.train, self.test, self.settings, self.observer = train, test, settings, observer
+        self.data = LinearData.of(train)
         self.step = LinearStep(settings.mu, settings.ridge)
         margins, regularizer = margins_of_labels(self.data.X, self.data.y), settings.regularizer
         # The bound beta applies to boosting only.
@@ -260,7 +268,7 @@ class _LinearRun:
             graph_wakeups=state.graph_wakeups,
             objective=self.problem.objective(self.theta, graph) + float(graph.degree @ self.penalties()),
             gap=math.nan,
-            train_accuracy=self._accuracy(self.task.train),
+            train_accuracy=self._accuracy(self.train),
             test_accuracy=self._accuracy(self.test),
             edges=graph.n_edges,
             bits=state.ledger.bits,
@@ -276,7 +284,7 @@ class _LinearRun:
         end = () if self.points[-1].updates == state.updates else (self.point(),)
         return linear_result(
             name,
-            self.task,
+            self.train,
             self.test,
             self.theta.astype(np.float64),
             bits=state.ledger.bits,

@@ -101,15 +101,17 @@ def best_us(work: Callable[[], Any], events: int, repetitions: int) -> float:
 
 def moons_problem(method: str, n_users: int, **bounded: Any) -> tuple[Problem, CollaborationGraph]:
     """The Moons problem of a method of the demo, and the oracle graph."""
-    from dada.cli.demo_report import demo_settings, demo_task
+    from dada.cli.demo_report import STUMPS, demo_settings
     from dada.core.graph import CollaborationGraph
     from dada.data import moons
+    from dada.task import problem
 
     users = moons(SEED, n_users=n_users, n_test=1)
     settings = demo_settings(method, n_users)
-    chosen = {"beta": settings.beta, "mu1": settings.mu, "graph_loss": settings.graph_loss}
-    problem = demo_task(users.train).problem(regularizer=settings.regularizer, **chosen)
-    return problem, CollaborationGraph.from_scipy(users.oracle_weights(**bounded))
+    chosen: dict[str, Any] = {"beta": settings.beta, "mu1": settings.mu, "graph_loss": settings.graph_loss}
+    predictors = STUMPS.fit(users.train.X)
+    joint = problem(users.train, predictors, regularizer=settings.regularizer, **chosen)
+    return joint, CollaborationGraph.from_scipy(users.oracle_weights(**bounded))
 
 
 def model_update_us(problem: Problem, graph: CollaborationGraph, step: str, updates: int, repetitions: int) -> float:

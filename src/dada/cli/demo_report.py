@@ -14,20 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from dada import __version__
+from dada import __version__, task
 from dada.baselines import BoostSettings, MethodResult, dada_learned, dada_oracle, global_boost, local_boost
 from dada.cli.console import bits, number, percent
 from dada.cli.watch import synthetic_info
 from dada.core.graph import CollaborationGraph
 from dada.core.plan import Plan, Status
 from dada.core.regularizers import LogDegree
-from dada.data import Population, Stumps, SyntheticUsers, moons
+from dada.data import BasePredictors, Population, Stumps, SyntheticUsers, moons
 from dada.data.synthetic import GROUP_ANGLES_DEG, DataRule
 from dada.events import Observer, RunInfo
 from dada.plot import DARK, GraphPanel, Picture, accuracy_picture, drawn, graph_picture, weight_picture
 from dada.plot.page import Section, figure, page, paragraph, table
 from dada.plot.theme import name_of
-from dada.task import Task
 
 METHODS = ("global-boost", "local-boost", "dada-oracle", "dada-learned")
 
@@ -56,14 +55,9 @@ def demo_settings(method: str, n_users: int = 100) -> BoostSettings:
     return BoostSettings(plan, beta=5.0, mu=2.0, regularizer=LogDegree(lam=0.03, delta=0.1))
 
 
-def demo_task(train: Population) -> Task:
-    """Training data seen through the demo's base predictors."""
-    return Task.of(train, STUMPS)
-
-
 def run_method(
     method: str,
-    task: Task,
+    train: Population,
     test: Population,
     oracle: CollaborationGraph,
     settings: BoostSettings,
@@ -71,7 +65,7 @@ def run_method(
     observer: Observer,
 ) -> MethodResult:
     """Run one method by its name; only Dada-Oracle uses the oracle graph."""
-    arguments: Any = (task, test, settings, rng, observer)
+    arguments: Any = (train, STUMPS.fit(train.X), test, settings, rng, observer)
     if method == "global-boost":
         return global_boost(*arguments)
     if method == "local-boost":
@@ -88,7 +82,7 @@ class DemoResult:
     seed: int
     rule: DataRule
     users: SyntheticUsers
-    task: Task
+    predictors: BasePredictors
     outcomes: dict[str, MethodResult]
 
     @property
@@ -107,20 +101,20 @@ def run_demo(seed: int, n_users: int, rule: DataRule, watch: Callable[[str], Obs
     """
     rng = np.random.default_rng(seed)
     users = moons(rng, rule=rule, n_users=n_users)
-    task = demo_task(users.train)
+    predictors = STUMPS.fit(users.train.X)
     oracle = CollaborationGraph.from_scipy(users.oracle_weights())
     outcomes: dict[str, MethodResult] = {}
     for method, own_rng in zip(METHODS, rng.spawn(len(METHODS)), strict=True):
         settings, observer = demo_settings(method, n_users), watch(method)
-        observer(_info(method, users, task, outcomes))
-        outcome = run_method(method, task, users.test, oracle, settings, own_rng, observer)
+        observer(_info(method, users, predictors, outcomes))
+        outcome = run_method(method, users.train, users.test, oracle, settings, own_rng, observer)
         if outcome.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
         outcomes[method] = outcome
-    return DemoResult(seed, rule, users, task, outcomes)
+    return DemoResult(seed, rule, users, predictors, outcomes)
 
 
-def _info(method: str, users: SyntheticUsers, task: Task, before: dict[str, MethodResult]) -> RunInfo:
+def _info(method: str, users: SyntheticUsers, predictors: BasePredictors, before: dict[str, MethodResult]) -> RunInfo:
     """Facts for the page of a method's run: the users, and the accuracies of earlier methods."""
     known: dict[str, Any] = {
         "baselines": {name_of(name): float(one.test_accuracy.mean()) for name, one in before.items()}
@@ -128,7 +122,7 @@ def _info(method: str, users: SyntheticUsers, task: Task, before: dict[str, Meth
     if "local-boost" in before:
         known["alone"] = before["local-boost"].test_accuracy
     title = f"{name_of(method)}: {users.train.n_users} users, two moons turned by four angles"
-    return synthetic_info(title, users, task, **known)
+    return synthetic_info(title, users, predictors, **known)
 
 
 CAPTIONS = {
@@ -184,7 +178,8 @@ def pictures_of(result: DemoResult) -> dict[str, Picture]:
 def _panel(result: DemoResult, title: str, outcome: MethodResult) -> GraphPanel:
     assert outcome.graph is not None
     train = result.users.train
-    losses = result.task.problem(beta=1.0, mu1=0.0).graph_losses(outcome.models) / train.confidence
+    problem = task.problem(train, result.predictors, beta=1.0, mu1=0.0)
+    losses = problem.graph_losses(outcome.models) / train.confidence
     degrees = np.mod(np.rad2deg(result.users.angles), 360)
     return GraphPanel(title, outcome.graph, train.confidence, losses, [f"{angle:.0f}" for angle in degrees])
 

@@ -27,11 +27,10 @@ from dada.cli.console import (
 from dada.cli.watch import Live, Record, synthetic_info, watching
 
 if TYPE_CHECKING:
-    from dada.data import SyntheticUsers
+    from dada.data import BasePredictors, SyntheticUsers
     from dada.engine import Samples
     from dada.events import Observer, RunInfo
     from dada.sim.simulation import NetworkPoint, SimulatedNetwork, SimulationResult
-    from dada.task import Task
 
 BETA, MU = 10.0, 1.0
 # Points of a run at which the terminal, or a page, is updated.
@@ -119,20 +118,21 @@ def make_case(
     from dada.peer.member import Rhythm
     from dada.sim.links import Faults
     from dada.sim.simulation import SimulatedNetwork
-    from dada.task import Task
+    from dada.task import problem, samples
 
     draws = {"moons": moons, "moons100": moons100}
     if data not in draws:
         raise ValueError(f"data must be one of {', '.join(draws)}, got {data!r}")
     people = draws[data](np.random.default_rng(seed), n_users=users)
-    task = Task.of(people.train, Stumps(n=200, rule="feature-range"))
-    problem = task.problem(beta=BETA, mu1=MU, regularizer=LogDegree(lam=0.3, delta=0.1))
+    predictors = Stumps(n=200, rule="feature-range").fit(people.train.X)
+    regularizer = LogDegree(lam=0.3, delta=0.1)
+    joint = problem(people.train, predictors, beta=BETA, mu1=MU, regularizer=regularizer)
     config = PeerConfig(
-        problem.n_predictors, BETA, MU, regularizer=problem.regularizer, coupling=problem.coupling,
+        joint.n_predictors, BETA, MU, regularizer=joint.regularizer, coupling=joint.coupling,
         max_neighbours=64, damping=0.5, vet=True, trust_largest=0.2, **peer_settings(graph),
     )  # fmt: skip
     network = SimulatedNetwork(
-        problem,
+        joint,
         config,
         Rhythm(local_steps=100, first_graph_steps=min(20, max(1, steps // 5)), graph_every=4),
         Faults.named(faults),
@@ -143,14 +143,14 @@ def make_case(
         journal=journal,
     )
     title = f"{users} simulated peers, {data}; faults: {faults}"
-    return SimulationCase(network, task.samples_of(people.test), graph, _info(title, people, task, network))
+    return SimulationCase(network, samples(people.test, predictors), graph, _info(title, people, predictors, network))
 
 
-def _info(title: str, people: SyntheticUsers, task: Task, network: SimulatedNetwork) -> RunInfo:
-    """Description of the run: users by the group of their task, and liars as a group."""
+def _info(title: str, people: SyntheticUsers, predictors: BasePredictors, network: SimulatedNetwork) -> RunInfo:
+    """Description of the run: users by their group, and liars as a group."""
     import numpy as np
 
-    info = synthetic_info(title, people, task)
+    info = synthetic_info(title, people, predictors)
     honest = np.array([host.is_honest for host in network.world.hosts])
     if honest.all():
         return info

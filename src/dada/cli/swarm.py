@@ -14,9 +14,8 @@ from dada.cli.console import AsJson, GraphOption, Seed, bits, percent, print_jso
 
 if TYPE_CHECKING:
     from dada.cli.swarm_runs import Reference, SwarmDisplay
-    from dada.data import SyntheticUsers
+    from dada.data import BasePredictors, SyntheticUsers
     from dada.events import RunInfo
-    from dada.task import Task
 
 
 def swarm(
@@ -58,23 +57,24 @@ def swarm(
     from dada.cli import swarm_runs as runs
     from dada.events import Stopped
     from dada.net.statuses import PeerOverview
+    from dada.task import samples
 
     if in_process and kill_every is not None:
         raise ValueError("--kill-every kills processes, so it cannot be combined with --in-process")
     wakeups_per_s = rate if rate is not None else min(8.0, 160.0 / users)
-    people, task = runs.make_users(data, users, seed)
-    network = runs.make_network(task, wakeups_per_s, graph)
+    people, predictors = runs.make_users(data, users, seed)
+    network = runs.make_network(people, predictors, wakeups_per_s, graph)
     console = stderr()
     with (
         watch.watching(live, record) as page,
         tempfile.TemporaryDirectory(prefix="dada-swarm-") if keep is None else nullcontext(str(keep)) as folder,
     ):
         with console.status("Learning in the engine, for comparison") if console.is_terminal else nullcontext():
-            reference = runs.learn_centrally(people, task, network, seed)
-        homes = runs.make_homes(Path(folder), people, task, network)
+            reference = runs.learn_centrally(people, predictors, network, seed)
+        homes = runs.make_homes(Path(folder), people, predictors, network)
         is_directed = network.config.graph == "evidence"
-        overview = PeerOverview(page, _info(data, people, task, reference), is_directed)
-        display = runs.SwarmDisplay(console, task.samples_of(people.test), network, reference, overview)
+        overview = PeerOverview(page, _info(data, people, predictors, reference), is_directed)
+        display = runs.SwarmDisplay(console, samples(people.test, predictors), network, reference, overview)
         if in_process:
             runs.run_in_process(homes, seconds, display)
         else:
@@ -87,11 +87,11 @@ def swarm(
             _show(result, display, reference)
 
 
-def _info(data: str, people: SyntheticUsers, task: Task, reference: Reference) -> RunInfo:
+def _info(data: str, people: SyntheticUsers, predictors: BasePredictors, reference: Reference) -> RunInfo:
     """Description of the run, with the reference accuracies."""
     baselines = {"alone": reference.local, "engine": reference.engine, "engine, true graph": reference.oracle}
     title = f"{people.train.n_users} real peers, {data}"
-    return watch.synthetic_info(title, people, task, alone=reference.alone, baselines=baselines)
+    return watch.synthetic_info(title, people, predictors, alone=reference.alone, baselines=baselines)
 
 
 def _show(result: dict[str, Any], display: SwarmDisplay, reference: Reference) -> None:

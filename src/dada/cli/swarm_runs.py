@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from dada import task
 from dada.cli.console import GraphRule, peer_settings, percent, plan_settings
 from dada.core.accuracy import is_right, mean_per_user
 from dada.core.bits import Ledger
@@ -21,7 +23,7 @@ from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.core.problem import margins_of_labels
 from dada.core.regularizers import LogDegree
-from dada.data import Stumps, moons, moons100
+from dada.data import BasePredictors, Stumps, moons, moons100
 from dada.data.synthetic import SyntheticUsers
 from dada.engine import Plan, Samples, run
 from dada.net.home import Home, read_ticket
@@ -33,7 +35,6 @@ from dada.net.session import LinkOptions
 from dada.net.statuses import PeerOverview
 from dada.net.swarm import Swarm
 from dada.peer.member import Rhythm
-from dada.task import Task
 
 BETA, MU = 10.0, 1.0
 FEW_PEERS = 50
@@ -56,37 +57,39 @@ class Reference:
         return float(self.alone.mean())
 
 
-def make_users(data: str, n_users: int, seed: int) -> tuple[SyntheticUsers, Task]:
+def make_users(data: str, n_users: int, seed: int) -> tuple[SyntheticUsers, BasePredictors]:
     """Synthetic users and their base predictors."""
     draw = moons if data == "moons" else moons100
     people = draw(np.random.default_rng(seed), n_users=n_users)
-    return people, Task.of(people.train, Stumps(n=200, rule="feature-range"))
+    return people, Stumps(n=200, rule="feature-range").fit(people.train.X)
 
 
-def make_network(task: Task, wakeups_per_s: float, graph: GraphRule = "evidence") -> NetworkFile:
+def make_network(
+    people: SyntheticUsers, predictors: BasePredictors, wakeups_per_s: float, graph: GraphRule = "evidence"
+) -> NetworkFile:
     """The network file of a swarm."""
-    predictors, arrays = task.predictors.to_arrays()
+    spec, arrays = predictors.to_arrays()
     # Every candidate neighbour costs a link, and this machine opens all of them.
-    first_graph_steps, kappa = (8, 10) if task.train.n_users <= FEW_PEERS else (4, 5)
+    first_graph_steps, kappa = (8, 10) if people.train.n_users <= FEW_PEERS else (4, 5)
     return NetworkFile(
         settings={"beta": BETA, "mu1": MU, "vet": True, **peer_settings(graph)},
-        features=tuple(f"x{d}" for d in range(task.train.n_features)),
+        features=tuple(f"x{d}" for d in range(people.train.n_features)),
         classes=("-1", "1"),
-        coupling=np.asarray(task.predictors.coupling, np.float64),
-        predictors=predictors,
+        coupling=np.asarray(predictors.coupling, np.float64),
+        predictors=spec,
         arrays=arrays,
         rhythm=Rhythm(60, first_graph_steps, graph_every=5, kappa=kappa, wakeups_per_s=wakeups_per_s),
         regularizer=LogDegree(lam=3.0, delta=0.1),
     )
 
 
-def make_homes(folder: Path, people: SyntheticUsers, task: Task, network: NetworkFile) -> list[Home]:
+def make_homes(folder: Path, people: SyntheticUsers, predictors: BasePredictors, network: NetworkFile) -> list[Home]:
     """Create a folder for every peer, with a key and its samples."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "network.json"
     network.write(file)
-    margins = margins_of_labels(task.samples.predictions, task.train.y)
-    rows = zip(task.train.row_start[:-1], task.train.row_start[1:], strict=True)
+    margins = margins_of_labels(predictors.predict(people.train.X), people.train.y)
+    rows = pairwise(people.train.row_start)
     homes = []
     for k, (start, stop) in enumerate(rows):
         home = Home(folder / f"peer-{k:03d}")
@@ -96,15 +99,17 @@ def make_homes(folder: Path, people: SyntheticUsers, task: Task, network: Networ
     return homes
 
 
-def learn_centrally(people: SyntheticUsers, task: Task, network: NetworkFile, seed: int) -> Reference:
+def learn_centrally(people: SyntheticUsers, predictors: BasePredictors, network: NetworkFile, seed: int) -> Reference:
     """Learn with the compiled engine: each user alone, with a learned graph, and with the true graph."""
     settings = network.settings
     K = people.train.n_users
-    test = task.samples_of(people.test)
+    test = task.samples(people.test, predictors)
 
     def learned_by(plan: Plan, mu1: float, graph: CollaborationGraph | None = None) -> tuple[Array, float]:
         others = {name: value for name, value in settings.items() if name in ("loss", "graph_loss", "mu2")}
-        problem = task.problem(beta=settings["beta"], mu1=mu1, regularizer=network.regularizer, **others)
+        problem = task.problem(
+            people.train, predictors, beta=settings["beta"], mu1=mu1, regularizer=network.regularizer, **others
+        )
         result = run(problem, plan, np.random.default_rng(seed), graph=graph, test=test)
         return result.trace[-1].test_accuracy, float(result.graph.mean_neighbours)
 

@@ -18,9 +18,8 @@ import typer
 from dada.cli.console import stderr
 
 if TYPE_CHECKING:
-    from dada.data import SyntheticUsers
+    from dada.data import BasePredictors, SyntheticUsers
     from dada.events import Observer, RunInfo
-    from dada.task import Task
 
 Live = Annotated[bool, typer.Option("--live", help="Open a page that shows the run; it stays until Ctrl-C.")]
 Record = Annotated[Path | None, typer.Option("--record", help="Record the run in this file (.dadalog), to replay it.")]
@@ -67,13 +66,14 @@ def stay() -> None:
         return
 
 
-def synthetic_info(title: str, people: SyntheticUsers, task: Task, **known: Any) -> RunInfo:
+def synthetic_info(title: str, people: SyntheticUsers, predictors: BasePredictors, **known: Any) -> RunInfo:
     """Facts about synthetic users for the page: their names, and the true group of each if they are grouped."""
     from dada.data.synthetic import GROUP_ANGLES_DEG
+    from dada.task import info
 
     if people.groups.any():
         known |= {"groups": people.groups, "group_names": tuple(f"{angle:g}°" for angle in GROUP_ANGLES_DEG)}
-    return task.info(title, **known)
+    return info(people.train, predictors, title, **known)
 
 
 class SlowMotion:

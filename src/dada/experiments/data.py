@@ -10,10 +10,9 @@ import numpy as np
 
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
-from dada.data import Constant, Linear, Population, Recipe, Stumps, Union, moons, moons100
+from dada.data import BasePredictors, Constant, Linear, Population, Recipe, Stumps, Union, moons, moons100
 from dada.data.datasets import dataset_path, load
 from dada.estimators import PerUserKFold
-from dada.task import Task
 
 N_FOLDS = 3
 QUANTILES = 4
@@ -121,16 +120,17 @@ def predictors(stumps: int, rule: str) -> Recipe:
 
 
 @lru_cache(maxsize=4)
-def whole_task(dataset: str, seed: int, draw: int, stumps: int, rule: str) -> Task:
+def whole_task(dataset: str, seed: int, draw: int, stumps: int, rule: str) -> tuple[Population, BasePredictors]:
     """All training data, with base predictors."""
-    return Task.of(people(dataset, seed, draw).train, predictors(stumps, rule))
+    train = people(dataset, seed, draw).train
+    return train, predictors(stumps, rule).fit(train.X)
 
 
 @lru_cache(maxsize=4)
 def validation_task(
     dataset: str, seed: int, repeat: int, fold: int, stumps: int, rule: str, draw: int = 0
-) -> tuple[Task, Population]:
-    """Data to train a setting on and data to score it on; never the test data of that draw.
+) -> tuple[Population, BasePredictors, Population]:
+    """Data to train a setting on, with base predictors, and data to score it on; never the test data of that draw.
 
     Real users: their training rows without one fold, and that fold; every repeat shuffles the rows. Synthetic users:
     training and test rows of another draw of the population. Folds of their few rows would mislead: classes are
@@ -138,41 +138,19 @@ def validation_task(
     """
     if SPECS[dataset].synthetic:
         users = people(dataset, seed, validation_draw(repeat, fold))
-        return Task.of(users.train, predictors(stumps, rule)), users.test
+        return users.train, predictors(stumps, rule).fit(users.train.X), users.test
     kept, held_out = split_off(people(dataset, seed, draw).train, seed, repeat, fold)
-    return Task.of(kept, predictors(stumps, rule)), held_out
+    return kept, predictors(stumps, rule).fit(kept.X), held_out
 
 
 def split_off(train: Population, seed: int, repeat: int, fold: int) -> tuple[Population, Population]:
     """A population without one fold of each user's rows, and that fold; every repeat shuffles the rows."""
-    owner = np.repeat(np.arange(train.n_users), train.sizes)
+    owner = train.owners
     folds = PerUserKFold(N_FOLDS, shuffle=True, random_state=np.random.default_rng([seed, repeat, 3]))
     kept, held_out = list(folds.split(owner, users=owner))[fold]
-    return rows_of(train, kept), rows_of(train, held_out)
+    return train.take(kept), train.take(held_out)
 
 
 def validation_draw(repeat: int, fold: int) -> int:
     """The draw of synthetic users that serves as a fold; no run uses it."""
     return 1000 + N_FOLDS * repeat + fold
-
-
-def rows_of(population: Population, rows: Array) -> Population:
-    """A population of some rows and all users; some users may have no rows.
-
-    Examples
-    --------
-    >>> users = Population.from_arrays([[0.0], [1.0], [2.0]], [0, 1, 1], ["ann", "bob", "bob"])
-    >>> rows_of(users, np.array([1])).sizes.tolist()
-    [0, 1]
-    """
-    chosen = np.zeros(population.n_rows, dtype=bool)
-    chosen[rows] = True
-    before = np.concatenate(([0], np.cumsum(chosen)))
-    return Population(
-        population.X[chosen],
-        population.y[chosen],
-        before[population.row_start],
-        population.user_ids,
-        population.classes,
-        population.feature_names,
-    )

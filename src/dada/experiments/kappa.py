@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure as Drawing
 
+from dada import task
 from dada.baselines.persolin import wake_graph
 from dada.core.bits import cached_graph_bits
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.core.plan import GRAPH_STREAM, Plan, Schedule
 from dada.core.regularizers import LogDegree
+from dada.data import BasePredictors, Population
 from dada.engine import run
 from dada.engine.graph_loops import DistanceRule
 from dada.engine.state import State
@@ -26,7 +28,6 @@ from dada.experiments.page import Figure, Heading, Items, Page, Table, bits_text
 from dada.experiments.protocol import N_RUNS
 from dada.experiments.published import EVERY_WEIGHT_TO_EVERYONE_BITS, KAPPA_ONE_BITS
 from dada.plot.theme import Picture, Theme, new_figure
-from dada.task import Task
 
 KAPPAS = (1, 2, 5, 10, 20, 50, 99)
 STEPS = {"lipschitz": "the paper's step", "exact": "the exact step"}
@@ -45,13 +46,17 @@ LEAD = (
 Results = dict[tuple[str, int], list[dict[str, Any]]]
 
 
-def graph_study(task: Task, settings: Settings, rng: np.random.Generator) -> dict[str, Any]:
+def graph_study(
+    train: Population, predictors: BasePredictors, settings: Settings, rng: np.random.Generator
+) -> dict[str, Any]:
     """Learn a graph from local models and record the objective on the way.
 
     Parameters
     ----------
-    task : Task
-        Data and base predictors.
+    train : Population
+        Training data.
+    predictors : BasePredictors
+        Base predictors fitted to it.
     settings : dict
         `beta`, `mu`, `lam`, `delta`; `updates` per user of the local models; `kappa`, `graph_step` and `wakeups` of the
         graph, on which the local models do not depend.
@@ -64,9 +69,9 @@ def graph_study(task: Task, settings: Settings, rng: np.random.Generator) -> dic
         Lists of wake-ups, of h(w), and of bits sent: as the paper counts them, and if users keep the models they
         receive.
     """
-    n_users, kappa, wakeups = task.train.n_users, settings["kappa"], settings["wakeups"]
+    n_users, kappa, wakeups = train.n_users, settings["kappa"], settings["wakeups"]
     regularizer = LogDegree(lam=settings["lam"], delta=settings["delta"])
-    problem = task.problem(beta=settings["beta"], mu1=settings["mu"], regularizer=regularizer)
+    problem = task.problem(train, predictors, beta=settings["beta"], mu1=settings["mu"], regularizer=regularizer)
     models = run(problem, Plan(n_updates=settings["updates"] * n_users, learn_graph=False), rng).models
     schedule = Schedule.draw(rng, n_users, kappa)
     plan = Plan(n_updates=0, kappa=kappa, graph_step=settings["graph_step"], sampler="uniform")
@@ -93,8 +98,8 @@ def graph_study(task: Task, settings: Settings, rng: np.random.Generator) -> dic
 
 def moons_graph_study(settings: Settings, seed: int, run: int) -> dict[str, Any]:
     """:func:`graph_study` on a draw of Moons."""
-    task = whole_task("moons", seed, run, SPECS["moons"].stumps, SPECS["moons"].rule)
-    return graph_study(task, settings, np.random.default_rng([seed, run, zlib.crc32(b"graph-study")]))
+    train, predictors = whole_task("moons", seed, run, SPECS["moons"].stumps, SPECS["moons"].rule)
+    return graph_study(train, predictors, settings, np.random.default_rng([seed, run, zlib.crc32(b"graph-study")]))
 
 
 def kappa_page(lab: Lab, datasets: Sequence[str]) -> Page:

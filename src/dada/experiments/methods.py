@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dada import task
 from dada.baselines.boosting import BoostSettings, dada_learned, dada_oracle, global_boost, local_boost, random_graph
 from dada.baselines.linear import (
     HierarchicalSettings,
@@ -26,17 +27,18 @@ from dada.baselines.trees import TreeSettings, trees_local, trees_pooled
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.core.regularizers import LogDegree
-from dada.data import Population
+from dada.data import BasePredictors, Population
 from dada.engine import Plan
 from dada.estimators import DadaClassifier, DadaClassifierCV
 from dada.experiments.data import SPECS, DatasetSpec, data_digest, people, validation_draw, validation_task, whole_task
 from dada.experiments.lab import Job
-from dada.task import Task
 
 Settings = dict[str, Any]
 Grid = dict[str, tuple[float, ...]]
-# A method on a task: training task, test data, settings, source of randomness, true graph of synthetic users.
-Run = Callable[[Task, Population, Settings, np.random.Generator, CollaborationGraph | None], MethodResult]
+# A method: training data, base predictors, test data, settings, source of randomness, true graph of synthetic users.
+Run = Callable[
+    [Population, BasePredictors, Population, Settings, np.random.Generator, CollaborationGraph | None], MethodResult
+]
 # Settings that are never tuned, by dataset and whether the run is quick.
 Effort = Callable[[DatasetSpec, bool], Settings]
 
@@ -155,16 +157,16 @@ def train(
         draw = run if fold == ALL_DATA else validation_draw(run, fold)
     users = people(dataset, seed, draw)
     if fold != ALL_DATA:
-        task, held_out = validation_task(dataset, seed, run, fold, stumps, rule, split)
-        result = METHODS[method].run(task, held_out, settings, rng, users.oracle)
+        train, predictors, held_out = validation_task(dataset, seed, run, fold, stumps, rule, split)
+        result = METHODS[method].run(train, predictors, held_out, settings, rng, users.oracle)
         right = np.rint(np.nan_to_num(result.test_accuracy) * held_out.sizes).astype(int)
         return {"right": right.tolist(), "rows": held_out.sizes.tolist(), "bits": result.bits}
-    task = whole_task(dataset, seed, draw, stumps, rule)
-    result = METHODS[method].run(task, users.test, settings, rng, users.oracle)
+    train, predictors = whole_task(dataset, seed, draw, stumps, rule)
+    result = METHODS[method].run(train, predictors, users.test, settings, rng, users.oracle)
     return (
         _accuracies(result)
         | (_trace(result) if detail else {})
-        | (_graph(result, task, settings) if detail == "graph" else {})
+        | (_graph(result, train, predictors, settings) if detail == "graph" else {})
     )
 
 
@@ -203,10 +205,10 @@ def _trace(result: MethodResult) -> dict[str, Any]:
     }
 
 
-def _graph(result: MethodResult, task: Task, settings: Settings) -> dict[str, Any]:
+def _graph(result: MethodResult, train: Population, predictors: BasePredictors, settings: Settings) -> dict[str, Any]:
     assert result.graph is not None
     k, l, w = result.graph.edges()
-    problem = task.problem(beta=settings["beta"], mu1=settings["mu"])
+    problem = task.problem(train, predictors, beta=settings["beta"], mu1=settings["mu"])
     losses = problem.graph_losses(result.models) / problem.confidence
     return {"edges": [k.tolist(), l.tolist(), rounded(w)], "losses": rounded(losses)}
 
@@ -246,7 +248,9 @@ def _persolin_settings(settings: Settings, n_users: int) -> PersolinSettings:
 
 def _runs(learn: Callable[..., MethodResult], settings_of: Callable[[Settings, int], Any]) -> Run:
     """Call a baseline with its own settings, which `settings_of` makes from a dictionary and the number of users."""
-    return lambda task, test, settings, rng, _: learn(task, test, settings_of(settings, task.train.n_users), rng)
+    return lambda train, predictors, test, settings, rng, _: learn(
+        train, predictors, test, settings_of(settings, train.n_users), rng
+    )
 
 
 def _runs_on(
@@ -257,11 +261,16 @@ def _runs_on(
     """The same for a baseline over a given graph."""
 
     def run(
-        task: Task, test: Population, settings: Settings, rng: np.random.Generator, oracle: CollaborationGraph | None
+        train: Population,
+        predictors: BasePredictors,
+        test: Population,
+        settings: Settings,
+        rng: np.random.Generator,
+        oracle: CollaborationGraph | None,
     ) -> MethodResult:
-        n_users = task.train.n_users
+        n_users = train.n_users
         graph = graph_of(settings, n_users, rng, oracle)
-        return learn(task, test, settings_of(settings, n_users), rng, graph=graph)
+        return learn(train, predictors, test, settings_of(settings, n_users), rng, graph=graph)
 
     return run
 
@@ -275,7 +284,13 @@ def _oracle(
 
 
 def automatic(
-    task: Task, test: Population, settings: None, rng: np.random.Generator, *, graph: str = "auto"
+    train: Population,
+    predictors: BasePredictors,
+    test: Population,
+    settings: None,
+    rng: np.random.Generator,
+    *,
+    graph: str = "auto",
 ) -> MethodResult:
     """`DadaClassifier` with its defaults; `graph` as of that class ("none" trains each user alone).
 
@@ -283,25 +298,25 @@ def automatic(
     --------
     >>> from dada.data import Stumps, moons
     >>> users = moons(0, n_users=10, n_test=5)
-    >>> task = Task.of(users.train, Stumps(n=40))
-    >>> automatic(task, users.test, None, np.random.default_rng(0), graph="evidence").neighbours <= 9
+    >>> predictors = Stumps(n=40).fit(users.train.X)
+    >>> automatic(users.train, predictors, users.test, None, np.random.default_rng(0), graph="evidence").neighbours <= 9
     True
     """
-    return _estimated("dada-auto", DadaClassifier(graph=graph, random_state=rng), task, test)
+    return _estimated("dada-auto", DadaClassifier(graph=graph, random_state=rng), train, test)
 
 
-def cross_validated(task: Task, test: Population, settings: None, rng: np.random.Generator) -> MethodResult:
+def cross_validated(
+    train: Population, predictors: BasePredictors, test: Population, settings: None, rng: np.random.Generator
+) -> MethodResult:
     """`DadaClassifierCV` with its defaults."""
-    return _estimated("dada-cv", DadaClassifierCV(random_state=rng), task, test)
+    return _estimated("dada-cv", DadaClassifierCV(random_state=rng), train, test)
 
 
-def _estimated(name: str, model: DadaClassifier | DadaClassifierCV, task: Task, test: Population) -> MethodResult:
-    users = [np.repeat(part.user_ids, part.sizes) for part in (task.train, test)]
-    model.fit(task.train.X, task.train.y, users=users[0])
-    scores = [
-        Scores.of(part, model.decision_function(part.X, users=owners))
-        for part, owners in zip((task.train, test), users, strict=True)
-    ]
+def _estimated(
+    name: str, model: DadaClassifier | DadaClassifierCV, train: Population, test: Population
+) -> MethodResult:
+    model.fit(train.X, train.y, users=train.users)
+    scores = [Scores.of(part, model.decision_function(part.X, users=part.users)) for part in (train, test)]
     best: DadaClassifier = model.best_estimator_ if isinstance(model, DadaClassifierCV) else model
     rest: Any = {"graph": best.graph_, "bits": best.bits_, "status": best.status_}
     return MethodResult.scored(name, scores[0], scores[1], best.models_, **rest)
