@@ -90,7 +90,7 @@ def test_same_seed_same_models_and_watching_changes_nothing(method, predictors, 
 
 def test_other_users_in_the_test_data_are_refused(predictors, users):
     fewer = users.test.select(range(19))
-    with pytest.raises(ValueError, match="the task has 20 users, test has 19"):
+    with pytest.raises(ValueError, match="train has 20 users, test has 19"):
         local_boost(users.train, predictors, fewer, SETTINGS, chance())
 
 

@@ -11,6 +11,7 @@ from dada.core.graph import CollaborationGraph
 from dada.core.problem import Problem
 from dada.data import moons
 from dada.fitting.newcomers import MOST_ASKED, Candidates, best
+from dada.task import problem
 from tests.helpers.people import Rows, moons_rows, opposites
 
 
@@ -151,7 +152,7 @@ def test_half_of_the_older_rows_are_left_after_a_half_life():
     model = DadaClassifier(random_state=0, half_life=2.0, n_updates=5).partial_fit(*rows)
     for _ in range(2):
         model.partial_fit(rows.X[:1], rows.y[:1], users=["ann"])
-    held = model.held_[0].people
+    held = model.held_[0]
     assert held.sizes[1:].tolist() == [400, 400, 400]
     assert 160 < held.sizes[0] < 240
     assert model.confidence_[0] == held.sizes[0] / 400
@@ -166,7 +167,7 @@ def test_only_users_with_new_rows_change_and_new_ones_join():
     assert_array_equal(model.models_[:4], before)
     model.partial_fit(rows.X[:8], 1 - rows.y[:8], users=["bob"] * 8)
     assert_array_equal(np.flatnonzero((model.models_[:4] != before).any(axis=1)), [1])
-    assert model.held_[0].people.user_ids.tolist() == model.users_.tolist()
+    assert model.held_[0].user_ids.tolist() == model.users_.tolist()
 
 
 def test_the_same_calls_give_the_same_models():
@@ -183,7 +184,7 @@ def test_a_fit_can_be_gone_on_with_and_newcomers_rows_count_too():
     rows = opposites()
     model = DadaClassifier(random_state=0, n_updates=20).fit(*rows)
     model.add_user(rows.X[:8], rows.y[:8], "eve").partial_fit(rows.X[:2], rows.y[:2], users=["eve", "ann"])
-    held = model.held_[0].people
+    held = model.held_[0]
     assert dict(zip(held.user_ids.tolist(), held.sizes.tolist(), strict=True)) == {
         "ann": 9, "bob": 8, "cid": 8, "dan": 8, "eve": 9,
     }  # fmt: skip
@@ -195,17 +196,18 @@ def test_weights_of_a_fit_are_kept_and_later_rows_weigh_one():
     model.partial_fit(rows.X[:2], rows.y[:2], users=["ann", "bob"])
     held = model.held_[0]
     assert held.weights.tolist() == [3.0] * 8 + [1.0] + [3.0] * 8 + [1.0] + [3.0] * 16
-    assert (model._own_problems(held)[0].sample_weight == [27 / 25] * 8 + [9 / 25]).all()
+    joint = problem(held, model.predictors_, beta=1.0, mu1=0.0)
+    assert (joint.sample_weight[:9] == [27 / 25] * 8 + [9 / 25]).all()
 
 
 def test_pickles_hold_no_rows_and_say_so_when_they_are_missed():
     rows = opposites()
     model = pickle.loads(pickle.dumps(DadaClassifier(random_state=0, n_updates=20).fit(*rows)))
     assert not hasattr(model, "held_")
-    with pytest.raises(ValueError, match=r"holds none of 2 users with models: 'ann', 'bob'.* fit again"):
+    with pytest.raises(ValueError, match=r"has none of 2 of them: 'ann', 'bob'.* fit again"):
         model.partial_fit(rows.X[:16], rows.y[:16], users=rows.users[:16])
     model.partial_fit(rows.X[:8], rows.y[:8], users=["eve"] * 8)
-    assert model.held_[0].people.user_ids.tolist() == ["eve"]
+    assert model.held_[0].user_ids.tolist() == ["eve"]
 
 
 def test_all_labels_can_be_named_at_the_first_call():
