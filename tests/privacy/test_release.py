@@ -1,0 +1,106 @@
+"""Releases: sensitivities hold, bytes decode, noise is as large as stated."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from dada.privacy.noise import SecureBits, SeededBits
+from dada.privacy.release import (
+    UNIT,
+    ReleaseError,
+    StatisticsMechanism,
+    content_hash,
+    read_labels,
+    read_statistics,
+    release_labels,
+    sums,
+    worth_sending,
+)
+
+
+def norms(h, y, norm):
+    """Frobenius norm of G and norm of B of one row minus another."""
+    (gram, moment), (other_gram, other_moment) = (sums(h[i : i + 1], y[i : i + 1], norm) for i in range(2))
+    return (np.linalg.norm((a - b) / UNIT) for a, b in ((gram, other_gram), (moment, other_moment)))
+
+
+@pytest.mark.parametrize("norm", [1.0, 1.7, 3.0])
+def test_replacing_a_row_moves_the_statistics_by_no_more_than_the_sensitivity(norm):
+    rng = np.random.default_rng(5)
+    for _ in range(200):
+        h, y = rng.uniform(-1.5, 1.5, (2, 9)), rng.uniform(-2, 2, (2, 1))
+        gram, moment = norms(h, y, norm)
+        assert gram <= np.sqrt(2) * norm**2
+        assert moment <= 2 * norm
+
+
+def test_the_sensitivities_are_reached():
+    corners = [np.array(pair, float) for pair in itertools.product((-1, 0, 1), repeat=2)]
+    found = np.array([[*norms(np.array([h, g]), np.array([[1.0], [1.0]]), np.sqrt(2))]
+                      for h, g in itertools.product(corners, corners)])  # fmt: skip
+    assert found.max(axis=0) == pytest.approx([np.sqrt(2) * 2, 2 * np.sqrt(2)], rel=1e-3)
+
+
+def test_several_outputs_have_the_sensitivity_of_one():
+    rng = np.random.default_rng(6)
+    for _ in range(100):
+        _, moment = norms(rng.uniform(-1, 1, (2, 5)), np.eye(3)[rng.integers(0, 3, 2)], 2.0)
+        assert moment <= 4.0
+
+
+def test_a_release_decodes_to_the_statistics_plus_noise_of_the_stated_size():
+    rng = np.random.default_rng(7)
+    h, y = rng.uniform(-1, 1, (30, 12)), np.sign(rng.normal(size=(30, 1)))
+    mechanism = StatisticsMechanism.calibrated(2.0, 1e-5, n_predictors=12, n_outputs=1)
+    body = mechanism.release(h, y, SeededBits(rng), "spec")
+    found, spec = read_statistics(body)
+    assert (found.n_rows, spec) == (30, "spec")
+    assert np.array_equal(found.gram, found.gram.T)
+    noise = found.gram - h.T @ h
+    off = noise[np.triu_indices(12, 1)]
+    assert off.std() == pytest.approx(found.gram_sigma / np.sqrt(2), rel=0.3)
+    assert np.diagonal(noise).std() == pytest.approx(found.gram_sigma, rel=0.7)
+    assert (found.moment - h.T @ y).std() == pytest.approx(found.moment_sigma, rel=0.7)
+    assert len(content_hash(body)) == 64
+
+
+def test_noise_is_calibrated_to_both_statistics_together():
+    mechanism = StatisticsMechanism.calibrated(3.0, 1e-6, n_predictors=4, n_outputs=2, norm=1.5)
+    spent = mechanism.cost(3.0).delta_at(3.0)
+    assert 0.99e-6 < spent <= 1e-6
+
+
+def test_too_little_noise_for_the_grid_is_refused():
+    with pytest.raises(ValueError, match="use a smaller epsilon"):
+        StatisticsMechanism.calibrated(60.0, 1e-12, n_predictors=100, n_outputs=1, norm=1e-4)
+
+
+def test_labels_decode():
+    labels = np.array([0, 2, 1, 1])
+    body = release_labels(labels, 3, epsilon=60.0, source=SecureBits())
+    assert read_labels(body).tolist() == labels.tolist()
+
+
+@pytest.mark.parametrize("damage", ["cut", "magic", "format", "header", "kind", "size"])
+def test_damaged_bytes_are_refused(damage):
+    mechanism = StatisticsMechanism.calibrated(2.0, 1e-5, n_predictors=2, n_outputs=1)
+    body = mechanism.release(np.ones((3, 2)), np.ones((3, 1)), SecureBits())
+    bad = {
+        "cut": body[:-3],
+        "magic": b"x" + body[1:],
+        "format": body[:8] + b"\xff\xff" + body[10:],
+        "header": body[:14] + b"]" + body[15:],
+        "kind": release_labels(np.array([0]), 2, 1.0, SecureBits()),
+        "size": body + bytes(8),
+    }[damage]
+    with pytest.raises(ReleaseError):
+        read_statistics(bad)
+
+
+def test_nothing_is_sent_where_noise_exceeds_the_signal():
+    small = StatisticsMechanism.calibrated(4.0, 1e-5, n_predictors=21, n_outputs=1)
+    estimate = worth_sending(small, n_users=100, n_rows=900)
+    assert not estimate.send
+    assert estimate.reason.startswith("Nothing is sent")
+    assert worth_sending(small, n_users=100, n_rows=9000).send
