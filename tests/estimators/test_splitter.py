@@ -66,7 +66,7 @@ def test_users_may_come_as_groups():
         (1, [1, 1], "n_splits must be an integer >= 2, got 1"),
         (2.0, [1, 1], "n_splits must be an integer >= 2, got 2.0"),
         (3, [1, 1, 2, 3, 4], "n_splits must be at most 2, the number of rows of users with two rows or more, got 3"),
-        (2, None, "must know whose row each is: give users="),
+        (2, None, "needs the user of each row: give users="),
     ],
 )
 def test_bad_input(n_splits, users, message):

@@ -1,8 +1,8 @@
-"""Summaries of features that users can merge: all that base predictors need to know, and no sample.
+"""Mergeable summaries of features: all that base predictors need, without rows.
 
-Thresholds of stumps and scales of linear predictors are the same for everybody, so users must agree on them. Each
-summarises its own rows; two summaries merge into one, in any order, as gossip wants it. What is exchanged is a count,
-mean, sum of squares, smallest and largest value and at most `MOST` weighted values per feature.
+Thresholds of stumps and scales of linear predictors are the same for all users, so users must agree on them. Each user
+summarises its own rows; summaries merge in any order, as gossip requires. A summary has count, mean, sum of squares,
+smallest and largest value and at most `MOST` weighted values per feature.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from dada.data.arrays import as_features
 
 __all__ = ["FeatureSummary"]
 
-# Points to which a sketch is cut when it has grown beyond the most: cutting rarely keeps the errors from adding up.
+# A sketch of more than MOST points is cut to SIZE; cutting rarely limits the accumulated error.
 SIZE, MOST = 512, 2048
-# Rows whose users are summarised at a time where all rows are at hand.
+# Rows summarised at a time if all rows are in memory.
 CHUNK = 1 << 16
 Points = tuple[np.ndarray, np.ndarray]
 
@@ -77,7 +77,7 @@ class FeatureSummary:
 
     @classmethod
     def of_users(cls, X: Any, row_start: np.ndarray) -> FeatureSummary:
-        """The merged summaries of users whose rows are all at hand, grouped by user.
+        """The merged summaries of users whose rows are in memory, grouped by user.
 
         Many small users are summarised at a time. While no feature has more than 2048 values, that is the same as
         merging them one by one, to the last bit but for the mean and the squares.
@@ -106,9 +106,9 @@ class FeatureSummary:
         return FeatureSummary(count, mean, squares, low, high, points, is_exact)
 
     def coarse(self, most: int) -> FeatureSummary:
-        """The summary with at most so many values per feature, and ranges no wider than these.
+        """The summary with at most `most` values per feature, and the range of these values.
 
-        Each value that is left stands for as many rows, so that rare ones go.
+        Each remaining value represents the same number of rows, so that rare values disappear.
 
         Examples
         --------
@@ -130,7 +130,7 @@ class FeatureSummary:
         return len(self.points)
 
     def rows(self, n: int = SIZE) -> np.ndarray:
-        """Rows whose columns are spread as the features are, for a recipe to be fitted on that needs rows.
+        """Rows whose columns have the distribution of the features, for recipes that need rows.
 
         What stands side by side in a row means nothing: a recipe may look at one feature at a time only. Stumps, linear
         and constant predictors and random waves need no rows: see their `fit_summary`.
@@ -164,12 +164,12 @@ def _merged(first: Points, second: Points) -> Points:
 
 
 def _shortened(values: np.ndarray, weights: np.ndarray) -> Points:
-    """The points, or where there are too many, the values in the middle of `SIZE` equal parts."""
+    """The points, or the medians of `SIZE` equal parts if there are too many."""
     return (values, weights) if len(values) <= MOST else _cut(values, weights, SIZE)
 
 
 def _cut(values: np.ndarray, weights: np.ndarray, parts: int) -> Points:
-    """The values in the middle of so many equal parts."""
+    """The medians of equal parts."""
     quantiles = (np.arange(parts) + 0.5) / parts
     kept, counts = np.unique(_quantiles(values, weights, quantiles), return_counts=True)
     return kept, counts * (weights.sum() / parts)

@@ -31,89 +31,86 @@ class ClassifierSettings(Settings):
 class DadaClassifier(ClassifierMixin, GrowingEstimator):
     """Classifier with a model for each user, learned along a graph of who resembles whom.
 
-    Every user k has a sparse combination of base predictors, fitted to its own rows and drawn to the models of its
+    Every user has a sparse combination of base predictors, fitted to its own rows and pulled to the models of its
     neighbours. The weights of the graph are learned together with the models.
 
     Parameters
     ----------
     predictors : Stumps, Linear, Constant, Pretrained, Union or other recipe, optional
-        Base predictors. By default every feature clipped at one standard deviation and a constant that is coupled
-        weakly to the neighbours'; with decision stumps at four to ten quantiles of each feature beside them where these
-        do better on held-out training rows.
+        Base predictors. By default every feature clipped at one standard deviation, and a weakly coupled constant; with
+        decision stumps at four to ten quantiles of each feature if these do better on held-out training rows.
     loss : {"auto", "adaboost", "logistic", "squared-hinge"} or Loss
         Loss of a user's model on its own rows. "auto" is logistic.
     beta : float or "auto"
         Bound on the sum of absolute weights of a model: larger fits closer. "auto" is 15 per class, 30 in regression.
     mu : float or "auto"
-        How strongly a model is drawn to its neighbours', and the weight of the graph's regularizer. 0 means that
-        everybody learns alone and no graph is learned. "auto" is 0.35 times the mean confidence of users (2 times for
-        AdaBoost's loss), half of it for linear predictors, divided by the number of classes less one; where users learn
-        from everyone alike or by evidence, a quarter of that where held-out training rows say so.
+        How strongly neighbours pull on a model, and the weight of the graph's regularizer. With 0, users learn alone
+        and no graph is learned. "auto" is 0.35 times the mean confidence of users (2 times for AdaBoost's loss), half
+        of that for linear predictors, divided by the number of classes minus one. With the graphs "everyone" and
+        "evidence" it is a quarter of that if this does better on held-out training rows.
     lam : float or "auto"
         Weight of the squared edge weights: smaller gives fewer neighbours. "auto" finds the value that gives the first
         graph `n_neighbours` per user on average.
     delta : float
-        Offset of the degree in the logarithm that keeps users from being left alone.
+        Offset of the degree in the logarithm that keeps users connected.
     regularizer : LogDegree, DegreeTarget or DegreeFunction, optional
-        Regularizer of the graph in place of the one that `lam` and `delta` describe.
+        Regularizer of the graph, instead of the one given by `lam` and `delta`.
     graph : {"auto", "everyone", "learned", "evidence", "evidence-symmetric", "none"}, CollaborationGraph or matrix
-        Who learns from whom. "everyone": all from all alike (beyond 300 users, from fifty drawn at random). "learned":
-        from losses and distances of models, as the paper does. "evidence": from how well others' models do on a user's
-        own rows; one may then learn from somebody who learns nothing in return, unless "evidence-symmetric". "none":
-        everybody alone. A given graph has its rows in the order of sorted ids. "auto" takes evidence where it does
-        better than everyone alike on held-out training rows.
+        Who learns from whom. "everyone": the complete graph with equal weights (beyond 300 users, fifty random
+        neighbours each). "learned": from losses and distances of models, as in the paper. "evidence": from the losses
+        of others' models on a user's own rows; this graph is directed, unless "evidence-symmetric". "none": users learn
+        alone. A given graph has its rows in the order of sorted ids. "auto" is "evidence" if it does better than
+        "everyone" on held-out training rows.
     graph_loss : {"mean", "paper", "logistic"}
-        Which value of a user's loss shapes the graph: per sample, the sum as in the paper, or never negative.
+        The loss that the graph is learned from: the mean per sample, the sum as in the paper, or a logistic loss.
     step : {"pairwise", "paper", "local", "line-search"}
         Rule of the model updates.
     graph_step : {"exact", "lipschitz"}
         Rule of the graph updates.
     kappa : int, optional
-        Users asked at each graph update, at most ``n_users - 1``. By default 5, or all others where they are fewer.
+        Users sampled at each graph update, at most ``n_users - 1``. By default 5, or all others if they are fewer.
     n_updates : int or "auto"
         Model updates per user. "auto" is half the number of weights of a model, between 200 and 600; for the automatic
         linear predictors 2000.
     graph_every : float or "auto"
-        Model updates per user between two rounds of graph updates. "auto" is by evidence a twentieth of them all, at
-        least 10, else 50.
+        Model updates per user between two phases of graph updates. "auto" is n_updates / 20, at least 10, for
+        evidence graphs, and 50 otherwise.
     n_neighbours : int
-        Users that one follows at most, by evidence; and what ``lam="auto"`` aims at.
+        Maximum number of neighbours in an evidence graph, and the mean number that ``lam="auto"`` aims at.
     max_neighbours : int, optional
-        Bound on the number of neighbours of every user. By default there is none, but `n_neighbours` by evidence.
+        Maximum number of neighbours per user. By default unbounded, or `n_neighbours` for evidence graphs.
     tau : float
-        How sharply evidence decides between models.
+        Inverse temperature of the evidence weights: larger favours the best models more.
     restart : {"zero", "local"}
-        Models after the first graph: from zero, or from the purely local ones that the first graph came from.
+        Models after the first graph: zero, or the local models that the first graph was learned from.
     half_life : float, optional
-        Times that a user comes with new rows, by `partial_fit`, until half of its older ones are forgotten. By default
-        none are.
+        Calls of `partial_fit` with new rows of a user after which half of its older rows are dropped. By default none
+        are.
     class_weight : dict, "balanced" or None
-        Weight of each label's rows, within each user's loss. "balanced" gives all labels the same weight in all.
+        Weight of the rows of each label within each user's loss. "balanced" gives all labels the same total weight.
     tol : float, optional
-        Stop when the duality gap of the models falls below this part of that of zero models.
+        Stop when the duality gap falls below this fraction of the gap of zero models.
     max_bits : float, optional
-        Stop when users would have sent each other this many bits.
+        Stop when the simulated communication reaches this many bits.
     max_time_s : float, optional
         Stop after this many seconds.
     unknown_user : {"error", "average"}
-        What to do at prediction with a user that was not in the training data: refuse, or use the mean of all models,
-        weighted by confidence.
+        Prediction for a user that was not in the training data: refuse, or use the mean of all models, weighted by
+        confidence.
     dtype : {"float32", "float64"}
         Precision of the models.
     engine : {"local", "ray"}
-        Where updates are made: in this process, or by shards of the users on a Ray cluster (needs the extra `ray`; the
-        one that RAY_ADDRESS names, else one that is started here). Graph updates are always made here.
+        Where models are updated: in this process, or in shards on a Ray cluster (needs the extra `ray`; the cluster at
+        RAY_ADDRESS, else a local one). Graphs are always updated in this process.
     latency : float or "auto"
-        Time that an update takes to reach the neighbours, in mean times between two updates of a user. This is part of
-        what is modelled, as several workers can only share updates that need not know each other: with the same
-        latency, models are the same, bit for bit, whoever makes the updates and however many they are. Anything above
-        0 needs ``step="pairwise"`` and a symmetric graph (not "evidence"; "auto" is then "everyone"). "auto" is 0, or
-        0.1 for several workers.
+        Message delay, in units of a user's mean update interval. Parallel workers need a latency > 0, within which
+        updates do not depend on each other; with the same latency, models are the same, bit for bit, for any number of
+        workers. A latency > 0 needs ``step="pairwise"`` and a symmetric graph (not "evidence"; "auto" is then
+        "everyone"). "auto" is 0, or 0.1 for several workers.
     n_jobs : int, optional
-        Workers that share the updates: threads, or shards on Ray. One, or on Ray as many as processors, where not
-        given; -1 for all processors.
+        Parallel workers: threads, or shards on Ray. By default one, or on Ray all processors; -1 for all processors.
     random_state : int, numpy.random.Generator, numpy.random.RandomState or None
-        Decides who updates when. The same seed gives the same models, bit for bit.
+        Source of randomness. The same seed gives the same models, bit for bit.
     verbose : int
         Above 0, write a line to the standard error stream at every trial of settings and every point of the trace.
 
@@ -122,8 +119,8 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
     classes_ : array of shape (n_classes,)
         The labels.
     settings_ : dict
-        What was used in place of every "auto", the base predictors and what these were fitted to (users' merged
-        summaries, or rows), and under "held_out" what was tried on held-out rows and how well it did.
+        The values used for every "auto", the base predictors and what they were fitted to (merged summaries of users,
+        or rows), and under "held_out" the score of each trial on held-out rows.
     users_ : array of shape (n_users,)
         The user ids, sorted. ``["all"]`` after a fit without users.
     n_users_ : int
@@ -133,15 +130,15 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
     graph_ : CollaborationGraph
         Weights between users, numbered as in `users_`.
     confidence_ : array of shape (n_users,)
-        Each user's number of rows as a part of the largest.
+        Each user's number of rows relative to the largest.
     predictors_ : BasePredictors
-        The fitted base predictors; ``predictors_.describe(j)`` says what number j does.
+        The fitted base predictors; ``predictors_.describe(j)`` describes number j.
     trace_ : tuple of TracePoint
         Objective, gap, accuracy of every user on its training rows, edges and bits along the run.
     objective_ : float
         The joint objective at the end.
     ledger_ : Ledger
-        Messages that users would have sent each other, by kind.
+        Simulated messages between users, by kind.
     bits_ : float
         Their size in bits.
     n_iter_ : int
@@ -188,18 +185,16 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
     def partial_fit(
         self, X: Any, y: Any, users: Any = None, *, classes: Any = None, n_updates: int | None = None
     ) -> Self:
-        """Go on learning from new rows, while older ones are forgotten little by little.
-
-        As `GrowingEstimator.partial_fit`.
+        """Continue to learn from new rows, as in `GrowingEstimator.partial_fit`.
 
         Parameters
         ----------
         X, y, users
-            As of `fit`: new rows, of old or new users.
+            As in `fit`: new rows, of known or new users.
         classes : array, optional
-            All labels, where the first call does not have them all.
+            All labels, if the first call does not have them all.
         n_updates : int, optional
-            Model updates of each user who comes with rows; as many as each made in the first call where not given.
+            Updates of each user with new rows; by default the number of updates per user of the first call.
         """
         if classes is not None and not hasattr(self, "models_"):
             self.classes_ = np.unique(as_values(classes, "classes"))
@@ -213,8 +208,7 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
         X : array, scipy.sparse matrix, pandas or polars frame of shape (rows, features)
             As at `fit`.
         users : array of shape (rows,) or one user id, optional
-            Whose model to use for each row, or for all rows. Not needed with a single user or
-            ``unknown_user="average"``.
+            The user of each row, or of all rows. Not needed with a single user or ``unknown_user="average"``.
 
         Returns
         -------
@@ -223,19 +217,19 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
         return self._decisions(X, users)
 
     def predict(self, X: Any, users: Any = None) -> NDArray[Any]:
-        """Predicted label of each row; parameters as of `decision_function`."""
+        """Predicted label of each row; parameters as in `decision_function`."""
         return self.classes_[best_class(self.decision_function(X, users))]
 
     def predict_proba(self, X: Any, users: Any = None) -> NDArray[np.float64]:
-        """Scores between 0 and 1 of all classes, adding up to 1; parameters as of `decision_function`.
+        """Scores between 0 and 1 of all classes, adding up to 1; parameters as in `decision_function`.
 
         The scores are the logistic function of the decision value, or the softmax of all. They order classes as the
-        decision values do, and only roughly are they probabilities: for those, calibrate them on rows of your own.
+        decision values do, but are not calibrated probabilities.
         """
         return class_scores(self.decision_function(X, users))
 
     def score(self, X: Any, y: Any, users: Any = None, sample_weight: Any = None) -> float:
-        """Share of rows whose label is predicted; other parameters as of `decision_function`."""
+        """Share of rows whose label is predicted; other parameters as in `decision_function`."""
         return float(accuracy_score(y, self.predict(X, users), sample_weight=sample_weight))
 
     def _targets(self, y: Any, fresh: bool) -> tuple[NDArray[Any], dict[str, Any]]:
@@ -301,13 +295,13 @@ class DadaRegressor(RegressorMixin, GrowingEstimator):
         X : array, scipy.sparse matrix, pandas or polars frame of shape (rows, features)
             As at `fit`.
         users : array of shape (rows,) or one user id, optional
-            Whose model to use for each row, or for all rows.
+            The user of each row, or of all rows.
         """
         values = self._decisions(X, users)
         return self.target_mean_ + self.target_scale_ * values
 
     def score(self, X: Any, y: Any, users: Any = None, sample_weight: Any = None) -> float:
-        """Coefficient of determination over all rows; other parameters as of `predict`."""
+        """Coefficient of determination over all rows; other parameters as in `predict`."""
         return float(r2_score(y, self.predict(X, users), sample_weight=sample_weight))
 
     def _targets(self, y: Any, fresh: bool) -> tuple[NDArray[Any], dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Cross-validation folds that leave every user something to learn from."""
+"""Cross-validation folds that leave every user training rows."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from dada.fitting.settings import generator
 class PerUserKFold(BaseCrossValidator):
     """K-fold cross-validation inside every user's rows.
 
-    The rows of each user are dealt out to the folds in turn, so that a user's share of any two folds differs by one row
-    at most, also where it has fewer rows than there are folds. A user with two rows or more is tested on each of them
-    once and always keeps at least one for training. The row of a user who has no other is never tested. Where labels
-    are given, a user's rows are dealt out label after label, so that all folds see much the same mix of labels.
+    The rows of each user are assigned to the folds in turn, so that its numbers of rows in any two folds differ by at
+    most one. Each row of a user with two rows or more is tested once, and at least one row remains for training. The
+    only row of a user is never tested. With labels, a user's rows are assigned label by label, so that all folds have a
+    similar mix of labels.
 
     Parameters
     ----------
     n_splits : int
         Number of folds, at least 2.
     shuffle : bool
-        Deal out each user's rows in random order rather than in the order given.
+        Assign each user's rows in random order instead of the order given.
     random_state : int, numpy.random.Generator, numpy.random.RandomState or None
-        Where the random order comes from. Only used with `shuffle`.
+        Source of the random order; only used with `shuffle`.
 
     Examples
     --------
@@ -40,7 +40,7 @@ class PerUserKFold(BaseCrossValidator):
     [0 2 4 5] [1 3]
     """
 
-    # With scikit-learn's metadata routing on, users (or groups) given to a search reach `split` unasked.
+    # With scikit-learn's metadata routing, users (or groups) given to a search reach `split`.
     __metadata_request__split: ClassVar[dict[str, bool]] = {"users": True, "groups": True}
 
     def __init__(self, n_splits: int = 3, *, shuffle: bool = False, random_state: Any = None) -> None:
@@ -55,27 +55,27 @@ class PerUserKFold(BaseCrossValidator):
     def split(
         self, X: Any, y: Any = None, groups: Any = None, *, users: Any = None
     ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-        """Give the training and the test rows of every fold.
+        """Yield the training and the test rows of every fold.
 
         Parameters
         ----------
         X : array
-            Not looked at.
+            Not used.
         y : array of shape (rows,), optional
             Labels.
         groups, users : array of shape (rows,)
-            Which user each row belongs to; give it under either name.
+            The user of each row, under either name.
         """
         fold = self._folds(users if users is not None else groups, y)
         for i in range(self.n_splits):
             yield np.flatnonzero(fold != i), np.flatnonzero(fold == i)
 
     def _folds(self, users: Any, y: Any) -> NDArray[np.intp]:
-        """The fold in which each row is tested, -1 for a row that never is."""
+        """The fold in which each row is tested, or -1."""
         if not isinstance(self.n_splits, Integral) or self.n_splits < 2:
             raise ValueError(f"n_splits must be an integer >= 2, got {self.n_splits!r}")
         if users is None:
-            raise ValueError("PerUserKFold must know whose row each is: give users=, one entry per row")
+            raise ValueError("PerUserKFold needs the user of each row: give users=, one entry per row")
         codes, counts = np.unique(as_values(users, "users"), return_inverse=True, return_counts=True)[1:]
         labels = np.zeros(codes.size) if y is None else np.unique(as_values(y, "y"), return_inverse=True)[1]
         if labels.size != codes.size:
