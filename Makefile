@@ -2,7 +2,7 @@
 #   make demo    see the method at work          make lint    style, types, import contracts
 #   make test    the whole test suite            make docs    build the documentation into build/docs
 #   make bench   measure speed                   make web     build the page of the dashboard (needs npm)
-#   make fuzz    try to break the wire format    make clean   remove the environment and every cache
+#   make fuzz    messages to break a peer        make clean   remove the environment and every cache
 #   make soak    a million events of simulated networks with every fault
 # ARGS reaches the command: make demo ARGS=--json, make test ARGS="tests/core -k graph".
 
@@ -13,7 +13,7 @@ ARGS ?=
 bin := .venv/bin
 pip := $(bin)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo soak bench test lint format docs fuzz web constraints clean
+.PHONY: help demo soak bench test lint format docs fuzz fuzz-wire web constraints clean
 .NOTPARALLEL:
 
 help:
@@ -51,8 +51,11 @@ docs: .venv/.docs
 web:
 	@cd web && npm ci && npm test && npm run build
 
+fuzz: .venv/.dev .venv/.kernels
+	@$(bin)/python -m tests.helpers.peer_fuzz $(or $(ARGS),200000)
+
 # Atheris is no part of the development tools: it has wheels for few systems.
-fuzz: .venv/.dev
+fuzz-wire: .venv/.dev
 	@$(bin)/python -c 'import atheris' 2>/dev/null || $(pip) install atheris
 	@mkdir -p .venv/corpus && cp tests/peer/corpus/* .venv/corpus
 	@$(bin)/python -m tests.helpers.wire_fuzz .venv/corpus $(or $(ARGS),60)

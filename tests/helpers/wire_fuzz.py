@@ -1,6 +1,6 @@
 """Any bytes at all, as a stranger may send them: what must never happen, and a coverage-guided search for it.
 
-`make fuzz` searches with Atheris (pip install atheris) and writes bytes that break something to a file; kept in
+`make fuzz-wire` searches with Atheris (pip install atheris) and writes bytes that break something to a file; kept in
 tests/peer/corpus, they are replayed by tests/net/test_fuzz.py.
 """
 

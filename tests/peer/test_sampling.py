@@ -7,8 +7,17 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dada.peer.inputs import Refused, Send
-from dada.peer.messages import Descriptor, ViewReply, ViewRequest
-from dada.peer.sampling import LONGEST_ADDRESS, MOST_OFFERS, OLDEST, VIEW_SIZE, PeerSampling
+from dada.peer.messages import (
+    LONGEST_ADDRESS,
+    OLDEST,
+    CodecError,
+    Descriptor,
+    ViewReply,
+    ViewRequest,
+    decode,
+    encode,
+)
+from dada.peer.sampling import MOST_OFFERS, VIEW_SIZE, PeerSampling
 
 
 def number(peer):
@@ -187,18 +196,22 @@ SOME = tuple(Descriptor(bytes([k]), 0) for k in range(VIEW_SIZE // 2))
 
 
 @pytest.mark.parametrize(
-    "view",
+    "known",
     [
-        (*SOME, Descriptor(b"more", 0)),
-        (Descriptor(b"x", 0), Descriptor(b"x", 1)),
-        (Descriptor(b"x", -1),),
-        (Descriptor(b"x", OLDEST + 1),),
-        (Descriptor(b"", 0),),
-        (Descriptor(b"x" * 65, 0),),
-        (Descriptor(b"x", 0, ("a" * (LONGEST_ADDRESS + 1),)),),
-        (Descriptor(b"x", 0, ("a",) * 9),),
+        Descriptor(b"x", -1),
+        Descriptor(b"x", OLDEST + 1),
+        Descriptor(b"", 0),
+        Descriptor(b"x" * 65, 0),
+        Descriptor(b"x", 0, ("a" * (LONGEST_ADDRESS + 1),)),
+        Descriptor(b"x", 0, ("a",) * 9),
     ],
 )
+def test_malformed_descriptors_are_not_decoded(known):
+    with pytest.raises(CodecError):
+        decode(encode(ViewRequest((known,))))
+
+
+@pytest.mark.parametrize("view", [(*SOME, Descriptor(b"more", 0)), (Descriptor(b"x", 0), Descriptor(b"x", 1))])
 def test_malformed_views_change_nothing(view):
     node = PeerSampling(b"me", np.random.default_rng(0))
     (refused,) = node.receive(b"liar", ViewRequest(view))
@@ -255,7 +268,7 @@ def test_any_message_ends_doubt():
 
 
 descriptors = st.builds(
-    Descriptor, st.integers(0, 60).map(lambda k: k.to_bytes(1, "big")), st.integers(-1, 20), st.just(())
+    Descriptor, st.integers(0, 60).map(lambda k: k.to_bytes(1, "big")), st.integers(0, 20), st.just(())
 )
 views = st.lists(descriptors, max_size=20).map(tuple)
 facts = st.lists(

@@ -19,7 +19,7 @@ import numpy as np
 
 from dada.core.bits import graph_reply_cost, weight_cost
 from dada.core.graph_steps import GRAPH_STEPS, LIPSCHITZ, exact_step, lipschitz_step, pair_cost
-from dada.peer.edges import LARGEST_VERSION, Edge, PeerEdges, Rounds, Sizes
+from dada.peer.edges import Edge, PeerEdges, Rounds, Sizes
 from dada.peer.inputs import Effect, Send
 from dada.peer.messages import EdgeAck, EdgeState, Message, ModelDelta, PeerId, StateReply, StateRequest
 from dada.peer.model import ImplausibleError, ModelCopy, OwnModel
@@ -86,7 +86,7 @@ class DistanceGraph:
     # -- agreement -------------------------------------------------------------------------------------------------
 
     def _on_edge(self, sender: PeerId, state: EdgeState, now: float) -> list[Effect]:
-        if not (0.0 <= state.weight <= self._heaviest and 0 <= state.version <= LARGEST_VERSION):
+        if not 0.0 <= state.weight <= self._heaviest:
             raise ImplausibleError(f"an edge of weight {state.weight}, version {state.version}")
         if state.version > 0 and state.author not in (sender, self.me):
             raise ImplausibleError("an edge changed by a third party")

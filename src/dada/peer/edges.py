@@ -6,33 +6,34 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from dada.core.compiled import Array
-from dada.peer.inputs import Effect, Persist, Send
+from dada.peer.inputs import Effect, Persist, Send, stored
 from dada.peer.messages import (
+    LARGEST_STORED_VERSION,
+    VERSIONS_PER_LIFE,
     Message,
     ModelDelta,
     ModelOffer,
     ModelSnapshot,
     PeerId,
+    SampleCount,
     SnapshotRequest,
     StateReply,
     StateRequest,
 )
 from dada.peer.model import ImplausibleError, ModelCopy, OwnModel, add_models
 
-# More versions than a peer gives in one life.
-VERSIONS_PER_LIFE = 1 << 20
 # Times a message is repeated before the other end counts as gone.
 MOST_REPEATS = 8
 # Peers whose sample counts are remembered, and ended edges that are.
 MOST_SIZES, MOST_ENDED_EDGES = 1024, 512
 EDGE_KEY = b"edge:"
-LARGEST_SIZE, LARGEST_VERSION = 10**9, 2**48
 
 
 @dataclass(eq=False)
@@ -58,10 +59,10 @@ class Edge:
 
 
 class _StoredEdge(msgspec.Struct, array_like=True):
-    version: int
+    version: Annotated[int, Meta(ge=0, le=LARGEST_STORED_VERSION)]
     author: bytes
-    weight: float
-    size: int = 1
+    weight: Annotated[float, Meta(ge=0)]
+    size: SampleCount = 1
 
 
 class Versions:
@@ -86,6 +87,10 @@ class Versions:
     def after(self, version: int) -> int:
         """A new version above a given one."""
         self._next += 1
+        return max(version + 1, self._next)
+
+    def latest(self, version: int) -> int:
+        """A version above a given one and above all that other lives gave; it is not used up."""
         return max(version + 1, self._next)
 
 
@@ -219,8 +224,7 @@ class PeerEdges(Mapping[PeerId, Edge]):
     def record(self, peer: PeerId) -> Persist:
         """The edge to a peer, to be stored."""
         edge = self._edges[peer]
-        stored = _StoredEdge(edge.version, edge.author, edge.weight, edge.size)
-        return Persist(EDGE_KEY + peer, msgspec.msgpack.encode(stored))
+        return stored(EDGE_KEY + peer, _StoredEdge(edge.version, edge.author, edge.weight, edge.size))
 
     def sum_degree(self) -> None:
         """Recompute the sum of the weights, in ascending order of ids."""
@@ -392,8 +396,6 @@ class Rounds:
         waiting = self.current
         if waiting is None or reply.round != waiting.number or sender not in waiting.batch:
             return False
-        if not 1 <= reply.size <= LARGEST_SIZE:
-            raise ImplausibleError(f"a sample count of {reply.size}, it must be in 1..{LARGEST_SIZE}")
         waiting.replies[sender] = reply, self._own.copy_of(reply.snapshot)
         self._sizes.add(sender, reply.size)
         return len(waiting.replies) == len(waiting.batch)

@@ -19,7 +19,7 @@ import numpy as np
 
 from dada.core.bits import evidence_reply_cost, follow_cost
 from dada.core.graph_steps import NEGLIGIBLE, keep_best
-from dada.peer.edges import LARGEST_VERSION, MOST_ENDED_EDGES, Edge, PeerEdges, Rounds, Sizes
+from dada.peer.edges import MOST_ENDED_EDGES, Edge, PeerEdges, Rounds, Sizes
 from dada.peer.inputs import Effect, Persist, Send
 from dada.peer.messages import Follow, FollowAck, Message, ModelDelta, ModelOffer, PeerId, StateRequest
 from dada.peer.model import ImplausibleError, ModelCopy, OwnModel
@@ -106,8 +106,8 @@ class EvidenceGraph:
     # -- followers -------------------------------------------------------------------------------------------------
 
     def _on_follow(self, sender: PeerId, follow: Follow) -> list[Effect]:
-        if not 0 < follow.version <= LARGEST_VERSION:
-            raise ImplausibleError(f"follows at version {follow.version}")
+        if follow.version == 0:
+            raise ImplausibleError("follows at version 0, the first is 1")
         held = self.follow_states.get(sender)
         effects: list[Effect] = []
         if held is None or follow.version > held.version or (follow.version == held.version and not held.is_sure):
@@ -118,12 +118,13 @@ class EvidenceGraph:
         return [*effects, self._acknowledgement(sender, held)]
 
     def _hold(self, peer: PeerId, state: FollowState) -> Persist:
+        record = Persist(FOLLOWER_KEY + peer, state.version.to_bytes(8, "big") if state.follows else b"")
         self.follow_states[peer] = state
         self.follow_states.move_to_end(peer)
         ended = [other for other, held in self.follow_states.items() if not held.follows]
         for other in ended[: max(0, len(ended) - MOST_ENDED_EDGES)]:
             del self.follow_states[other]
-        return Persist(FOLLOWER_KEY + peer, state.version.to_bytes(8, "big") if state.follows else b"")
+        return record
 
     def _acknowledgement(self, peer: PeerId, state: FollowState) -> Send:
         return Send(peer, FollowAck(state.version, state.follows, *self.own.model.number))
@@ -151,7 +152,7 @@ class EvidenceGraph:
         """Answer a peer that is wrong to believe it is followed."""
         edge = self.edges.get(peer)
         is_known = edge is not None and edge.version > above
-        version = edge.version if edge and is_known else self.edges.versions.after(above)
+        version = edge.version if edge and is_known else self.edges.versions.latest(above)
         return Send(peer, Follow(version, follows=False))
 
     # -- graph steps -----------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ also the records of a journal, so a peer can be replayed from what it was given.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -84,6 +85,17 @@ class Persist:
     value: bytes
 
 
+def stored(key: bytes, record: Any) -> Persist:
+    """A record to be stored; raises `msgspec.ValidationError` if it could not be loaded again.
+
+    >>> stored(b"key", Started(0.5)).value.hex()
+    '9201cb3fe0000000000000'
+    """
+    value = msgspec.msgpack.encode(record)
+    msgspec.msgpack.decode(value, type=type(record))
+    return Persist(key, value)
+
+
 @dataclass(frozen=True)
 class Send:
     """Send a message to a peer; it may be lost."""
@@ -98,6 +110,11 @@ class Refused:
 
     sender: PeerId
     reason: str
+
+
+@dataclass(frozen=True)
+class Failed(Refused):
+    """A message was ignored because handling it raised an error: a flaw of this program, not of the sender."""
 
 
 Effect = Persist | Send | Refused

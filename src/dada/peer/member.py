@@ -17,6 +17,7 @@ from dada.peer.inputs import (
     Action,
     Effect,
     Fact,
+    Failed,
     GraphStep,
     Leave,
     ModelStep,
@@ -328,19 +329,31 @@ class Member:
         try:
             message = decode(data)
         except CodecError as error:
-            return [Refused(sender, str(error))]
+            return [Refused(sender, str(error)), *self.peer.offend(sender)]
         return self.receive(sender, message, now)
 
     def receive(self, sender: PeerId, message: Message, now: float) -> list[Effect]:
         """Answer a message."""
         self.sampling.trust(sender)
-        if isinstance(message, ViewRequest | ViewReply):
-            return self.sampling.receive(sender, message)
-        if isinstance(message, FriendsRequest | FriendsReply):
-            return self.search.receive(sender, message)
+        if isinstance(message, ViewRequest | ViewReply | FriendsRequest | FriendsReply):
+            return self._exchange(sender, message)
         if isinstance(message, Goodbye):
             self.sampling.forget(sender)
         return self._handle(Received(now, sender, message))
+
+    def _exchange(
+        self, sender: PeerId, message: ViewRequest | ViewReply | FriendsRequest | FriendsReply
+    ) -> list[Effect]:
+        """Answer a message about other peers. As in `Peer.handle`, an error costs this message only."""
+        if self.peer.offences.is_ignored(sender):
+            return [Refused(sender, "ignored: too many implausible messages")]
+        try:
+            if isinstance(message, ViewRequest | ViewReply):
+                return self.sampling.receive(sender, message)
+            return self.search.receive(sender, message)
+        except Exception as error:
+            reason = f"{type(message).__name__} raised {type(error).__name__}: {error}"
+            return [Failed(sender, reason), *self.peer.offend(sender)]
 
     def introduce(self, peer: PeerId, addresses: tuple[str, ...]) -> None:
         """Add a peer known from elsewhere, with its addresses."""

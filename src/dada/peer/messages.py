@@ -3,20 +3,39 @@
 No message contains data: it carries model coordinates, edge weights, a loss, a degree, a number of samples, whether one
 peer follows another, or addresses of peers. Models are numbered by (epoch, sequence): the epoch grows by one each time
 a peer starts, the sequence by one with each move, so a receiver knows whether it has missed any.
+
+The types bound every number, list and byte string. `decode` refuses whatever is beyond, so later code can compute with
+all that it is given: no counter overflows, and all that follows from a message can be stored and loaded again.
 """
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
+
+# Versions of one life: an epoch times this number, plus a count.
+VERSIONS_PER_LIFE = 2**28
+# The largest received version leaves room to count on.
+LARGEST_EPOCH, LARGEST_VERSION, LARGEST_STORED_VERSION = 2**32, 2**61, 2**62
+LARGEST_COUNT, LARGEST_SIZE = 2**53, 10**9
+LONGEST_ID, OLDEST, MOST_ADDRESSES, LONGEST_ADDRESS = 64, 10_000, 8, 256
 
 PeerId = bytes
+SentId = Annotated[bytes, Meta(min_length=1, max_length=LONGEST_ID)]
+Epoch = Annotated[int, Meta(ge=0, le=LARGEST_EPOCH)]
+Version = Annotated[int, Meta(ge=0, le=LARGEST_VERSION)]
+Count = Annotated[int, Meta(ge=0, le=LARGEST_COUNT)]
+SampleCount = Annotated[int, Meta(ge=1, le=LARGEST_SIZE)]
+Address = Annotated[str, Meta(max_length=LONGEST_ADDRESS)]
 
 
 class ModelSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """A whole model: little-endian uint32 coordinates and float32 values, in the owner's order."""
 
-    epoch: int
-    sequence: int
+    epoch: Epoch
+    sequence: Count
     coordinates: bytes
     values: bytes
 
@@ -24,8 +43,8 @@ class ModelSnapshot(msgspec.Struct, frozen=True, array_like=True):
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
     """First on every connection: the digest of the sender's learning problem, and its epoch."""
 
-    problem: bytes
-    epoch: int
+    problem: Annotated[bytes, Meta(max_length=64)]
+    epoch: Epoch
 
 
 class Goodbye(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -35,11 +54,11 @@ class Goodbye(msgspec.Struct, frozen=True, array_like=True, tag=1):
 class ModelDelta(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """Move number `sequence` of the sender's model (see `dada.core.model_steps.Move`)."""
 
-    epoch: int
-    sequence: int
-    j: int
+    epoch: Epoch
+    sequence: Count
+    j: Annotated[int, Meta(ge=0, lt=2**31)]
     positive: bool
-    away: int
+    away: Annotated[int, Meta(ge=-2, lt=2**31)]
     gamma: float
     takes_all: bool
 
@@ -57,17 +76,17 @@ class SnapshotReply(msgspec.Struct, frozen=True, array_like=True, tag=4):
 class StateRequest(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """A request at a graph step; the reply returns `round`."""
 
-    round: int
+    round: Count
 
 
 class StateReply(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """Distance graph: the state of a peer: model, loss on its own samples, degree, number of samples."""
 
-    round: int
+    round: Count
     snapshot: ModelSnapshot
     loss: float
     degree: float
-    size: int
+    size: SampleCount
 
 
 class EdgeState(msgspec.Struct, frozen=True, array_like=True, tag=7):
@@ -76,8 +95,8 @@ class EdgeState(msgspec.Struct, frozen=True, array_like=True, tag=7):
     A sender that proposes a new weight attaches its model if the receiver may not have it yet.
     """
 
-    version: int
-    author: bytes
+    version: Version
+    author: Annotated[bytes, Meta(max_length=LONGEST_ID)]
     weight: float
     snapshot: ModelSnapshot | None = None
 
@@ -85,54 +104,58 @@ class EdgeState(msgspec.Struct, frozen=True, array_like=True, tag=7):
 class EdgeAck(msgspec.Struct, frozen=True, array_like=True, tag=8):
     """Distance graph: the version of the edge that the sender holds, and the number of its model."""
 
-    version: int
-    author: bytes
-    epoch: int
-    sequence: int
+    version: Version
+    author: Annotated[bytes, Meta(max_length=LONGEST_ID)]
+    epoch: Epoch
+    sequence: Count
 
 
 class Descriptor(msgspec.Struct, frozen=True, array_like=True):
     """How to reach a peer: its id, the number of exchanges since its last sign of life, and its addresses."""
 
-    peer: bytes
-    age: int
-    addresses: tuple[str, ...] = ()
+    peer: SentId
+    age: Annotated[int, Meta(ge=0, le=OLDEST)]
+    addresses: Annotated[tuple[Address, ...], Meta(max_length=MOST_ADDRESSES)] = ()
+
+
+# Longer than any list that a peer accepts: it decides itself how much of a view it takes.
+Descriptors = Annotated[tuple[Descriptor, ...], Meta(max_length=256)]
 
 
 class ViewRequest(msgspec.Struct, frozen=True, array_like=True, tag=9):
     """Peer sampling: half of the sender's view; the receiver answers with half of its own."""
 
-    view: tuple[Descriptor, ...]
+    view: Descriptors
 
 
 class ViewReply(msgspec.Struct, frozen=True, array_like=True, tag=10):
     """Peer sampling: the answer to a `ViewRequest`."""
 
-    view: tuple[Descriptor, ...]
+    view: Descriptors
 
 
 class Follow(msgspec.Struct, frozen=True, array_like=True, tag=11):
     """Evidence graph: whether the sender follows the receiver; the highest version counts."""
 
-    version: int
+    version: Version
     follows: bool
 
 
 class FollowAck(msgspec.Struct, frozen=True, array_like=True, tag=12):
     """Evidence graph: the last `Follow` of the receiver that the sender holds, and the number of the sender's model."""
 
-    version: int
+    version: Version
     follows: bool
-    epoch: int
-    sequence: int
+    epoch: Epoch
+    sequence: Count
 
 
 class ModelOffer(msgspec.Struct, frozen=True, array_like=True, tag=13):
     """Evidence graph: the answer to a `StateRequest`: a model and its number of samples; no loss, no degree."""
 
-    round: int
+    round: Count
     snapshot: ModelSnapshot
-    size: int
+    size: SampleCount
 
 
 class FriendsRequest(msgspec.Struct, frozen=True, array_like=True, tag=14):
@@ -142,7 +165,7 @@ class FriendsRequest(msgspec.Struct, frozen=True, array_like=True, tag=14):
 class FriendsReply(msgspec.Struct, frozen=True, array_like=True, tag=15):
     """Neighbour search: a few neighbours of the sender."""
 
-    friends: tuple[Descriptor, ...]
+    friends: Descriptors
 
 
 Message = (

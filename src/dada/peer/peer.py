@@ -15,7 +15,9 @@ numbers never repeat.
 *Edges.* The neighbourhood decides on weights, and on who must agree to them: the paper's graph
 (`dada.peer.distance_graph`) or the evidence graph (`dada.peer.evidence_graph`).
 
-*Strangers and liars.* Implausible messages are refused and counted; a peer that keeps sending them is ignored.
+*Strangers and liars.* Implausible messages are refused and counted; a peer that keeps sending them is ignored. An error
+while one message is handled costs that message and counts as an offence of its sender: `Peer.handle` never raises for a
+`Received`.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from dada.peer.evidence_graph import EvidenceGraph
 from dada.peer.inputs import (
     Effect,
     Fact,
+    Failed,
     GraphStep,
     Leave,
     ModelStep,
@@ -197,11 +200,17 @@ class Peer:
         try:
             effects = self._answer(sender, message, now)
         except ImplausibleError as error:
-            is_over = self.offences.add(sender)
-            return [Refused(sender, str(error)), *(self.neighbourhood.on_unreachable(sender) if is_over else ())]
+            return [Refused(sender, str(error)), *self.offend(sender)]
+        except Exception as error:
+            reason = f"{type(message).__name__} raised {type(error).__name__}: {error}"
+            return [Failed(sender, reason), *self.offend(sender)]
         if effects is None:
             return [Refused(sender, f"no peer of this network answers a {type(message).__name__}")]
         return effects
+
+    def offend(self, sender: PeerId) -> list[Effect]:
+        """Count an offence of a peer; after too many, its edge ends and it is ignored."""
+        return self.neighbourhood.on_unreachable(sender) if self.offences.add(sender) else []
 
     def _answer(self, sender: PeerId, message: Message, now: float) -> list[Effect] | None:
         if isinstance(message, ModelDelta) and self.edges.has_neighbour(sender):

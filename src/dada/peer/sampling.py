@@ -30,7 +30,7 @@ import numpy as np
 from dada.core.neighbours import gossip_mix
 from dada.peer.edges import put_last
 from dada.peer.inputs import Effect, Persist, Refused, Send
-from dada.peer.messages import Descriptor, FriendsReply, FriendsRequest, PeerId, ViewReply, ViewRequest
+from dada.peer.messages import OLDEST, Descriptor, FriendsReply, FriendsRequest, PeerId, ViewReply, ViewRequest
 from dada.peer.peer import Peer
 
 VIEW_SIZE = 30
@@ -42,7 +42,6 @@ STORED_EVERY = 10
 RECORD_KEY = b"view"
 # Offers that are merged between two exchanges: one is expected, many are an attack on the view.
 MOST_OFFERS = 4
-OLDEST, LONGEST_ID, MOST_ADDRESSES, LONGEST_ADDRESS = 10_000, 64, 8, 256
 
 
 class PeerSampling:
@@ -111,7 +110,7 @@ class PeerSampling:
 
     def introduce(self, descriptors: Iterable[Descriptor]) -> None:
         """Add peers known from elsewhere: a ticket, stored neighbours, an incoming connection."""
-        self._merge([known for known in descriptors if _flaw(known) is None], frozenset())
+        self._merge(descriptors, frozenset())
 
     def forget(self, peer: PeerId) -> None:
         """Remove a peer that has left for good."""
@@ -250,16 +249,6 @@ def flaw_of(view: tuple[Descriptor, ...], most: int) -> str | None:
         return f"a view of {len(view)} peers, at most {most} are exchanged"
     if len({known.peer for known in view}) != len(view):
         return "a view that names a peer twice"
-    return next((flaw for known in view if (flaw := _flaw(known)) is not None), None)
-
-
-def _flaw(known: Descriptor) -> str | None:
-    if not 1 <= len(known.peer) <= LONGEST_ID:
-        return f"an id of {len(known.peer)} bytes, it has 1 to {LONGEST_ID}"
-    if not 0 <= known.age <= OLDEST:
-        return f"a descriptor of age {known.age}, at most {OLDEST}"
-    if len(known.addresses) > MOST_ADDRESSES or any(len(address) > LONGEST_ADDRESS for address in known.addresses):
-        return f"more than {MOST_ADDRESSES} addresses, or one of more than {LONGEST_ADDRESS} characters"
     return None
 
 

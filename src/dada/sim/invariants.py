@@ -7,6 +7,7 @@
 - A copy of a model equals, bit for bit, the model that its owner had at that number.
 - All memory is bounded.
 - Every peer has a fallback model.
+- No message raises an error.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class Invariants:
 
     def after(self, world: World, host: Host, other: Host | None) -> None:
         """Check the host of an event, and its edge to the other."""
+        self._require(not world.failures, world, host, "; ".join(world.failures))
         if not host.is_honest:
             return
         self._note_model(world, host)

@@ -1,0 +1,48 @@
+"""No message can kill or cripple a member: any messages, any order, with restarts from its records in between."""
+
+import pytest
+
+from dada.peer.inputs import Failed, Received, Refused
+from dada.peer.messages import LARGEST_VERSION, Follow, FollowAck, decode, encode
+from dada.peer.peer import PATIENCE
+from tests.helpers.peer_fuzz import CONFIGS, PeerFuzz
+
+
+@pytest.mark.parametrize("graph", CONFIGS)
+@pytest.mark.parametrize("seed", range(3))
+def test_any_messages_leave_a_member_sound_and_able_to_restart(graph, seed):
+    fuzz = PeerFuzz(seed, graph)
+    fuzz.run(1000)
+    assert fuzz.counts["effects"] > 100
+    assert fuzz.counts["refused"] > 100
+    fuzz.start()
+
+
+def test_an_acknowledgement_at_the_largest_version_costs_nothing():
+    fuzz = PeerFuzz(0, "evidence")
+    while not fuzz.member.peer.edges.neighbours:
+        fuzz.run(50)
+    (peer, *_) = fuzz.member.peer.edges.neighbours
+    ack = FollowAck(LARGEST_VERSION, True, 1, 1)
+    fuzz.perform(fuzz.member.receive_bytes(peer, encode(ack), fuzz.now))
+    fuzz.start()
+
+
+def test_an_error_costs_the_message_and_counts_as_an_offence():
+    peer = PeerFuzz(0, "evidence").member.peer
+    broken = Received(0.0, b"you", Follow("not a number", follows=True))
+    for _ in range(PATIENCE):
+        (failed,) = peer.handle(broken)
+        assert isinstance(failed, Failed)
+        assert "Follow raised" in failed.reason
+    (ignored,) = peer.handle(Received(0.0, b"you", Follow(1, follows=True)))
+    assert type(ignored) is Refused
+
+
+@pytest.mark.parametrize(
+    "message",
+    [Follow(-1, True), Follow(LARGEST_VERSION + 1, True), FollowAck(2**64 - 1, True, 1, 1), FollowAck(1, True, -1, 1)],
+)
+def test_numbers_beyond_the_bounds_are_not_decoded(message):
+    with pytest.raises(ValueError, match="Expected `int`"):
+        decode(encode(message))
