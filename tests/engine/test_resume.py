@@ -158,7 +158,7 @@ def test_a_foreign_file_is_refused_and_left_alone(tmp_path, kind):
 def test_a_checkpoint_of_a_later_version_is_refused(tmp_path):
     header = json.dumps({"format": "dada-checkpoint", "version": 99, "run": "x"}).encode()
     np.savez(tmp_path / "run.npz", header=np.frombuffer(header, np.uint8))
-    with pytest.raises(ValueError, match="dada-checkpoint of version 99, expected dada-checkpoint 2"):
+    with pytest.raises(ValueError, match="dada-checkpoint of version 99, expected dada-checkpoint 3"):
         go(checkpoint=tmp_path / "run.npz", resume=True)
 
 

@@ -2,6 +2,7 @@
 
 Messages carry floats and predictor indices. A float costs `FLOAT_BITS`, an index log2(n_predictors) bits; user ids,
 signs, versions and framing are free. This is the paper's count, applied to the messages that a run really sends.
+Coded messages (see `dada.core.block_steps`) hold integers of a few bits instead; `coded_bits` is their full length.
 
 Like the paper, it leaves out two things: the model that a waking user sends to a new neighbour, and the requests
 that precede a reply.
@@ -20,10 +21,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dada.core.compiled import Array, inlined
+from dada.core.compiled import Array, inlined, lean_kernel
 
 MESSAGES, FLOATS, INDICES = 0, 1, 2
 FLOAT_BITS = 32
+# Header of a coded message: exponent of the unit (8 bits), form of the coordinates (1), number of entries (23).
+HEADER_BITS = 32
+# Places in `Ledger.coded`.
+OF_MODELS, OF_GRAPH = 0, 1
 
 
 class Cost(NamedTuple):
@@ -70,6 +75,21 @@ def follow_cost() -> Cost:
     return Cost(1, 0, 0)
 
 
+@lean_kernel
+def coded_bits(n_predictors: int, n_entries: int, value_bits: int) -> int:
+    """Bits of a coded message with this many entries.
+
+    Coordinates are indices, or a bitmap of all predictors if that is shorter.
+
+    >>> coded_bits(200, 3, 8), coded_bits(200, 100, 8)
+    (80, 1032)
+    """
+    index_bits = 0
+    while (1 << index_bits) < n_predictors:
+        index_bits += 1
+    return HEADER_BITS + min(n_predictors, n_entries * index_bits) + n_entries * value_bits
+
+
 @inlined
 def bits_of(floats: Any, indices: Any, float_bits: float, index_bits: float) -> Any:
     """Bits of so many floats and indices; numbers or arrays."""
@@ -97,12 +117,13 @@ def _no_counts() -> Array:
 
 @dataclass(eq=False)
 class Ledger:
-    """Messages, floats and indices sent in model phases and in graph phases."""
+    """Messages, floats and indices sent in model phases and in graph phases, and bits of coded messages in both."""
 
     n_predictors: int
     float_bits: int = FLOAT_BITS
     models: Array = field(default_factory=_no_counts)
     graph: Array = field(default_factory=_no_counts)
+    coded: Array = field(default_factory=lambda: np.zeros(2, np.int64))
 
     def price(self, counts: Array) -> Any:
         """Bits of counted messages; the last axis of `counts` holds messages, floats and indices."""
@@ -118,12 +139,12 @@ class Ledger:
     @property
     def model_bits(self) -> float:
         """Bits sent in model updates."""
-        return float(self.price(self.models))
+        return float(self.price(self.models) + self.coded[OF_MODELS])
 
     @property
     def graph_bits(self) -> float:
         """Bits sent in graph wake-ups."""
-        return float(self.price(self.graph))
+        return float(self.price(self.graph) + self.coded[OF_GRAPH])
 
     @property
     def bits(self) -> float:

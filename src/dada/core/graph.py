@@ -89,6 +89,34 @@ class CollaborationGraph:
         k, l = np.triu_indices(n_users, 1)
         return cls.from_edges(n_users, k, l, np.full(k.size, weight))
 
+    @classmethod
+    def background(cls, n_users: int, rng: np.random.Generator, n_neighbours: int = 10) -> CollaborationGraph:
+        """The union of ``n_neighbours / 2`` random cycles through all users: few neighbours, and short paths.
+
+        Parameters
+        ----------
+        n_users : int
+        rng : numpy.random.Generator
+            Where the cycles come from.
+        n_neighbours : int
+            Neighbours of a user at most, even; slightly fewer where two cycles share an edge. With as many users or
+            fewer, the graph is complete.
+
+        Examples
+        --------
+        >>> graph = CollaborationGraph.background(50, np.random.default_rng(0))
+        >>> int(graph.neighbour_counts.max()), bool((graph.weights == 1).all())
+        (10, True)
+        """
+        if n_neighbours < 2 or n_neighbours % 2:
+            raise ValueError(f"n_neighbours must be even and at least 2, got {n_neighbours}")
+        if n_users <= n_neighbours:
+            return cls.complete(n_users)
+        cycles = [rng.permutation(n_users) for _ in range(n_neighbours // 2)]
+        pairs = np.concatenate([np.column_stack((cycle, np.roll(cycle, 1))) for cycle in cycles])
+        pairs = np.unique(np.sort(pairs, axis=1), axis=0)
+        return cls.from_edges(n_users, pairs[:, 0], pairs[:, 1], np.ones(len(pairs)))
+
     @property
     def n_users(self) -> int:
         """Number of users."""

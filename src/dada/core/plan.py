@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dada.core.block_steps import BlockStep
 from dada.core.compiled import Array, kernel
 from dada.core.graph_steps import GRAPH_STEPS
 from dada.core.model_steps import STEP_RULES
@@ -130,6 +131,10 @@ def distinct_peers(batches: Array, users: Array, n_users: int) -> None:
 
 
 GRAPH_RULES = ("distance", "evidence")
+# The rules of one move per wake-up, and the block step.
+BLOCK_STEP = "block"
+STEPS = (*STEP_RULES, BLOCK_STEP)
+DEFAULT_BLOCK_STEP = BlockStep()
 RESTARTS = ("zero", "local")
 SAMPLERS = ("auto", "uniform", "gossip")
 # Up to this population size uniform batches find good neighbours fast enough.
@@ -156,8 +161,11 @@ class Plan:
     graph_rule : {"distance", "evidence"}
         How to learn the graph: by the paper's problem, from losses and distances of models; or by how well other users'
         models fit a user's own samples (directed, see `dada.core.graph_steps`).
-    step : {"pairwise", "paper", "local", "line-search"}
-        Rule of the model step.
+    step : {"pairwise", "paper", "local", "line-search", "block"}
+        Rule of the model step. "block" solves a user's block at each wake-up and sends short messages (see
+        `dada.core.block_steps`).
+    block : BlockStep
+        Settings of the rule "block".
     graph_step : {"exact", "lipschitz"}
         Rule of the graph step.
     kappa : int
@@ -199,6 +207,7 @@ class Plan:
     learn_graph: bool = True
     graph_rule: str = "distance"
     step: str = "pairwise"
+    block: BlockStep = DEFAULT_BLOCK_STEP
     graph_step: str = "exact"
     kappa: int = 5
     sampler: str = "auto"
@@ -218,10 +227,11 @@ class Plan:
     trace_every: int | None = None
 
     def __post_init__(self) -> None:
-        choices = {"step": STEP_RULES, "graph_step": GRAPH_STEPS, "restart": RESTARTS}
+        choices = {"step": STEPS, "graph_step": GRAPH_STEPS, "restart": RESTARTS}
         for name, known in (choices | {"graph_rule": GRAPH_RULES, "sampler": SAMPLERS}).items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {sorted(known)}, got {getattr(self, name)!r}")
+        self.block.checked()
         if self.n_neighbours < 1 or not self.tau > 0:
             raise ValueError(f"n_neighbours must be >= 1 and tau > 0, got {self.n_neighbours} and {self.tau}")
         if not 0 <= self.latency < math.inf:

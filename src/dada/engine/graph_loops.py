@@ -286,7 +286,7 @@ class DistanceRule:
     def wake(self, state: State, awake: Array, batches: Array, random_bits: Array) -> int:
         """Make graph steps in turn."""
         done = run_graph(
-            self.settings, self.losses, state.users, state.lists,
+            self.settings, self.losses, state.known, state.lists,
             awake, batches, random_bits, state.nearest, self.batch, state.ledger.graph,
         )  # fmt: skip
         if done < len(awake):
@@ -312,7 +312,7 @@ class EvidenceRule:
     def wake(self, state: State, awake: Array, batches: Array, random_bits: Array) -> int:
         """Let users judge models in turn."""
         done = run_evidence(
-            self.settings, state.users, state.lists, state.followers,
+            self.settings, state.known, state.lists, state.followers,
             awake, batches, random_bits, self.batch, state.ledger.graph,
         )  # fmt: skip
         if done < len(awake):

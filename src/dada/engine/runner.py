@@ -18,12 +18,14 @@ import numpy as np
 
 from dada.core.accuracy import Samples, accuracy_per_user
 from dada.core.bits import FLOATS, Ledger
+from dada.core.block_steps import finest_exponent
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.core.model_steps import STEP_RULES
 from dada.core.neighbours import lists_from_csr
-from dada.core.plan import GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Phase, Plan, Schedule, Status
+from dada.core.plan import BLOCK_STEP, GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Phase, Plan, Schedule, Status
 from dada.core.problem import Problem
+from dada.engine.block_loops import SharedModels, block_scratch, count_snapshots, run_blocks, snapshot_bits
 from dada.engine.checkpoint import Checkpoints, TimeLimit, ctrl_c
 from dada.engine.graph_loops import graph_rule
 from dada.engine.model_loops import GraphLists, loop_scratch, run_models
@@ -55,6 +57,8 @@ class RunResult:
         Why the run stopped; its value is a sentence.
     updates : int
         Model updates made.
+    shared : SharedModels
+        The models that neighbours hold under block steps; empty under other steps.
     """
 
     models: Array
@@ -63,6 +67,7 @@ class RunResult:
     ledger: Ledger
     status: Status
     updates: int
+    shared: SharedModels
 
 
 def run(
@@ -72,6 +77,7 @@ def run(
     *,
     graph: CollaborationGraph | None = None,
     models: Array | None = None,
+    shared: SharedModels | None = None,
     train: Samples | None = None,
     test: Samples | None = None,
     observer: Observer = silent,
@@ -94,9 +100,11 @@ def run(
         Source of the schedule of wake-ups.
     graph : CollaborationGraph, optional
         The graph to use if the plan learns none; without one, users learn independently. Only the ratios of its
-        weights matter.
+        weights matter. A plan that learns by evidence may start from a directed graph.
     models : array of shape (n_users, n_predictors), optional
         Initial models; zero by default. A plan that learns a graph keeps them only with ``restart="local"``.
+    shared : SharedModels, optional
+        The models that neighbours hold at the start: the result of an earlier run of block steps with these `models`.
     train, test : Samples, optional
         Data for the accuracies in the trace.
     observer : callable
@@ -135,9 +143,11 @@ def run(
     state = State.start(problem, plan, graph, dtype)
     if models is not None:
         state.use_models(problem, models)
+    if shared is not None:
+        state.use_shared(shared)
     saver = None
     if checkpoint is not None:
-        run_id = fingerprint(problem, plan, schedule, graph, dtype, models)
+        run_id = fingerprint(problem, plan, schedule, graph, dtype, models, shared)
         saver = Checkpoints(state, Path(checkpoint), run_id, checkpoint_every_s, observer, time.monotonic)
         if resume:
             saver.resume()
@@ -153,7 +163,8 @@ def run(
     if failure is not None:
         warnings.warn(f"this run cannot be resumed from its end: {failure}", RuntimeWarning, stacklevel=2)
     observer(Stopped(status.value))
-    return RunResult(state.users.alpha.copy(), state.graph, trace, state.ledger, status, state.updates)
+    learned = state.users.alpha.copy()
+    return RunResult(learned, state.graph, trace, state.ledger, status, state.updates, state.shared)
 
 
 def _check(problem: Problem, plan: Plan, graph: CollaborationGraph | None, samples: dict[str, Samples | None]) -> None:
@@ -161,7 +172,7 @@ def _check(problem: Problem, plan: Plan, graph: CollaborationGraph | None, sampl
     K, n = problem.n_users, problem.n_predictors
     if plan.learn_graph and K > 1 and not 1 <= plan.kappa < K:
         raise ValueError(f"kappa must be in 1..{K - 1} (n_users - 1), got {plan.kappa}")
-    if plan.learn_graph and graph is not None:
+    if plan.learn_graph and graph is not None and not (graph.directed and plan.graph_rule == "evidence"):
         raise ValueError("the plan learns the graph, but one was given: set learn_graph=False or graph=None")
     if plan.learn_graph and plan.graph_rule == "distance" and K > 1 and not problem.graph_mu > 0:
         raise ValueError(f"learning a graph from distances needs mu2 > 0, got mu1={problem.mu1}, mu2={problem.mu2}")
@@ -225,6 +236,7 @@ class Runner:
         dtype = state.users.alpha.dtype
         self.settings = problem.settings(dtype)
         self.scratch = loop_scratch(problem.n_predictors, int(problem.sizes.max()), dtype)
+        self.block_scratch = block_scratch(self.scratch.step)
         self.rule = graph_rule(problem, plan, dtype)
         self.workers = Threads() if workers is None else workers
         self.allowed_bits = math.inf if plan.max_bits is None else plan.max_bits
@@ -313,6 +325,15 @@ class Runner:
             counts = state.ledger.models
             self.workers.advance(Segment(self.settings, state.users, edges.lists, awake, self.window, counts))
             return wanted
+        if self.plan.step == BLOCK_STEP:
+            finest = finest_exponent(self.problem.beta, state.users.alpha.dtype)
+            return int(
+                run_blocks(
+                    self.settings, self.plan.block.checked(), finest, state.users, state.shared, edges, awake,
+                    self.allowed_bits - state.ledger.graph_bits, state.ledger.models, state.ledger.coded,
+                    self.block_scratch,
+                )
+            )  # fmt: skip
         # If models continue from the local ones, a decreasing step size must continue too, or it would erase them.
         t = start + (state.local_updates if self.plan.restart == "local" and not local else 0)
         rule, bill = STEP_RULES[self.plan.step], state.ledger.model_bill(self.allowed_bits)
@@ -328,7 +349,10 @@ class Runner:
         done = 0
         while (allowed := done + self.affordable(batches[done:])) > done:
             chosen = slice(done, allowed)
+            sent = state.users.sent.copy()
             done += self.rule.wake(state, awake[chosen], batches[chosen], random_bits[chosen])
+            if self.plan.step == BLOCK_STEP:
+                count_snapshots(state.ledger.graph, state.users.sent, sent, state.ledger.coded, state.shared)
         state.graph_wakeups += done
         state.done += done
         return done
@@ -338,20 +362,24 @@ class Runner:
         if math.isinf(self.allowed_bits):
             return len(batches)
         ledger = self.state.ledger
-        sizes = self.model_sizes(batches)
+        if self.plan.step == BLOCK_STEP:
+            models = self.model_sizes(batches, snapshot_bits(self.state.shared))
+            after = np.cumsum((self.rule.floats_per_peer * ledger.float_bits + models).sum(axis=1))
+            return int(np.searchsorted(ledger.bits + after, self.allowed_bits, side="right"))
+        sizes = self.model_sizes(batches, self.state.users.n_support)
         floats = self.rule.floats_per_peer + sizes
         after = np.tile(ledger.graph, (len(batches), 1))
         after[:, FLOATS:] += np.cumsum(np.stack([floats.sum(axis=1), sizes.sum(axis=1)], axis=1), axis=0)
         bits = ledger.price(after) + ledger.model_bits
         return int(np.searchsorted(bits, self.allowed_bits, side="right"))
 
-    def model_sizes(self, batches: Array) -> Array:
-        """Nonzero entries of the models that each wake-up may receive, one column per peer."""
-        n_support, mix = self.state.users.n_support, self.rule.mix
+    def model_sizes(self, batches: Array, sizes: Array) -> Array:
+        """Sizes of the models that each wake-up may receive, one column per peer."""
+        mix = self.rule.mix
         if mix.size == mix.n_uniform:
-            return n_support[batches].astype(np.int64)
+            return sizes[batches].astype(np.int64)
         # A gossip search chooses its peers only later: assume the largest model.
-        return np.full((len(batches), mix.size), n_support.max(), np.int64)
+        return np.full((len(batches), mix.size), sizes.max(), np.int64)
 
     def is_converged(self) -> bool:
         """Whether the gap at the last trace point is small enough."""

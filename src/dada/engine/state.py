@@ -18,15 +18,17 @@ from dada.core.compiled import Array, as_float
 from dada.core.graph import CollaborationGraph
 from dada.core.losses import GRAPH_LOSSES, Loss, point_curvature, point_slope, point_value
 from dada.core.neighbours import Nearest, NeighbourLists, lists_from_csr, lists_to_csr, no_nearest
-from dada.core.plan import Plan, Schedule
+from dada.core.plan import BLOCK_STEP, Plan, Schedule
 from dada.core.problem import Problem, losses_for_graph
 from dada.core.regularizers import Regularizer, degree_curvature, degree_slope, degree_value
+from dada.engine.block_loops import COARSEST, SharedModels, nothing_shared
 from dada.engine.model_loops import UserArrays, side_by_side
 from dada.events import Snapshot, TracePoint, heaviest_predictors
 
-CHECKPOINT_VERSION = 2
+CHECKPOINT_VERSION = 3
 _MODEL_ARRAYS = ("margins", "alpha", "neighbour_sum", "support", "n_support", "own_updates", "degree", "stale", "sent")
 _POSITION = ("phase", "done", "local_updates", "updates", "graph_wakeups", "relative_gap")
+_LEDGER = ("models", "graph", "coded")
 _TRACE_FIELDS = tuple(item.name for item in fields(TracePoint))
 
 
@@ -42,6 +44,7 @@ class State:
     followers: NeighbourLists
     nearest: Nearest
     ledger: Ledger
+    shared: SharedModels
     phase: int = 0
     done: int = 0
     local_updates: int = 0
@@ -75,7 +78,17 @@ class State:
         )
         nearest = no_nearest(K, *plan.n_remembered(K))
         lists, followers = _lists(graph)
-        return cls(users, lists, followers, nearest, Ledger(n))
+        # Other steps share the models themselves.
+        shared = nothing_shared(*((K, n) if plan.step == BLOCK_STEP else (0, 0)), number)
+        return cls(users, lists, followers, nearest, Ledger(n), shared)
+
+    @property
+    def known(self) -> UserArrays:
+        """The users with the models that their neighbours hold: under block steps, the shared models."""
+        shared = self.shared
+        if shared.wakeups.size == 0:
+            return self.users
+        return self.users._replace(alpha=shared.model, support=shared.support, n_support=shared.n_support)
 
     @property
     def graph(self) -> CollaborationGraph:
@@ -96,6 +109,16 @@ class State:
             users.support[k, : support.size], users.n_support[k] = support, support.size
         users.margins[...] = problem.margins(users.alpha)
 
+    def use_shared(self, shared: SharedModels) -> None:
+        """Replace all shared models."""
+        if shared.model.shape != self.shared.model.shape:
+            raise ValueError(
+                f"shared models must have shape {self.shared.model.shape} under this plan, got {shared.model.shape}: "
+                "use them with step='block' and the same users"
+            )
+        for name, values in shared._asdict().items():
+            getattr(self.shared, name)[...] = 0 if name == "bits" else values
+
     def reset_models(self) -> None:
         """Set all models to zero."""
         users = self.users
@@ -103,6 +126,9 @@ class State:
             array[...] = 0
         users.margins[...] = users.offset
         users.stale[...] = 1
+        for array in (self.shared.model, self.shared.n_support, self.shared.previous, self.shared.wakeups):
+            array[...] = 0
+        self.shared.exponent[...] = COARSEST
 
     def forget_distances(self) -> None:
         """Forget the distances to candidates: models have moved since."""
@@ -116,7 +142,8 @@ class State:
         arrays = {name: getattr(self.users, name) for name in _MODEL_ARRAYS}
         arrays |= {"indptr": indptr, "indices": indices, "weights": weights}
         arrays |= {f"nearest_{name}": values for name, values in self.nearest._asdict().items()}
-        arrays |= {"ledger_models": self.ledger.models, "ledger_graph": self.ledger.graph}
+        arrays |= {f"shared_{name}": values for name, values in self.shared._asdict().items()}
+        arrays |= {f"ledger_{name}": getattr(self.ledger, name) for name in _LEDGER}
         arrays |= {f"trace_{name}": np.array([getattr(point, name) for point in self.trace]) for name in _TRACE_FIELDS}
         try:
             with atomic.replacing(path, private=True) as file:
@@ -142,7 +169,9 @@ class State:
         directed = self.followers is not self.lists
         self.use_graph(CollaborationGraph(stored["indptr"], stored["indices"], stored["weights"], directed))
         self.nearest = Nearest(*(stored[f"nearest_{name}"] for name in Nearest._fields))
-        self.ledger.models, self.ledger.graph = stored["ledger_models"], stored["ledger_graph"]
+        self.shared = SharedModels(*(stored[f"shared_{name}"] for name in SharedModels._fields))
+        for name in _LEDGER:
+            setattr(self.ledger, name, stored[f"ledger_{name}"])
         for name in _POSITION:
             setattr(self, name, header[name])
         columns = [stored[f"trace_{name}"] for name in _TRACE_FIELDS]
@@ -184,6 +213,7 @@ def fingerprint(
     graph: CollaborationGraph,
     dtype: type,
     models: Array | None = None,
+    shared: SharedModels | None = None,
 ) -> str:
     """A short id of a run: equal for equal data, settings, seed and precision."""
     digest = hashlib.sha256()
@@ -197,6 +227,7 @@ def fingerprint(
         graph.weights,
         problem.settings().coupling,
         *([] if models is None else [models]),
+        *([] if shared is None else shared),
     ]
     for array in arrays:
         digest.update(str((array.dtype, array.shape)).encode() + np.ascontiguousarray(array).tobytes())
@@ -250,5 +281,5 @@ def snapshot_of(problem: Problem, state: State, phase: str, samples: Samples | N
         predictors=predictors,
         predictor_weights=weights,
         messages=users.sent[:, MESSAGES].copy(),
-        bits=ledger.price(users.sent),
+        bits=ledger.price(users.sent) + (state.shared.bits if state.shared.bits.size else 0),
     )

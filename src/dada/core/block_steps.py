@@ -1,0 +1,306 @@
+"""One user's block step: many pairwise moves, then one short message.
+
+At a wake-up the user extrapolates the weighted mean of its neighbours' *shared* models (momentum), and solves its own
+block towards the result y:
+
+    min over ||alpha||_1 <= beta of   c_k L_k(alpha) + (mu1 / 2) sum_j omega_j (alpha_j - y_j)^2.
+
+The shared model is what the neighbours hold. It follows theta alpha + (1 - theta) y by messages. A message is a list of
+coordinates and small integers, in units of a power of two: `value[c] * 2**exponent` is added to the shared model at
+`coordinate[c]`. What a message leaves out stays in the difference and is sent later (error feedback).
+
+All entries of a shared model are multiples of the finest unit, `2**finest`, and additions of such numbers are exact. So
+owner and holders have the same bits, in whatever order messages arrive, and a snapshot of the model is a message too.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from dada.core.compiled import Array, lean_kernel
+from dada.core.losses import loss_and_weights
+from dada.core.model_steps import (
+    ModelSettings,
+    StepScratch,
+    UserModel,
+    apply_move,
+    between_vertices,
+    block_gradient,
+    largest_entry,
+)
+
+# Inner moves end when the gap of the block has fallen to this part of its first value.
+SOLVED_PART = 0.1
+# Part of mu1 at a user's first wake-up: the neighbours' models are then mostly noise.
+FIRST_MU_PART = 0.25
+LEAST_BITS, MOST_BITS = 2, 32
+# The finest unit is this many powers of two below beta: sums of a few beta then fit the digits of the format exactly.
+DIGITS = {np.dtype(np.float32): 22, np.dtype(np.float64): 51}
+# The exponent of a message is one signed byte, and its units are normal numbers in single precision.
+LEAST_EXPONENT = -120
+
+
+class BlockStep(NamedTuple):
+    """Settings of the block step.
+
+    Attributes
+    ----------
+    inner_moves : int
+        Pairwise moves at a wake-up at most.
+    momentum : float
+        Extrapolation of the neighbours' mean by this multiple of its last change, in [0, 1). It grows to this value
+        over the first wake-ups of a user.
+    theta : float
+        Share of the own model in what is sent, in (0, 1]; the rest is the target. Below 1, means spread faster on a
+        sparse graph, and models are tied to a mean of more users than their neighbours.
+    quantise_bits : int
+        Bits of one sent value, 2 to 32.
+    keep : float
+        Entries of a change below this part of the largest are not sent yet, in [0, 1].
+    silence : float
+        A change whose largest entry is at most this part of the model's largest is not sent yet, in [0, 1).
+    """
+
+    inner_moves: int = 30
+    momentum: float = 0.95
+    theta: float = 1.0
+    quantise_bits: int = 8
+    keep: float = 0.2
+    silence: float = 0.01
+
+    def checked(self) -> BlockStep:
+        """The same settings as kernels take them; an error where one is out of range.
+
+        >>> BlockStep(momentum=0).checked().momentum
+        0.0
+        """
+        if self.inner_moves < 1:
+            raise ValueError(f"inner_moves must be >= 1, got {self.inner_moves}")
+        if not LEAST_BITS <= self.quantise_bits <= MOST_BITS:
+            raise ValueError(f"quantise_bits must be in {LEAST_BITS}..{MOST_BITS}, got {self.quantise_bits}")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum must be in [0, 1), got {self.momentum}")
+        if not 0 < self.theta <= 1:
+            raise ValueError(f"theta must be in (0, 1], got {self.theta}")
+        if not 0 <= self.keep <= 1:
+            raise ValueError(f"keep must be in [0, 1], got {self.keep}")
+        if not 0 <= self.silence < 1:
+            raise ValueError(f"silence must be in [0, 1), got {self.silence}")
+        return BlockStep(
+            int(self.inner_moves), float(self.momentum), float(self.theta),
+            int(self.quantise_bits), float(self.keep), float(self.silence),
+        )  # fmt: skip
+
+
+class CodedChange(NamedTuple):
+    """Room for a message: its first entries add `value * 2**exponent` to the model at `coordinate`."""
+
+    coordinate: Array
+    value: Array
+
+
+def make_message(n: int) -> CodedChange:
+    """Room for a message about models of n predictors."""
+    return CodedChange(np.empty(n, np.int32), np.empty(n, np.int32))
+
+
+def finest_exponent(beta: float, dtype: np.dtype[np.floating]) -> int:
+    """The exponent of the finest unit of shared models of this precision.
+
+    >>> finest_exponent(30.0, np.dtype(np.float32))
+    -17
+    """
+    return max(LEAST_EXPONENT, math.frexp(beta)[1] - DIGITS[np.dtype(dtype)])
+
+
+@lean_kernel
+def mean_of_neighbours(degree: float, neighbour_sum: Array, mean: Array) -> None:
+    """The weighted mean of the neighbours' shared models; zero without neighbours."""
+    inverse = mean.dtype.type(1.0 / degree if degree > 0.0 else 0.0)
+    for j in range(mean.size):
+        mean[j] = inverse * neighbour_sum[j]
+
+
+@lean_kernel
+def extrapolate(momentum: float, wakeups: int, previous: Array, target: Array) -> None:
+    """Move the target, a mean, on by momentum; `previous` becomes that mean."""
+    t = wakeups + 1
+    ahead = target.dtype.type(min(momentum, (t - 2.0) / (t + 1.0)) if t > 2 else 0.0)
+    for j in range(target.size):
+        mean = target[j]
+        target[j] = mean + ahead * (mean - previous[j])
+        previous[j] = mean
+
+
+@lean_kernel
+def block_gap(beta: float, user: UserModel, n_support: int, gradient: Array) -> float:
+    """Frank-Wolfe gap of a block at its gradient."""
+    gap = beta * abs(np.float64(gradient[largest_entry(gradient)]))
+    for p in range(n_support):
+        q = user.support[p]
+        gap += np.float64(gradient[q]) * user.alpha[q]
+    return gap
+
+
+@lean_kernel
+def solve_block(
+    settings: ModelSettings,
+    confidence: float,
+    degree: float,
+    user: UserModel,
+    n_support: int,
+    most_moves: int,
+    part: float,
+    scratch: StepScratch,
+) -> int:
+    """Pairwise moves on a user's block until its gap is this part of the first one; returns the size of the support."""
+    m = user.margins.size
+    number = user.alpha.dtype.type
+    eta = scratch.eta[:m]
+    enough = 0.0
+    for number_of_move in range(most_moves):
+        loss_and_weights(settings.loss, user.margins, user.sample_weight, eta)
+        block_gradient(settings, confidence, degree, user, eta, scratch.gradient)
+        if most_moves > 1:
+            gap = block_gap(settings.beta, user, n_support, scratch.gradient)
+            if number_of_move == 0:
+                enough = part * gap
+            elif gap <= enough:
+                break
+        move = between_vertices(settings, confidence, degree, user, n_support, eta, scratch)
+        n_support, n_changed = apply_move(move, user.alpha, user.support, n_support, scratch)
+        if n_changed == 0:
+            break
+        for i in range(m):
+            user.margins[i] += number(move.gamma) * scratch.h[i]
+    return n_support
+
+
+@lean_kernel
+def stay_inside(beta: float, user: UserModel, n_support: int) -> None:
+    """Shrink a model that rounding has put on the surface of the l1 ball or beyond, by as little as puts it inside."""
+    number = user.alpha.dtype.type
+    mass = 0.0
+    for p in range(n_support):
+        mass += abs(np.float64(user.alpha[user.support[p]]))
+    # How far the sum may be off, and an entry once it is scaled.
+    slack = 2.3e-16 * (n_support + 1)
+    if mass <= beta * (1.0 - slack):
+        return
+    shrink = beta / mass * (1.0 - slack - (1.2e-7 if user.alpha.itemsize == 4 else 2.3e-16))
+    for p in range(n_support):
+        q = user.support[p]
+        user.alpha[q] = number(shrink * user.alpha[q])
+    for i in range(user.margins.size):
+        user.margins[i] = number(user.offset[i] + shrink * (user.margins[i] - user.offset[i]))
+
+
+@lean_kernel
+def block_step(
+    settings: ModelSettings,
+    step: BlockStep,
+    confidence: float,
+    degree: float,
+    wakeups: int,
+    user: UserModel,
+    n_support: int,
+    previous: Array,
+    target: Array,
+    scratch: StepScratch,
+) -> int:
+    """One wake-up: solve the own block towards the neighbours' mean, and leave in `target` the model to share.
+
+    `previous` is the mean at the wake-up before. Returns the size of the support.
+    """
+    mean_of_neighbours(degree, user.neighbour_sum, target)
+    extrapolate(step.momentum, wakeups, previous, target)
+    mu = settings.mu * (FIRST_MU_PART if wakeups == 0 else 1.0)
+    pulled = ModelSettings(settings.loss, settings.beta, mu, settings.coupling)
+    has_neighbours = 1.0 if degree > 0.0 else 0.0
+    towards = UserModel(user.A, user.margins, user.alpha, target, user.support, user.offset, user.sample_weight)
+    n_support = solve_block(
+        pulled, confidence, has_neighbours, towards, n_support, step.inner_moves, SOLVED_PART, scratch
+    )
+    stay_inside(settings.beta, user, n_support)
+    number = target.dtype.type
+    own = number(step.theta if degree > 0.0 else 1.0)
+    for j in range(target.size):
+        target[j] = own * user.alpha[j] + (number(1.0) - own) * target[j]
+    return n_support
+
+
+@lean_kernel
+def encode_change(
+    step: BlockStep, finest: int, wanted: Array, shared: Array, loudest: float, message: CodedChange
+) -> tuple[int, int]:
+    """The message that brings a shared model nearer to the wanted one: its number of entries and its exponent.
+
+    Values are rounded to the nearest, halves away from zero. `loudest` is the largest entry of the own model, by which
+    `silence` is measured. No entries: nothing is sent.
+    """
+    largest = 0.0
+    for j in range(wanted.size):
+        largest = max(largest, abs(np.float64(wanted[j]) - shared[j]))
+    if not largest > step.silence * loudest:
+        return 0, finest
+    levels = (1 << (step.quantise_bits - 1)) - 1
+    part, exponent = math.frexp(largest / levels)
+    exponent = max(exponent - 1 if part == 0.5 else exponent, finest)
+    per_unit = math.ldexp(1.0, -exponent)
+    least = step.keep * largest
+    n_entries = 0
+    for j in range(wanted.size):
+        change = np.float64(wanted[j]) - shared[j]
+        value = min(math.floor(abs(change) * per_unit + 0.5), levels)
+        if value > 0 and abs(change) >= least:
+            message.coordinate[n_entries] = j
+            message.value[n_entries] = value if change > 0.0 else -value
+            n_entries += 1
+    return n_entries, exponent
+
+
+@lean_kernel
+def decode_change(message: CodedChange, n_entries: int, exponent: int, scratch: StepScratch) -> None:
+    """List in the scratch what a message changes: owner and holders alike add this."""
+    unit = math.ldexp(1.0, exponent)
+    for c in range(n_entries):
+        scratch.coordinate[c] = message.coordinate[c]
+        scratch.delta[c] = message.value[c] * unit
+
+
+@lean_kernel
+def add_to_model(model: Array, support: Array, n_support: int, n_changed: int, scratch: StepScratch) -> int:
+    """Add a decoded message to a shared model or a copy of it; returns the size of the support."""
+    some_zero = False
+    for c in range(n_changed):
+        j = scratch.coordinate[c]
+        if model[j] == 0.0:
+            support[n_support] = j
+            n_support += 1
+        model[j] += scratch.delta[c]
+        some_zero |= model[j] == 0.0
+    if not some_zero:
+        return n_support
+    kept = 0
+    for p in range(n_support):
+        if model[support[p]] != 0.0:
+            support[kept] = support[p]
+            kept += 1
+    return kept
+
+
+@lean_kernel
+def value_bits(largest: float, exponent: int) -> int:
+    """Bits of a signed whole number of units up to the largest entry: a snapshot's values have no fewer.
+
+    >>> value_bits(0.75, -3)
+    4
+    """
+    units, bits = math.ldexp(largest, -exponent), 1
+    while units >= 1.0:
+        units *= 0.5
+        bits += 1
+    return bits
