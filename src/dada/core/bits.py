@@ -25,8 +25,8 @@ from dada.core.compiled import Array, inlined, lean_kernel
 
 MESSAGES, FLOATS, INDICES = 0, 1, 2
 FLOAT_BITS = 32
-# Header of a coded message: exponent of the unit (8 bits), form of the coordinates (1), number of entries (23).
-HEADER_BITS = 32
+# Header of a coded message: exponent of the unit (8 bits) and form of the coordinates (1).
+HEADER_BITS = 9
 # Places in `Ledger.coded`.
 OF_MODELS, OF_GRAPH = 0, 1
 
@@ -79,15 +79,16 @@ def follow_cost() -> Cost:
 def coded_bits(n_predictors: int, n_entries: int, value_bits: int) -> int:
     """Bits of a coded message with this many entries.
 
-    Coordinates are indices, or a bitmap of all predictors if that is shorter.
+    Coordinates are their number and indices, or a bitmap of all predictors if that is shorter.
 
     >>> coded_bits(200, 3, 8), coded_bits(200, 100, 8)
-    (80, 1032)
+    (65, 1009)
     """
     index_bits = 0
     while (1 << index_bits) < n_predictors:
         index_bits += 1
-    return HEADER_BITS + min(n_predictors, n_entries * index_bits) + n_entries * value_bits
+    count_bits = index_bits + (1 if n_predictors == 1 << index_bits else 0)
+    return HEADER_BITS + min(n_predictors, count_bits + n_entries * index_bits) + n_entries * value_bits
 
 
 @inlined
