@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from dada.core.accuracy import Samples, accuracy_per_user
+from dada import task
+from dada.core.accuracy import accuracy_per_user
 from dada.core.block_steps import BlockStep
 from dada.core.graph import CollaborationGraph
 from dada.core.problem import Problem
@@ -14,7 +15,6 @@ from dada.data import Constant, Linear, Stumps, Union, moons
 from dada.engine import Plan, run
 from dada.events import TracePoint
 from dada.fitting.collaboration import Collaboration, ask_peers, collaborate, deal_folds
-from dada.task import Task
 
 SHORT = Collaboration(wakeups=30, before_switch=10)
 
@@ -49,9 +49,9 @@ def test_users_of_several_kinds_go_over_to_evidence_among_their_own_kind():
 def test_moons_users_are_as_right_as_on_their_oracle_graph_nearly():
     users = moons(1)
     recipe = Union(Stumps(per_feature=10, drop_duplicates=True), Linear(), Constant(coupling=0.1))
-    task = Task.of(users.train, recipe)
-    problem = task.problem(beta=30.0, mu1=0.2, loss="logistic")
-    test = Samples(task.predictors.predict(users.test.X), users.test.y, users.test.row_start)
+    predictors, _ = task.shared_predictors(recipe, users.train)
+    problem = task.problem(users.train, predictors, beta=30.0, mu1=0.2, loss="logistic")
+    test = task.samples(users.test, predictors)
     oracle = CollaborationGraph.from_scipy(users.oracle_weights())
     best = run(problem, Plan(400 * 100, learn_graph=False), np.random.default_rng(0), graph=oracle)
     result = collaborate(problem, np.random.default_rng(0))
