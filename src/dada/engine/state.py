@@ -159,8 +159,9 @@ class State:
             raise ValueError(
                 f"{path} belongs to another run: data, settings or seed differ; use those of that run, or resume=False"
             )
-        nearest, trace = (f"nearest_{name}" for name in Nearest._fields), (f"trace_{name}" for name in _TRACE_FIELDS)
-        needed = (*_MODEL_ARRAYS, "indptr", "indices", "weights", *nearest, "ledger_models", "ledger_graph", *trace)
+        parts = {"nearest": Nearest._fields, "shared": SharedModels._fields, "ledger": _LEDGER, "trace": _TRACE_FIELDS}
+        named = (f"{part}_{name}" for part, names in parts.items() for name in names)
+        needed = (*_MODEL_ARRAYS, "indptr", "indices", "weights", *named)
         missing = [name for name in needed if name not in stored]
         if missing:
             raise ValueError(f"{path} is not a readable dada checkpoint: it has no {missing[0]}")
