@@ -94,7 +94,7 @@ def test_predictors_of_the_network_fit_the_data(tables):
     [
         ({"format": "else"}, "its format is not"),
         ({"version": 9}, "update the older"),
-        ({"mean": [0.0]}, "not as many numbers"),
+        ({"mean": [0.0]}, "one entry for each of the 2 features"),
         ({"rows": 3}, "add up to the number of rows"),
         ({"users": 30}, "at least 5"),
         ({"squares": [-1.0, 1.0]}, "squares >= 0"),

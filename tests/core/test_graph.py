@@ -96,7 +96,7 @@ def test_a_weight_of_zero_is_no_edge_not_even_on_the_diagonal():
     ("arguments", "message"),
     [
         ((0, [], [], []), "n_users must be at least 1, got 0"),
-        ((3, [0], [1, 2], [1.0]), r"one length, got \(1,\), \(2,\) and \(1,\)"),
+        ((3, [0], [1, 2], [1.0]), r"equal length, got shapes \(1,\), \(2,\) and \(1,\)"),
         ((3, [[0]], [[1]], [[1.0]]), "edge lists must be of equal length"),
         ((3, [0], [3], [1.0]), r"edge ends must be users 0\.\.2, got 0\.\.3"),
         ((3, [-1], [2], [1.0]), r"edge ends must be users 0\.\.2, got -1\.\.2"),
@@ -117,7 +117,7 @@ def test_edge_lists_that_make_no_graph_are_refused(arguments, message):
     [
         (np.zeros((2, 3)), r"must be square, got shape \(2, 3\)"),
         ([[0.0, 1.0], [2.0, 0.0]], "must be symmetric"),
-        ([[1.0, 1.0], [1.0, 0.0]], "no weight to itself"),
+        ([[1.0, 1.0], [1.0, 0.0]], "two different users, got one from 0 to itself"),
         ([[0.0, -1.0], [-1.0, 0.0]], "not negative"),
         ([[0.0, np.nan], [np.nan, 0.0]], "finite"),
     ],

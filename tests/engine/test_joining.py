@@ -61,5 +61,5 @@ def test_a_newcomer_without_pull_learns_as_somebody_alone():
 
 def test_only_one_user_can_join():
     problem = Problem(np.ones((2, 3), np.int8), np.array([0, 1, 2]), beta=1.0, mu1=1.0)
-    with pytest.raises(ValueError, match="one user and a mean of 3 weights are wanted, got 2 users"):
+    with pytest.raises(ValueError, match="one user and the mean 3 weights, got 2 users"):
         join(problem, np.zeros(3))

@@ -109,20 +109,23 @@ def test_shards_agree_with_and_without_ray(shards, expected):
 
 
 class Fragile(OnRay):
-    """Loses an actor in the middle of a stretch, and another one in the stretch after it."""
+    """Loses an actor in the middle of a segment, and another one in the segment after it."""
 
     killed = 0
     segments = 0
+    windows = 0
 
     def _windows(self, parts, awake, n_windows):
         self.segments += 1
+        self.windows = 0
         return super()._windows(parts, awake, n_windows)
 
-    def _window(self, number, arrived):
-        if number == 3 and self.killed < 2 and self.segments > 2:
+    def _window(self, arrived):
+        if self.windows == 3 and self.killed < 2 and self.segments > 2:
             ray.kill(self.actors[self.killed])
             self.killed += 1
-        return super()._window(number, arrived)
+        self.windows += 1
+        return super()._window(arrived)
 
 
 def test_actors_that_die_in_the_middle_change_nothing(expected):
@@ -184,7 +187,7 @@ def test_estimators_learn_the_same_models_on_ray(estimator, people):
 
 def test_a_search_finds_the_same_on_ray(people):
     X, y, users = people
-    search = DadaClassifierCV(DadaClassifier(n_updates=20), betas=(10.0,), pulls=(1.0, 0.5), random_state=0)
+    search = DadaClassifierCV(DadaClassifier(n_updates=20), betas=(10.0,), mu_scales=(1.0, 0.5), random_state=0)
     here = search.fit(X, y, users=users).cv_results_
     assert search.set_params(engine="ray", n_jobs=2).fit(X, y, users=users).cv_results_ == here
 
@@ -234,7 +237,7 @@ def test_shards_read_their_own_files_and_the_command_line_fits_them(people, tmp_
 
 
 def test_the_guide_runs_with_all_that_it_shows():
-    guide = Path(__file__).parents[2] / "docs" / "guides" / "ray.md"
+    guide = Path(__file__).parents[2] / "docs" / "howto" / "cluster.md"
     blocks = re.findall(r"^```python[^\n]*\n(.*?)^```$", guide.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     here = [block for block in blocks if "/shared/" not in block]
     assert len(here) == len(blocks) - 1

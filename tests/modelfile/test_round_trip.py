@@ -160,7 +160,7 @@ def test_only_what_the_first_version_lacked_is_of_the_second(path, tmp_path):
 def test_a_search_is_told_what_to_save(tmp_path):
     X, y, users = several_classes()
     search = DadaClassifierCV(DadaClassifier(n_updates=5), betas=(10.0,), mu_scales=(1.0,), graphs=("everyone",))
-    with pytest.raises(TypeError, match="of a search, save its best_estimator_"):
+    with pytest.raises(TypeError, match="for a search, save its best_estimator_"):
         save_model(search.fit(X, y, users=users), tmp_path / "search.dada")
 
 

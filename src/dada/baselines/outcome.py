@@ -69,6 +69,7 @@ class Scores:
 
     Examples
     --------
+    >>> import numpy as np
     >>> people = Population.from_arrays([[0.0], [1.0], [2.0]], [0, 1, 1], users=["ann", "ann", "bob"])
     >>> scores = Scores.of(people, np.array([-1.0, -0.5, 2.0]))
     >>> scores.per_user.tolist(), round(scores.pooled, 3)

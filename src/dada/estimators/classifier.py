@@ -218,7 +218,8 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
 
     def predict(self, X: Any, users: Any = None) -> NDArray[Any]:
         """Predicted label of each row; parameters as in `decision_function`."""
-        return self.classes_[best_class(self.decision_function(X, users))]
+        decisions = self.decision_function(X, users)
+        return self.classes_[best_class(decisions)]
 
     def predict_proba(self, X: Any, users: Any = None) -> NDArray[np.float64]:
         """Scores between 0 and 1 of all classes, adding up to 1; parameters as in `decision_function`.
