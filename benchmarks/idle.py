@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dada.cli.swarm_runs import make_homes, make_network, make_users
+from dada.cli.swarm_runs import make_homes, make_network
+from dada.cli.watch import synthetic_peers
 from dada.net.process import RunOptions
 from dada.net.swarm import Swarm
 
@@ -43,7 +44,7 @@ def parent(pid):
 
 def measure(users, seconds):
     """Memory and share of a core of each peer."""
-    people, predictors = make_users("moons", users, seed=0)
+    people, predictors = synthetic_peers("moons", users, seed=0)
     with tempfile.TemporaryDirectory() as folder:
         homes = make_homes(Path(folder), people, predictors, make_network(people, predictors, wakeups_per_s=1.0))
         swarm = Swarm(homes, RunOptions(), np.random.default_rng(0))

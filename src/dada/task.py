@@ -16,8 +16,8 @@ import numpy as np
 
 from dada.core.problem import Problem, margins_of_labels
 from dada.data import BasePredictors, FeatureSummary, Population, Recipe
+from dada.data.predictors.families import takes_summary
 from dada.data.predictors.stumps import FittedStumps
-from dada.data.predictors.union import takes_summary
 from dada.data.summaries import MOST, SIZE
 from dada.engine import Samples
 from dada.events import RunInfo

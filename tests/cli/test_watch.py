@@ -13,9 +13,10 @@ import typer
 from typer.testing import CliRunner
 
 from dada import events
+from dada.cli.console import watching
 from dada.cli.dashboard import dashboard, newest_recording, report
-from dada.cli.swarm_runs import make_homes, make_network, make_users
-from dada.cli.watch import SlowMotion, watching
+from dada.cli.swarm_runs import make_homes, make_network
+from dada.cli.watch import SlowMotion, synthetic_peers
 from dada.dashboard import records
 from dada.dashboard.logfile import LogReader
 from tests.helpers.recordings import tell_run, write_recording
@@ -48,7 +49,7 @@ def test_a_recording_that_cannot_be_made_is_refused_before_the_run(tmp_path):
 
 def test_a_live_page_stays_until_ctrl_c():
     script = (
-        "from dada.cli.watch import watching\n"
+        "from dada.cli.console import watching\n"
         "from tests.helpers.recordings import tell_run\n"
         "with watching(live=True, record=None) as observer:\n"
         "    tell_run(observer)\n"
@@ -121,7 +122,7 @@ def test_every_way_to_run_can_be_watched_and_recorded(command, tmp_path):
 
 @pytest.fixture
 def homes(tmp_path):
-    people, predictors = make_users("moons", 2, seed=0)
+    people, predictors = synthetic_peers("moons", 2, seed=0)
     return make_homes(tmp_path / "peers", people, predictors, make_network(people, predictors, 1.0))
 
 

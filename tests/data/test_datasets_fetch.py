@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from dada.cli.app import app
 from dada.data.datasets import CATALOG, DownloadError, entry_of, load, readers
-from dada.data.datasets.cache import fetch, fetch_entry, write_dataset
+from dada.data.datasets.cache import fetch, write_dataset
 from tests.helpers.publisher_files import small_computer, small_school, small_vehicle
 from tests.helpers.publisher_server import serving
 
@@ -52,7 +52,7 @@ def files_in(folder):
 
 
 def fetch_now(entry, folder, **options):
-    return fetch_entry(entry, folder=folder, retries=0, **options)
+    return fetch(entry, folder=folder, retries=0, **options)
 
 
 class TestGoodPublisher:
@@ -88,7 +88,7 @@ class TestGoodPublisher:
 class TestBrokenTransfers:
     def test_a_failed_download_is_repeated(self, content, folder):
         with serving({FILE: content}, [{"status": 503}]) as server:
-            fetch_entry(entry_at(server, content), folder=folder, retries=1)
+            fetch(entry_at(server, content), folder=folder, retries=1)
             assert server.requests == [FILE, FILE]
         assert files_in(folder) == ["computer.parquet"]
 

@@ -134,7 +134,6 @@ def test_users_may_be_dates():
     days = [datetime.date(2024, 1, 2), datetime.date(2024, 1, 1)]
     population = Population.from_arrays([[1.0], [2.0]], [0, 1], days)
     assert population.user_ids.tolist() == days[::-1]
-    assert population.index_of(days[:1]).tolist() == [1]
 
 
 REFUSED = {
@@ -188,31 +187,6 @@ def test_values_of_mixed_types_are_refused():
 
 def test_large_finite_numbers_are_accepted():
     assert people(X=np.full((4, 2), 1e308)).n_rows == 4
-
-
-def test_index_of_gives_positions_in_the_order_asked():
-    population = people()
-    assert_array_equal(population.index_of(["eve", "ann", "eve"]), [2, 0, 2])
-    assert_array_equal(population.index_of(pd.Series(["bob"])), [1])
-    assert_array_equal(population.index_of("bob"), [1])
-    assert_array_equal(population.index_of([]), [])
-
-
-def test_an_unknown_user_is_named():
-    with pytest.raises(ValueError, match=r"2 users have no data here: 'yan', 'zoe' .* such as 'ann', 'bob', 'eve'"):
-        people().index_of(["zoe", "ann", "yan"])
-
-
-def test_a_number_is_not_taken_for_its_text():
-    population = Population.from_arrays(X, Y, [1, 2, 10, 10])
-    assert_array_equal(population.index_of([10.0, 2.0]), [2, 1])
-    with pytest.raises(ValueError, match=r"1 users have no data here: '10' \(type <U2\)\. .*type int64"):
-        population.index_of(["10"])
-
-
-def test_many_unknown_users_are_counted_not_listed():
-    with pytest.raises(ValueError, match=r"100 users have no data here: 0, 1, 2, 3, 4 and 95 more"):
-        Population.from_arrays(X, Y, [-1, -2, -3, -4]).index_of(range(100))
 
 
 def test_pooled_keeps_all_rows_for_one_user():

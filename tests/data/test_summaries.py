@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.tree import DecisionTreeClassifier
 
 from dada.data import Constant, FeatureSummary, Linear, Pretrained, RandomFourier, Stumps, Union
-from dada.data.predictors.union import takes_summary
+from dada.data.predictors.families import takes_summary
 
 
 def users(rng, n_users=40, features=3):

@@ -176,6 +176,7 @@ SETTINGS = {
     "numpy numbers": dict(beta=np.float64(3.5), n_updates=np.int64(2), mu=np.float32(0.5)),
     "evidence": dict(graph="evidence", max_neighbours=2),
     "no graph": dict(graph="none"),
+    "weights of classes": dict(class_weight={1: 2.5, 0: 1.0}),
 }
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -16,6 +17,9 @@ from rich.text import Text
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print only the result, as JSON.")]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same result.")]
+
+Live = Annotated[bool, typer.Option("--live", help="Open a page that shows the run; it stays until Ctrl-C.")]
+Record = Annotated[Path | None, typer.Option("--record", help="Record the run in this file (.dadalog), to replay it.")]
 
 Watch = Callable[[str], Callable[[Any], None]]
 
@@ -73,6 +77,17 @@ def working(task: str) -> Iterator[Callable[[str], None]]:
         yield lambda task: status.update(task)
 
 
+def watching(live: bool, record: Path | None) -> AbstractContextManager[Callable[[Any], None]]:
+    """The observer of a run for `--live` and `--record`; silent without either."""
+    if live or record is not None:
+        from dada.cli.watch import recorded
+
+        return recorded(live, record)
+    from dada.events import silent
+
+    return nullcontext(silent)
+
+
 class RunBar:
     """An observer of a run that advances one progress bar."""
 
@@ -117,6 +132,13 @@ def bits(value: float | None) -> str:
 def number(value: float | None) -> str:
     """A number with one digit after the point, or a dash."""
     return "-" if value is None else f"{value:.1f}"
+
+
+def mean_of_users(values: Any) -> float | None:
+    """Mean over users; None if there is no accuracy, as for numbers and several classes."""
+    import numpy as np
+
+    return None if np.isnan(values).all() else round(float(np.nanmean(values)), 6)
 
 
 GraphRule = Literal["evidence", "distance"]

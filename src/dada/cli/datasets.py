@@ -13,8 +13,6 @@ from rich.table import Table
 
 from dada.cli.console import AsJson, Seed, print_json, stderr, stdout
 
-__all__ = ["app"]
-
 app = typer.Typer(
     no_args_is_help=True, help="List, describe and fetch the real datasets of the paper; generate a synthetic one."
 )

@@ -8,8 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dada.cli.console import AsJson, Seed, bits, number, percent, print_json, print_table, progress, stdout
-from dada.cli.watch import Live, Record, watching
+from dada.cli.console import (
+    AsJson,
+    Live,
+    Record,
+    Seed,
+    bits,
+    mean_of_users,
+    number,
+    percent,
+    print_json,
+    print_table,
+    progress,
+    stdout,
+    watching,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -106,7 +119,7 @@ def fit(
             "features": people.n_features,
             "task": "classes" if people.n_classes else "numbers",
             "graph": model.settings_["graph"],
-            "train_accuracy": _mean(model.train_accuracy_ if in_shards else model.trace_[-1].train_accuracy),
+            "train_accuracy": mean_of_users(model.train_accuracy_ if in_shards else model.trace_[-1].train_accuracy),
             "neighbours": round(model.graph_.mean_neighbours, 6),
             "bits": round(model.bits_),
             "held_out": held_out,
@@ -160,7 +173,7 @@ def _right(right: Any, held_out: Population) -> float:
     """Share of right rows, mean over users with held-out rows."""
     from dada.core.accuracy import mean_per_user
 
-    return _mean(mean_per_user(right, held_out.row_start)[held_out.sizes > 0]) or 0.0
+    return mean_of_users(mean_per_user(right, held_out.row_start)[held_out.sizes > 0]) or 0.0
 
 
 def _explained(predicted: Any, truth: Any) -> float:
@@ -186,13 +199,6 @@ def kept_rows(sizes: Any, holdout: float, rng: np.random.Generator) -> Any:
         mask[rng.permutation(size)[: min(int(size * holdout), size - 1)]] = False
         kept.append(mask)
     return np.concatenate(kept)
-
-
-def _mean(values: Any) -> float | None:
-    """Mean over users; None if there is no accuracy, as for numbers and several classes."""
-    import numpy as np
-
-    return None if np.isnan(values).all() else round(float(np.nanmean(values)), 6)
 
 
 def _show(result: dict[str, Any]) -> None:

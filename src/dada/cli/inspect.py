@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dada.cli.console import AsJson, number, percent, print_json, print_table, stdout
+from dada.cli.console import AsJson, mean_of_users, number, percent, print_json, print_table, stdout
 from dada.cli.predict import ModelFile
 
 if TYPE_CHECKING:
@@ -85,9 +85,9 @@ def _accuracy(model: Model, k: int | None = None) -> float | None:
     import numpy as np
 
     values = model.trace_[-1].train_accuracy
-    if np.isnan(values).all():
-        return None
-    return round(float(np.nanmean(values)), 6) if k is None else float(values[k])
+    if k is None or np.isnan(values).all():
+        return mean_of_users(values)
+    return float(values[k])
 
 
 def position_of(users: Any, text: str) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from dada import atomic
 from dada.cli.console import AsJson, print_json, stdout
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def predictions(model: Path, file: Path, user: str | None, unknown_user: str) ->
     from dada import DadaClassifier, modelfile
     from dada.data import read_table
     from dada.estimators.files import restored
-    from dada.fitting.prediction import best_class, class_scores
+    from dada.fitting.fit import best_class, class_scores
 
     stored = modelfile.read(model)
     user = user or stored.note.get("user_column", "user")
@@ -88,9 +89,5 @@ def write_table(frame: pl.DataFrame, output: Path) -> None:
     """Write a CSV or Parquet file by its suffix, atomically."""
     if output.suffix not in (".csv", ".parquet"):
         raise ValueError(f"output must end in .csv or .parquet, got {str(output)!r}")
-    temporary = output.with_name(f".{output.name}.part")
-    try:
-        frame.write_csv(temporary) if output.suffix == ".csv" else frame.write_parquet(temporary)
-        temporary.replace(output)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with atomic.replacing(output) as file:
+        frame.write_csv(file) if output.suffix == ".csv" else frame.write_parquet(file)

@@ -14,6 +14,8 @@ from dada.cli.console import (
     AsJson,
     GraphOption,
     GraphRule,
+    Live,
+    Record,
     Seed,
     peer_settings,
     percent,
@@ -22,9 +24,10 @@ from dada.cli.console import (
     print_json,
     print_table,
     stdout,
+    watching,
     working,
 )
-from dada.cli.watch import Live, Record, synthetic_info, watching
+from dada.cli.watch import synthetic_info, synthetic_peers
 
 if TYPE_CHECKING:
     from dada.data import BasePredictors, SyntheticUsers
@@ -110,21 +113,14 @@ def make_case(
     journal: BinaryIO | None = None,
 ) -> SimulationCase:
     """Draw users and build their network."""
-    import numpy as np
-
     from dada.core.regularizers import LogDegree
-    from dada.data import Stumps, moons, moons100
     from dada.peer.config import PeerConfig
     from dada.peer.member import Rhythm
     from dada.sim.links import Faults
     from dada.sim.simulation import SimulatedNetwork
     from dada.task import problem, samples
 
-    draws = {"moons": moons, "moons100": moons100}
-    if data not in draws:
-        raise ValueError(f"data must be one of {', '.join(draws)}, got {data!r}")
-    people = draws[data](np.random.default_rng(seed), n_users=users)
-    predictors = Stumps(n=200, rule="feature-range").fit(people.train.X)
+    people, predictors = synthetic_peers(data, users, seed)
     regularizer = LogDegree(lam=0.3, delta=0.1)
     joint = problem(people.train, predictors, beta=BETA, mu1=MU, regularizer=regularizer)
     config = PeerConfig(

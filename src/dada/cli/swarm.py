@@ -9,8 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dada.cli import watch
-from dada.cli.console import AsJson, GraphOption, Seed, bits, percent, print_json, print_table, stderr
+from dada.cli.console import (
+    AsJson,
+    GraphOption,
+    Live,
+    Record,
+    Seed,
+    bits,
+    percent,
+    print_json,
+    print_table,
+    stderr,
+    watching,
+)
+from dada.cli.watch import synthetic_info, synthetic_peers
 
 if TYPE_CHECKING:
     from dada.cli.swarm_runs import Reference, SwarmDisplay
@@ -34,8 +46,8 @@ def swarm(
     ] = False,
     graph: GraphOption = "evidence",
     keep: Annotated[Path | None, typer.Option(help="Keep the peers' folders here.")] = None,
-    live: watch.Live = False,
-    record: watch.Record = None,
+    live: Live = False,
+    record: Record = None,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -62,11 +74,11 @@ def swarm(
     if in_process and kill_every is not None:
         raise ValueError("--kill-every kills processes, so it cannot be combined with --in-process")
     wakeups_per_s = rate if rate is not None else min(8.0, 160.0 / users)
-    people, predictors = runs.make_users(data, users, seed)
+    people, predictors = synthetic_peers(data, users, seed)
     network = runs.make_network(people, predictors, wakeups_per_s, graph)
     console = stderr()
     with (
-        watch.watching(live, record) as page,
+        watching(live, record) as page,
         tempfile.TemporaryDirectory(prefix="dada-swarm-") if keep is None else nullcontext(str(keep)) as folder,
     ):
         with console.status("Learning in the engine, for comparison") if console.is_terminal else nullcontext():
@@ -91,7 +103,7 @@ def _info(data: str, people: SyntheticUsers, predictors: BasePredictors, referen
     """Description of the run, with the reference accuracies."""
     baselines = {"alone": reference.local, "engine": reference.engine, "engine, true graph": reference.oracle}
     title = f"{people.train.n_users} real peers, {data}"
-    return watch.synthetic_info(title, people, predictors, alone=reference.alone, baselines=baselines)
+    return synthetic_info(title, people, predictors, alone=reference.alone, baselines=baselines)
 
 
 def _show(result: dict[str, Any], display: SwarmDisplay, reference: Reference) -> None:

@@ -23,7 +23,7 @@ from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.core.problem import margins_of_labels
 from dada.core.regularizers import LogDegree
-from dada.data import BasePredictors, Stumps, moons, moons100
+from dada.data import BasePredictors
 from dada.data.synthetic import SyntheticUsers
 from dada.engine import Plan, Samples, run
 from dada.net.home import Home, read_ticket
@@ -55,13 +55,6 @@ class Reference:
     def local(self) -> float:
         """Mean accuracy of users that learn alone."""
         return float(self.alone.mean())
-
-
-def make_users(data: str, n_users: int, seed: int) -> tuple[SyntheticUsers, BasePredictors]:
-    """Synthetic users and their base predictors."""
-    draw = moons if data == "moons" else moons100
-    people = draw(np.random.default_rng(seed), n_users=n_users)
-    return people, Stumps(n=200, rule="feature-range").fit(people.train.X)
 
 
 def make_network(

@@ -1,4 +1,4 @@
-"""`--live` and `--record`: options of every command that runs the method."""
+"""The recording and the page of a run, for the options `--live` and `--record`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from dada.cli.console import stderr
 
@@ -21,20 +19,13 @@ if TYPE_CHECKING:
     from dada.data import BasePredictors, SyntheticUsers
     from dada.events import Observer, RunInfo
 
-Live = Annotated[bool, typer.Option("--live", help="Open a page that shows the run; it stays until Ctrl-C.")]
-Record = Annotated[Path | None, typer.Option("--record", help="Record the run in this file (.dadalog), to replay it.")]
-
 
 @contextmanager
-def watching(live: bool, record: Path | None) -> Iterator[Observer]:
-    """An observer that records a run, if asked for, and shows it on a page that stays until Ctrl-C."""
+def recorded(live: bool, record: Path | None) -> Iterator[Observer]:
+    """An observer that records a run and, if asked for, shows it on a page that stays until Ctrl-C."""
     from dada.dashboard.pages import LivePage
     from dada.dashboard.recorder import Recorder
-    from dada.events import silent
 
-    if not live and record is None:
-        yield silent
-        return
     with ExitStack() as stack:
         if record is None:
             record = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dada-"))) / "run.dadalog"
@@ -66,6 +57,17 @@ def stay() -> None:
         return
 
 
+def synthetic_peers(data: str, n_users: int, seed: int) -> tuple[SyntheticUsers, BasePredictors]:
+    """The users of a simulated or real network, and their base predictors."""
+    from dada.data import Stumps, moons, moons100
+
+    draws = {"moons": moons, "moons100": moons100}
+    if data not in draws:
+        raise ValueError(f"data must be one of {', '.join(draws)}, got {data!r}")
+    people = draws[data](seed, n_users=n_users)
+    return people, Stumps(n=200, rule="feature-range").fit(people.train.X)
+
+
 def synthetic_info(title: str, people: SyntheticUsers, predictors: BasePredictors, **known: Any) -> RunInfo:
     """Facts about synthetic users for the page: their names, and the true group of each if they are grouped."""
     from dada.data.synthetic import GROUP_ANGLES_DEG
@@ -79,16 +81,8 @@ def synthetic_info(title: str, people: SyntheticUsers, predictors: BasePredictor
 class SlowMotion:
     """Forwards events and delays the run, so that a short run can be watched.
 
-    The beginning, when users learn alone and the graph is empty, passes faster than the rest.
-
-    Parameters
-    ----------
-    observer : callable
-        Receives the events.
-    lasts_s : float
-        Duration of the run, in seconds.
-    now, sleep : callable
-        Clock and sleep function, in seconds.
+    The run lasts about `lasts_s` seconds. Its beginning, when users learn alone and the graph is empty, passes faster
+    than the rest.
     """
 
     def __init__(

@@ -1,11 +1,10 @@
 """User datasets and base predictors."""
 
 from dada.data.population import Population
-from dada.data.predictors.family import BasePredictors, Recipe
+from dada.data.predictors.families import BasePredictors, Constant, Linear, Recipe, Union, predictors_from_arrays
 from dada.data.predictors.fourier import RandomFourier
-from dada.data.predictors.simple import Constant, Linear, Pretrained
+from dada.data.predictors.pretrained import Pretrained
 from dada.data.predictors.stumps import Stumps
-from dada.data.predictors.union import Union, predictors_from_arrays
 from dada.data.summaries import FeatureSummary
 from dada.data.synthetic import SyntheticUsers, moons, moons100
 from dada.data.tables import ParquetUsers, population_from_table, read_table

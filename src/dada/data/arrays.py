@@ -1,4 +1,4 @@
-"""Turn what callers hold (lists, numpy, pandas, polars, scipy.sparse) into plain checked arrays.
+"""Convert input (lists, numpy, pandas, polars, scipy.sparse) to checked arrays.
 
 Neither pandas nor polars is imported: a frame is recognised by its own attributes.
 """
@@ -11,19 +11,11 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "NUMERIC_KINDS",
-    "as_features",
-    "as_values",
-    "collected",
-    "shorten",
-]
-
 NUMERIC_KINDS = "biuf"
 
 
 def shorten(names: Sequence[Any] | np.ndarray, limit: int = 5) -> str:
-    """Write the first few names and say how many more there are."""
+    """The first few names, and the number of the others."""
     shown = ", ".join(repr(v.item() if isinstance(v, np.generic) else v) for v in names[:limit])
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 
@@ -60,8 +52,7 @@ def as_features(X: Any, feature_names: Sequence[str] | None = None) -> tuple[np.
 def as_values(values: Any, name: str) -> np.ndarray:
     """Return labels or user ids as a one-dimensional array without missing entries.
 
-    Columns of Python strings or numbers get the matching numpy type, so that ids coming from different
-    containers compare equal.
+    Python strings and numbers get the matching numpy type, so that ids from different containers compare equal.
     """
     missing = _missing_in_series(values)
     # A list becomes an array of objects first: numpy would turn the NaN of ["a", nan] into the text "nan".
@@ -161,7 +152,7 @@ def _refuse_non_finite(values: np.ndarray, names: Sequence[str]) -> None:
 
 
 def _missing_in_series(values: Any) -> np.ndarray | None:
-    """Ask pandas and polars themselves, before the conversion to numpy blurs what was missing."""
+    """Missing values by pandas and polars: the conversion to numpy would hide some."""
     if hasattr(values, "isna"):
         return np.asarray(values.isna(), dtype=bool).reshape(-1)
     if hasattr(values, "is_null"):

@@ -10,8 +10,6 @@ import numpy as np
 
 from dada.data.arrays import NUMERIC_KINDS, as_features, as_values, shorten
 
-__all__ = ["Population"]
-
 
 @dataclass(frozen=True, eq=False)
 class Population:
@@ -179,26 +177,6 @@ class Population:
             raise IndexError(f"k must be in 0..{self.n_users - 1} (n_users - 1), got {k}")
         return slice(int(self.row_start[k]), int(self.row_start[k + 1]))
 
-    def index_of(self, users: Any) -> np.ndarray:
-        """Positions of users, given by their ids.
-
-        Examples
-        --------
-        >>> people = Population.from_arrays([[0.1], [0.2]], [0, 1], ["ann", "bob"])
-        >>> people.index_of(["bob", "ann", "bob"]).tolist()
-        [1, 0, 1]
-        """
-        wanted = as_values([users] if np.ndim(users) == 0 else users, "users")
-        if wanted.size == 0:
-            return np.empty(0, dtype=np.int64)
-        if not _comparable(self.user_ids, wanted):
-            raise _unknown_users(np.unique(wanted), self.user_ids)
-        position = np.searchsorted(self.user_ids, wanted)
-        known = self.user_ids[np.minimum(position, self.n_users - 1)] == wanted
-        if not np.all(known):
-            raise _unknown_users(np.unique(wanted[~known]), self.user_ids)
-        return position.astype(np.int64)
-
     def pooled(self) -> Population:
         """All rows as the data of one user, named ``"all"``."""
         return replace(self, row_start=np.array([0, self.n_rows], dtype=np.int64), user_ids=np.array(["all"]))
@@ -310,14 +288,6 @@ def _comparable(a: np.ndarray, b: np.ndarray) -> bool:
     """Whether values of both arrays can be equal; NumPy would compare 1 with "1" as text."""
     families = {"b": "number", "i": "number", "u": "number", "f": "number", "U": "text"}
     return families.get(a.dtype.kind, a.dtype.kind) == families.get(b.dtype.kind, b.dtype.kind)
-
-
-def _unknown_users(unknown: np.ndarray, known: np.ndarray) -> ValueError:
-    return ValueError(
-        f"{len(unknown)} users have no data here: {shorten(unknown)} (type {unknown.dtype}). "
-        f"Known are {len(known)} users such as {shorten(known, 3)} (type {known.dtype}). "
-        "Give each of them at least one training row, or leave these users out"
-    )
 
 
 def _refuse_other_users(found: np.ndarray, expected: np.ndarray) -> None:

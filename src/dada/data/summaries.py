@@ -16,8 +16,6 @@ import numpy as np
 
 from dada.data.arrays import as_features
 
-__all__ = ["FeatureSummary"]
-
 # A sketch of more than MOST points is cut to SIZE; cutting rarely limits the accumulated error.
 SIZE, MOST = 512, 2048
 # Rows summarised at a time if all rows are in memory.

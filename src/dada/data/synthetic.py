@@ -10,8 +10,6 @@ from scipy import sparse
 
 from dada.data.population import Population
 
-__all__ = ["DataRule", "SyntheticUsers", "moons", "moons100"]
-
 Seed = np.random.Generator | int
 DataRule = Literal["run", "printed"]
 RULES = ("run", "printed")

@@ -17,13 +17,6 @@ from dada.data.summaries import FeatureSummary
 if TYPE_CHECKING:
     import polars
 
-__all__ = [
-    "ParquetUsers",
-    "population_from_table",
-    "read_table",
-    "write_users",
-]
-
 # With more different numbers than this, a column holds numbers rather than classes.
 MOST_CLASSES = 20
 

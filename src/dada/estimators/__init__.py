@@ -4,7 +4,7 @@ from dada.estimators.base import Neighbour
 from dada.estimators.classifier import DadaClassifier, DadaRegressor
 from dada.estimators.cv import DadaClassifierCV
 from dada.estimators.files import load_model, save_model
-from dada.fitting.folds import PerUserKFold
+from dada.fitting.held_out import PerUserKFold
 
 __all__ = [
     "DadaClassifier",

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 import warnings
-from collections.abc import Callable
-from dataclasses import replace
-from functools import update_wrapper
-from typing import Any, ClassVar, Concatenate, NamedTuple, ParamSpec, Self
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +19,9 @@ from dada.core.plan import Status
 from dada.data import ParquetUsers, Population
 from dada.data.arrays import as_features, collected, shorten
 from dada.events import Event, Observer, TracePoint, TrialStarted, fan_out, silent
-from dada.fitting.fit import Checkpoint, Fit, fit
+from dada.fitting.fit import Checkpoint, Fit, average_model, blockwise_decisions, fit, positions_of
 from dada.fitting.held_out import decide
-from dada.fitting.prediction import average_model, blockwise_decisions, positions_of
-from dada.fitting.settings import Settings, check_unknown_user, generator
-
-P = ParamSpec("P")
+from dada.fitting.settings import Parameters, Settings, check_unknown_user, generator
 
 
 class Neighbour(NamedTuple):
@@ -38,25 +32,8 @@ class Neighbour(NamedTuple):
     share: float
 
 
-def takes(settings: Callable[P, Settings]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
-    """Give an estimator's ``__init__`` the parameters of a settings class, which are written there only."""
-    signature = inspect.signature(settings)
-
-    def decorate(init: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
-        def complete(self: Any, /, *args: P.args, **params: P.kwargs) -> None:
-            bound = signature.bind(*args, **params)
-            bound.apply_defaults()
-            init(self, **bound.arguments)
-
-        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        shown = signature.replace(parameters=[own, *signature.parameters.values()], return_annotation=None)
-        update_wrapper(complete, init).__signature__ = shown  # type: ignore[attr-defined]
-        return complete
-
-    return decorate
-
-
-class PersonalEstimator(BaseEstimator):
+@dataclass(eq=False, repr=False)
+class PersonalEstimator(Parameters, BaseEstimator):
     """Models of many users over a graph; subclasses define the targets."""
 
     # Wherever scikit-learn routes metadata, it passes users; observer and checkpoint are not metadata.
@@ -67,17 +44,6 @@ class PersonalEstimator(BaseEstimator):
     }
     __metadata_request__predict: ClassVar[dict[str, Any]] = {"users": True}
     __metadata_request__score: ClassVar[dict[str, Any]] = {"users": True}
-
-    settings_class: ClassVar[type[Settings]] = Settings
-    half_life: float | None
-    random_state: Any
-    unknown_user: str
-    verbose: int
-
-    @takes(Settings)
-    def __init__(self, **params: Any) -> None:
-        for name, value in params.items():
-            setattr(self, name, value)
 
     def fit(
         self,
@@ -174,7 +140,7 @@ class PersonalEstimator(BaseEstimator):
         return tags
 
     def _settings(self) -> Settings:
-        return self.settings_class(**self.get_params(deep=False))
+        return Settings(**{item.name: getattr(self, item.name) for item in fields(Settings)})
 
     def _learn(
         self, settings: Settings, population: Population, observer: Observer = silent, checkpoint: Checkpoint = None

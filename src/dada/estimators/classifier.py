@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,20 +14,11 @@ from sklearn.utils.validation import column_or_1d
 
 from dada.data import ParquetUsers, Population
 from dada.data.arrays import as_values
-from dada.estimators.base import takes
 from dada.estimators.online import GrowingEstimator
-from dada.fitting.fit import Fit
-from dada.fitting.prediction import best_class, class_scores
-from dada.fitting.settings import Settings
+from dada.fitting.fit import Fit, best_class, class_scores
 
 
-@dataclass(frozen=True, eq=False)
-class ClassifierSettings(Settings):
-    """Settings of a classifier."""
-
-    class_weight: Any = None
-
-
+@dataclass(eq=False, repr=False)
 class DadaClassifier(ClassifierMixin, GrowingEstimator):
     """Classifier with a model for each user, learned along a graph of who resembles whom.
 
@@ -173,14 +164,7 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
     __metadata_request__predict_proba: ClassVar[dict[str, Any]] = {"users": True}
     __metadata_request__decision_function: ClassVar[dict[str, Any]] = {"users": True}
 
-    settings_class = ClassifierSettings
-    class_weight: Any
-    classes_: Any
-
-    @takes(ClassifierSettings)
-    def __init__(self, **params: Any) -> None:
-        super().__init__(**{name: value for name, value in params.items() if name != "class_weight"})
-        self.class_weight = params["class_weight"]
+    class_weight: Any = field(default=None, kw_only=True)
 
     def partial_fit(
         self, X: Any, y: Any, users: Any = None, *, classes: Any = None, n_updates: int | None = None
@@ -197,7 +181,7 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
             Updates of each user with new rows; by default the number of updates per user of the first call.
         """
         if classes is not None and not hasattr(self, "models_"):
-            self.classes_ = np.unique(as_values(classes, "classes"))
+            self.classes_: Any = np.unique(as_values(classes, "classes"))
         return self._continue(X, y, users, n_updates, fresh=classes is None)
 
     def decision_function(self, X: Any, users: Any = None) -> NDArray[np.float64]:
@@ -263,6 +247,7 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
         self.classes_ = people.classes
 
 
+@dataclass(eq=False, repr=False)
 class DadaRegressor(RegressorMixin, GrowingEstimator):
     """Regressor with a model for each user, learned along a graph of who resembles whom.
 

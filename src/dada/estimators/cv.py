@@ -18,8 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from dada.data import Population, Recipe
 from dada.estimators.classifier import DadaClassifier
 from dada.fitting.fit import run_engine
-from dada.fitting.folds import PerUserKFold
-from dada.fitting.held_out import Fold, HeldOutScores, is_ahead, per_user, share_right
+from dada.fitting.held_out import Fold, HeldOutScores, PerUserKFold, is_ahead, per_user, share_right
 from dada.fitting.settings import AUTO, LEAST_UPDATES, Settings, check_workers, generator
 from dada.task import n_blocks, shared_predictors
 
@@ -144,7 +143,7 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         Weights apply when models learn; held-out rows count equally.
         """
         base = DadaClassifier() if self.estimator is None else clone(self.estimator)
-        settings = base.settings_class(**base.get_params(deep=False))
+        settings = base._settings()
         check_workers(self.engine, "auto", self.n_jobs)
         for name in ("betas", "mu_scales"):
             _check_grid(name, getattr(self, name))
@@ -254,14 +253,7 @@ def _check_grid(name: str, values: Any) -> None:
 def best_setting(scores: dict[Setting, HeldOutScores], population: Population, beta: float) -> Setting:
     """The best setting with the first family and graph, unless another is right more often, by a standard error.
 
-    Parameters
-    ----------
-    scores : dict of Setting to HeldOutScores
-        Scores of all rows.
-    population : Population
-        The rows.
-    beta : float
-        The automatic beta: the usual setting of a family and graph is the nearest to it, and to ``mu_scale=1``.
+    The usual setting of a family and graph is the nearest to the automatic `beta`, and to ``mu_scale=1``.
     """
     best = None
     for kind in dict.fromkeys((setting.family, setting.graph) for setting in scores if setting.graph != ALONE):

@@ -162,6 +162,8 @@ def _to_json(name: str, value: Any) -> Any:
     if type(value) in _KINDS.values():
         own = {item.name: _to_json(item.name, getattr(value, item.name)) for item in fields(value)}
         return {"kind": type(value).__name__, **own}
+    if isinstance(value, dict):
+        return {"kind": "weights", "of": [[_to_json(name, label), float(value[label])] for label in value]}
     if isinstance(value, np.generic):
         return value.item()
     if value is None or isinstance(value, str | int | float):
@@ -179,6 +181,8 @@ def _from_json(value: Any, graph: CollaborationGraph) -> Any:
     kind = content.pop("kind")
     if kind == "given":
         return graph
+    if kind == "weights":
+        return dict(content["of"])
     if kind == "Function":
         return content["name"]
     if kind == "Union":

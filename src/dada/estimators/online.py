@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from numbers import Integral
@@ -15,8 +16,8 @@ from dada.core.problem import Problem
 from dada.data import Population
 from dada.data.arrays import NUMERIC_KINDS, shorten
 from dada.estimators.base import PersonalEstimator
+from dada.fitting.fit import positions_of
 from dada.fitting.newcomers import NOBODY, Candidates, follow, learn_next_to, with_rows
-from dada.fitting.prediction import positions_of
 from dada.fitting.settings import generator
 from dada.task import problem
 
@@ -24,6 +25,7 @@ from dada.task import problem
 ROUNDS = 5
 
 
+@dataclass(eq=False, repr=False)
 class GrowingEstimator(PersonalEstimator):
     """An estimator whose users and rows change after the fit."""
 

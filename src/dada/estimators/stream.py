@@ -94,7 +94,7 @@ def fit_parquet(
             f"class_weight needs all rows in one process, got {model.class_weight!r}: "
             "leave it out, or fit to rows in memory"
         )
-    settings: Settings = model.settings_class(**model.get_params(deep=False))
+    settings = model._settings()
     if settings.latency in (AUTO, 0):
         settings = replace(settings, latency=LATENCY)
     if settings.is_graph(AUTO):

@@ -1,24 +1,25 @@
-"""Choose base predictors, graph and mu by trials on held-out rows."""
+"""Choose base predictors, graph and mu by trials on held-out rows; folds that leave every user training rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self
+from numbers import Integral
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_expit, log_softmax
+from sklearn.model_selection import BaseCrossValidator
 
 from dada.core.accuracy import mean_per_user
 from dada.core.plan import Status
 from dada.core.problem import Problem
 from dada.data import Population, Recipe
+from dada.data.arrays import as_values
 from dada.events import Observer, TrialStarted, silent
-from dada.fitting.fit import Decided, check_fits, run_engine
-from dada.fitting.folds import PerUserKFold
-from dada.fitting.prediction import decisions
-from dada.fitting.settings import AUTO, LEAST_UPDATES, LINEAR, UPDATES_OF_LINEAR, Settings
+from dada.fitting.fit import Decided, check_fits, decisions, run_engine
+from dada.fitting.settings import AUTO, LEAST_UPDATES, LINEAR, UPDATES_OF_LINEAR, Settings, generator
 from dada.task import n_blocks, shared_predictors
 
 GRAPHS = ("everyone", "evidence")
@@ -27,6 +28,85 @@ MU_SCALES = (1.0, 0.25)
 N_FOLDS = 3
 # A sample of this size shows which settings suit a population.
 MOST_USERS = 1000
+
+
+class PerUserKFold(BaseCrossValidator):
+    """K-fold cross-validation inside every user's rows.
+
+    The rows of each user are assigned to the folds in turn, so that its numbers of rows in any two folds differ by at
+    most one. Each row of a user with two rows or more is tested once, and at least one row remains for training. The
+    only row of a user is never tested. With labels, a user's rows are assigned label by label, so that all folds have a
+    similar mix of labels.
+
+    Parameters
+    ----------
+    n_splits : int
+        Number of folds, at least 2.
+    shuffle : bool
+        Assign each user's rows in random order instead of the order given.
+    random_state : int, numpy.random.Generator, numpy.random.RandomState or None
+        Source of the random order; only used with `shuffle`.
+
+    Examples
+    --------
+    >>> users = ["ann", "ann", "ann", "bob", "bob", "eve"]
+    >>> for train, test in PerUserKFold(n_splits=2).split(users, users=users):
+    ...     print(train, test)
+    [1 3 5] [0 2 4]
+    [0 2 4 5] [1 3]
+    """
+
+    # With scikit-learn's metadata routing, users (or groups) given to a search reach `split`.
+    __metadata_request__split: ClassVar[dict[str, bool]] = {"users": True, "groups": True}
+
+    def __init__(self, n_splits: int = 3, *, shuffle: bool = False, random_state: Any = None) -> None:
+        self.n_splits = n_splits
+        self.shuffle = shuffle
+        self.random_state = random_state
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None, *, users: Any = None) -> int:
+        """Number of folds."""
+        return int(self.n_splits)
+
+    def split(
+        self, X: Any, y: Any = None, groups: Any = None, *, users: Any = None
+    ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+        """Yield the training and the test rows of every fold.
+
+        Parameters
+        ----------
+        X : array
+            Not used.
+        y : array of shape (rows,), optional
+            Labels.
+        groups, users : array of shape (rows,)
+            The user of each row, under either name.
+        """
+        fold = self._folds(users if users is not None else groups, y)
+        for i in range(self.n_splits):
+            yield np.flatnonzero(fold != i), np.flatnonzero(fold == i)
+
+    def _folds(self, users: Any, y: Any) -> NDArray[np.intp]:
+        """The fold in which each row is tested, or -1."""
+        if not isinstance(self.n_splits, Integral) or self.n_splits < 2:
+            raise ValueError(f"n_splits must be an integer >= 2, got {self.n_splits!r}")
+        if users is None:
+            raise ValueError("PerUserKFold needs the user of each row: give users=, one entry per row")
+        codes, counts = np.unique(as_values(users, "users"), return_inverse=True, return_counts=True)[1:]
+        labels = np.zeros(codes.size) if y is None else np.unique(as_values(y, "y"), return_inverse=True)[1]
+        if labels.size != codes.size:
+            raise ValueError(f"y and users must have one entry per row, got {labels.size} and {codes.size}")
+        turn = generator(self.random_state).random(codes.size) if self.shuffle else np.arange(codes.size)
+        order = np.lexsort((turn, labels, codes))
+        dealt = order[counts[codes[order]] > 1]
+        if dealt.size < self.n_splits:
+            raise ValueError(
+                f"n_splits must be at most {dealt.size}, the number of rows of users with two rows or more, "
+                f"got {self.n_splits}"
+            )
+        fold = np.full(codes.size, -1)
+        fold[dealt] = np.arange(dealt.size) % self.n_splits
+        return fold
 
 
 class HeldOutScores(NamedTuple):
@@ -184,19 +264,7 @@ class Fold:
 
 
 class Trials:
-    """Scores of choices on held-out rows; each choice is tried once.
-
-    Parameters
-    ----------
-    settings, population, recipes
-        What is fitted.
-    rng : numpy.random.Generator
-        Decides folds, runs and the sample of users.
-    observer : callable
-        Receives `TrialStarted` before each trial.
-    most_users : int
-        Users in the trials at most; of more, a random sample.
-    """
+    """Scores of choices on held-out rows; each choice is tried once, on a random sample of `most_users` at most."""
 
     def __init__(
         self,

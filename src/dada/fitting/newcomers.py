@@ -169,24 +169,9 @@ def join(
     n_updates: int = 200,
     dtype: type = np.float32,
 ) -> Array:
-    """Update one user's model; its neighbours' models do not change.
+    """The model of the one user of a problem after pairwise steps next to the weighted mean of its neighbours' models.
 
-    Parameters
-    ----------
-    problem : Problem
-        Of this user alone.
-    mean : array of shape (n_predictors,)
-        The weighted mean of its neighbours' models, which its own model is pulled to.
-    start : array of shape (n_predictors,), optional
-        Its model before the updates; by default the mean.
-    confidence : float
-        Its number of samples relative to the largest in the population.
-    n_updates : int
-        Pairwise steps.
-
-    Returns
-    -------
-    array of shape (n_predictors,)
+    It starts from `start`, or from the mean.
 
     Examples
     --------

@@ -55,19 +55,9 @@ FEW_USERS = 300
 SOME_USERS = 50
 
 
-@dataclass(frozen=True, eq=False)
-class Settings:
-    """The hyper-parameters of an estimator; `DadaClassifier` describes each of them.
-
-    `resolved` replaces "auto" by numbers. The engine takes what `problem`, `plan`, `given_graph` and `workers` make.
-
-    Examples
-    --------
-    >>> people = Population.from_arrays([[0.0], [1.0]], [0, 1], ["ann", "bob"])
-    >>> settings = Settings(mu=0.5).resolved(people, n_weights=2)
-    >>> settings.loss, settings.beta, settings.mu, settings.plan(people.n_users).n_updates
-    ('logistic', 30.0, 0.5, 400)
-    """
+@dataclass(eq=False, repr=False)
+class Parameters:
+    """The hyper-parameters that all estimators take; `DadaClassifier` describes each of them."""
 
     predictors: Recipe | None = None
     _: KW_ONLY
@@ -99,6 +89,21 @@ class Settings:
     n_jobs: int | None = None
     random_state: Any = None
     verbose: int = 0
+
+
+@dataclass(eq=False)
+class Settings(Parameters):
+    """Checked hyper-parameters.
+
+    `resolved` replaces "auto" by numbers. The engine takes what `problem`, `plan`, `given_graph` and `workers` make.
+
+    Examples
+    --------
+    >>> people = Population.from_arrays([[0.0], [1.0]], [0, 1], ["ann", "bob"])
+    >>> settings = Settings(mu=0.5).resolved(people, n_weights=2)
+    >>> settings.loss, settings.beta, settings.mu, settings.plan(people.n_users).n_updates
+    ('logistic', 30.0, 0.5, 400)
+    """
 
     def __post_init__(self) -> None:
         # The problem and the plan check the values that they take themselves.

@@ -25,17 +25,6 @@ from dada.data.datasets.dataset import PAPER_SPLIT, SPLIT_COLUMN, Dataset
 if TYPE_CHECKING:
     import polars
 
-__all__ = [
-    "DownloadError",
-    "cache_folder",
-    "dataset_path",
-    "fetch",
-    "fetch_entry",
-    "load",
-    "read_dataset",
-    "write_dataset",
-]
-
 METADATA_KEY = "dataset"
 
 
@@ -195,18 +184,19 @@ def _silent(filename: str, done: int, total: int | None) -> None:
 
 
 def fetch(
-    name: str,
+    dataset: str | Entry,
     *,
     file: Path | str | None = None,
     folder: Path | str | None = None,
     progress: DownloadObserver = _silent,
+    retries: int = 3,
 ) -> Path:
     """Fetch a dataset into the cache folder, unless it is already there.
 
     Parameters
     ----------
-    name : str
-        One of ``NAMES``: harws, vehicle, vehicle_partial, computer, school.
+    dataset : str or Entry
+        One of ``NAMES`` (harws, vehicle, vehicle_partial, computer, school), or a catalog entry.
     file : path, optional
         A local copy of the publisher's file, or a folder with all of them, instead of a download. The dataset
         vehicle is available this way only.
@@ -214,6 +204,8 @@ def fetch(
         Folder for the Parquet file, by default :func:`dada.data.datasets.cache_folder`.
     progress : callable
         Called with the name of the current file, the bytes received and, if known, the size of the file.
+    retries : int
+        How often a failed download is repeated.
 
     Returns
     -------
@@ -233,33 +225,22 @@ def fetch(
     Traceback (most recent call last):
     ValueError: vehicle cannot be downloaded. To get it, run: dada datasets fetch vehicle --file vehicle.mat. ...
     """
-    return fetch_entry(entry_of(name), file=file, folder=folder, progress=progress)
-
-
-def fetch_entry(
-    entry: Entry,
-    *,
-    file: Path | str | None = None,
-    folder: Path | str | None = None,
-    progress: DownloadObserver = _silent,
-    retries: int = 3,
-) -> Path:
-    """Fetch a dataset by its catalog entry; a failed download is repeated `retries` times. See :func:`fetch`."""
+    entry = entry_of(dataset) if isinstance(dataset, str) else dataset
     folder = Path(folder or cache_folder())
     path = folder / f"{entry.name}.parquet"
     if path.exists():
         read_dataset(entry, path)
         return path
     if file is not None:
-        dataset = _read(entry, _local_files(entry, Path(file)))
+        rows = _read(entry, _local_files(entry, Path(file)))
         _make(folder)
     elif entry.url is not None:
         _make(folder)
         with tempfile.TemporaryDirectory(prefix=f".{entry.name}-", dir=folder) as downloads:
-            dataset = _read(entry, _download(entry, Path(downloads), progress, retries))
+            rows = _read(entry, _download(entry, Path(downloads), progress, retries))
     else:
         raise ValueError(f"{entry.name} cannot be downloaded. To get it, {entry.how_to_get}")
-    write_dataset(dataset, path)
+    write_dataset(rows, path)
     return path
 
 

@@ -12,8 +12,6 @@ from typing import Any
 from dada.data.datasets import readers
 from dada.data.datasets.dataset import Dataset
 
-__all__ = ["CATALOG", "NAMES", "Entry", "entry_of"]
-
 
 @dataclass(frozen=True)
 class Entry:

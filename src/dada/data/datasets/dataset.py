@@ -13,8 +13,6 @@ import numpy as np
 from dada.data.arrays import shorten
 from dada.data.population import Population
 
-__all__ = ["PAPER_SPLIT", "Dataset"]
-
 # The column with the split of the published results; None: a random fifth of each user's rows.
 PAPER_SPLIT: Mapping[str, str | None] = {
     "harws": "split20",

@@ -16,22 +16,6 @@ import numpy as np
 
 from dada.data.datasets.dataset import Dataset
 
-__all__ = [
-    "COMPUTER_FILE",
-    "HARWS_FILE",
-    "PUPIL_COLUMNS",
-    "SCHOOL_COLUMNS",
-    "SCHOOL_FILE",
-    "SCHOOL_SPLIT_FILES",
-    "VEHICLE_FILE",
-    "VEHICLE_PARTIAL_FILE",
-    "read_computer",
-    "read_harws",
-    "read_school",
-    "read_vehicle",
-    "read_vehicle_partial",
-]
-
 HARWS_FILE = "human+activity+recognition+using+smartphones.zip"
 HARWS_ZIP = "UCI HAR Dataset.zip"
 HARWS_FOLDER = "UCI HAR Dataset"

@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 
 from dada.data.arrays import as_features
-from dada.data.predictors.family import FittedFamily, check_coupling
+from dada.data.predictors.families import FittedFamily, check_coupling
 from dada.data.summaries import FeatureSummary
-
-__all__ = ["FittedFourier", "RandomFourier"]
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from dada.data.arrays import as_features
-from dada.data.predictors.family import INT8, FittedFamily, check_coupling, check_rows, feature_name
+from dada.data.predictors.families import INT8, FittedFamily, check_coupling, check_rows, feature_name
 from dada.data.summaries import FeatureSummary
-
-__all__ = ["FittedStumps", "Stumps", "ThresholdRule"]
 
 ThresholdRule = Literal["quantile", "feature-range", "global-range"]
 RULES = ("quantile", "feature-range", "global-range")

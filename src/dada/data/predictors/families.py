@@ -1,0 +1,475 @@
+"""Base predictors: their protocols, what all families share, linear and constant ones, unions, and storage."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeGuard
+
+import numpy as np
+
+from dada.data.arrays import as_features
+from dada.data.summaries import FeatureSummary
+
+if TYPE_CHECKING:
+    from dada.data.predictors.stumps import FittedStumps
+
+INT8: np.dtype[Any] = np.dtype(np.int8)
+FLOAT32: np.dtype[Any] = np.dtype(np.float32)
+
+# Predictions computed at a time: enough to amortise the call, few enough that the scratch stays in the cache.
+BLOCK_CELLS = 1 << 17
+
+
+class BasePredictors(Protocol):
+    """A fitted family of n base predictors h_j, ready to be applied to rows."""
+
+    @property
+    def n(self) -> int:
+        """Number of base predictors."""
+        ...
+
+    @property
+    def n_features(self) -> int:
+        """Number of features a row must have."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the predictions: int8 if only -1, 0 and 1 can occur, else float32."""
+        ...
+
+    @property
+    def coupling(self) -> np.ndarray:
+        """Coupling omega_j >= 0 of each predictor's weight to the neighbours' weights, shape (n,)."""
+        ...
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Predictions h_j(x_i) in [-1, 1], C-contiguous of shape (rows, n) and type `dtype`."""
+        ...
+
+    def describe(self, j: int, feature_names: Sequence[str] | None = None) -> str:
+        """Describe predictor j in words."""
+        ...
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """A JSON-able description and the arrays that together rebuild this object."""
+        ...
+
+
+class Recipe(Protocol):
+    """Hyper-parameters of a family of base predictors; fitting it does not change it."""
+
+    def fit(self, X: Any) -> BasePredictors:
+        """Fit the family to the rows of X, without labels."""
+        ...
+
+
+def check_rows(X: Any, n_features: int) -> np.ndarray:
+    """Return X as a two-dimensional float array with the expected number of columns."""
+    rows = np.asarray(X)
+    if rows.dtype.kind != "f":
+        rows = rows.astype(np.float64)
+    if rows.ndim != 2 or rows.shape[1] != n_features:
+        raise ValueError(f"X must have the {n_features} features the base predictors were fitted on, got {rows.shape}")
+    return rows
+
+
+def check_coupling(coupling: float) -> None:
+    """Refuse a coupling that is negative or not finite."""
+    if not (np.isfinite(coupling) and coupling >= 0):
+        raise ValueError(
+            f"coupling must be a finite number >= 0 (1 is the paper's, less couples weakly), got {coupling}"
+        )
+
+
+def feature_name(d: int, feature_names: Sequence[str] | None) -> str:
+    """Name of feature d, or ``x{d}`` when names are not known."""
+    return f"x{d}" if feature_names is None else str(feature_names[d])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FittedFamily(ABC):
+    """Base of the fitted families: the prediction loop, and storage as plain arrays.
+
+    `kind` names the family in a model file, and `shapes` lists its arrays other than the coupling: ``"n"`` for one
+    number per predictor, ``"D"`` for one per feature, ``"Dn"`` for a matrix of them.
+    """
+
+    kind: ClassVar[str]
+    shapes: ClassVar[tuple[tuple[str, Literal["n", "D", "Dn"]], ...]] = ()
+    dtype = FLOAT32
+
+    n_features: int
+    coupling: np.ndarray
+
+    @property
+    def n(self) -> int:
+        """Number of base predictors."""
+        return len(self.coupling)
+
+    def predict(self, X: Any, *, block_cells: int = BLOCK_CELLS) -> np.ndarray:
+        """Predictions in [-1, 1], of shape (rows, n) and type `dtype`, computed in blocks of `block_cells`."""
+        rows = check_rows(X, self.n_features)
+        out = np.empty((len(rows), self.n), dtype=self.dtype)
+        size = max(1, block_cells // self.n)
+        for start in range(0, len(rows), size):
+            self._predict(rows[start : start + size], out[start : start + size])
+        return out
+
+    @abstractmethod
+    def _predict(self, rows: np.ndarray, out: np.ndarray) -> None:
+        """Write the predictions for some rows to `out`."""
+
+    @abstractmethod
+    def describe(self, j: int, feature_names: Sequence[str] | None = None) -> str:
+        """Describe predictor j in words."""
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """A JSON-able description and the arrays that together rebuild this object."""
+        arrays = {name: getattr(self, name).ravel() for name, _ in self.shapes}
+        return {"kind": self.kind, "n_features": self.n_features}, {**arrays, "coupling": self.coupling}
+
+    @classmethod
+    def from_arrays(cls, spec: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
+        """Rebuild the predictors from the result of :meth:`to_arrays`, checking each array."""
+        D = spec.get("n_features")
+        if not isinstance(D, int) or D < 1:
+            raise ValueError(
+                f"n_features of stored base predictors must be an integer >= 1, got {D!r}: the file is damaged"
+            )
+        coupling = _stored(arrays, "coupling")
+        if coupling.min() < 0:
+            raise ValueError(f"stored couplings must be >= 0, got {coupling.min()}: the file is damaged")
+        sizes = {"n": (len(coupling),), "D": (D,), "Dn": (D, len(coupling))}
+        found = {name: _stored(arrays, name, sizes[shape]) for name, shape in cls.shapes}
+        feature = found.get("feature")
+        if feature is not None and not (feature.min() >= 0 and feature.max() < D):
+            raise ValueError(
+                f"stored base predictors must use features 0..{D - 1}, "
+                f"got {feature.min()}..{feature.max()}: the file is damaged"
+            )
+        return cls(**found, n_features=D, coupling=coupling)
+
+
+def _stored(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """Take one stored vector and reshape it; raise if a damaged file holds something else."""
+    if name not in arrays:
+        raise ValueError(f"the stored base predictors lack the array {name!r}: the file is damaged")
+    array = np.asarray(arrays[name])
+    n = None if shape is None else int(np.prod(shape))
+    numeric = array.ndim == 1 and array.dtype.kind in "iuf" and bool(np.isfinite(array).all())
+    if not numeric or len(array) == 0 or (n is not None and len(array) != n):
+        raise ValueError(
+            f"the stored array {name!r} must hold {n if n is not None else 'one or more'} finite numbers, "
+            f"got shape {array.shape} and type {array.dtype}: the file is damaged"
+        )
+    dtype = np.int32 if name == "feature" else np.float64
+    return np.ascontiguousarray(array, dtype=dtype).reshape(shape or -1)
+
+
+@dataclass(frozen=True)
+class Linear:
+    """One predictor per feature: its standardised value, cut off at -1 and +1.
+
+    Parameters
+    ----------
+    clip : float
+        Standard deviations from the mean at which the prediction reaches -1 or +1.
+    coupling : float
+        Coupling omega of these predictors' weights to the neighbours' weights.
+
+    Notes
+    -----
+    Features that are constant in the fitting rows carry no information and get no predictor.
+
+    Examples
+    --------
+    >>> linear = Linear().fit(np.array([[1.0, 4.0], [3.0, 4.0]]))
+    >>> linear.predict(np.array([[2.5, 0.0]]))
+    array([[0.5]], dtype=float32)
+    >>> linear.describe(0, feature_names=["age", "size"])
+    'age, -1 at 1 to +1 at 3'
+    """
+
+    clip: float = 1.0
+    coupling: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_coupling(self.coupling)
+        if not (np.isfinite(self.clip) and self.clip > 0):
+            raise ValueError(f"clip must be a finite number > 0 (standard deviations), got {self.clip}")
+
+    def fit(self, X: Any) -> FittedLinear:
+        """Measure mean and standard deviation of every feature."""
+        rows, _ = as_features(X)
+        feature = self._varying(rows.max(axis=0) > rows.min(axis=0), len(rows))
+        return self._scaled(feature, rows.mean(axis=0)[feature], rows.std(axis=0)[feature], rows.shape[1])
+
+    def fit_summary(self, summary: FeatureSummary, marks: Any = None) -> FittedLinear:
+        """Take mean and standard deviation of every feature from users' merged summaries; marks are not used."""
+        feature = self._varying(summary.high > summary.low, summary.count)
+        return self._scaled(feature, summary.mean[feature], summary.std[feature], summary.n_features)
+
+    def _varying(self, varies: np.ndarray, n_rows: int) -> np.ndarray:
+        if not varies.any():
+            raise ValueError(
+                f"all {len(varies)} features are constant in the {n_rows} rows given: "
+                "linear predictors need a feature that varies"
+            )
+        return np.flatnonzero(varies).astype(np.int32)
+
+    def _scaled(self, feature: np.ndarray, mean: np.ndarray, std: np.ndarray, n_features: int) -> FittedLinear:
+        coupling = np.full(len(feature), float(self.coupling))
+        return FittedLinear(feature, mean, std * self.clip, n_features=n_features, coupling=coupling)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedLinear(FittedFamily):
+    """Linear predictors: predictor j is ``clip((x[feature[j]] - mean[j]) / scale[j], -1, 1)``."""
+
+    kind = "linear"
+    shapes = (("feature", "n"), ("mean", "n"), ("scale", "n"))
+
+    feature: np.ndarray
+    mean: np.ndarray
+    scale: np.ndarray
+
+    def _predict(self, rows: np.ndarray, out: np.ndarray) -> None:
+        out[:] = np.clip((np.take(rows, self.feature, axis=1) - self.mean) / self.scale, -1, 1)
+
+    def describe(self, j: int, feature_names: Sequence[str] | None = None) -> str:
+        """Describe predictor j by its feature and its range."""
+        low, high = self.mean[j] - self.scale[j], self.mean[j] + self.scale[j]
+        return f"{feature_name(int(self.feature[j]), feature_names)}, -1 at {low:.6g} to +1 at {high:.6g}"
+
+    @classmethod
+    def from_arrays(cls, spec: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
+        """Rebuild the predictors from the result of :meth:`to_arrays`, checking each array."""
+        linear = super().from_arrays(spec, arrays)
+        if linear.scale.min() <= 0:
+            raise ValueError(f"stored scales must be > 0, got {linear.scale.min()}: the file is damaged")
+        return linear
+
+
+@dataclass(frozen=True)
+class Constant:
+    """One predictor that is always +1: the part of a decision that depends on the user and on no feature.
+
+    Parameters
+    ----------
+    coupling : float
+        Coupling omega of its weight to the neighbours' weights. Users often agree on the features that matter but
+        not on the share of positive labels: a value near 0.1 lets them differ in the latter.
+
+    Examples
+    --------
+    >>> Constant(coupling=0.1).fit(np.zeros((2, 3))).predict(np.zeros((2, 3)))
+    array([[1],
+           [1]], dtype=int8)
+    """
+
+    coupling: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_coupling(self.coupling)
+
+    def fit(self, X: Any) -> FittedConstant:
+        """Keep the number of features."""
+        return FittedConstant(n_features=as_features(X)[0].shape[1], coupling=np.full(1, float(self.coupling)))
+
+    def fit_summary(self, summary: FeatureSummary, marks: Any = None) -> FittedConstant:
+        """Keep the number of features; marks are not used."""
+        return FittedConstant(n_features=summary.n_features, coupling=np.full(1, float(self.coupling)))
+
+
+@dataclass(frozen=True, eq=False)
+class FittedConstant(FittedFamily):
+    """The predictor that is always +1."""
+
+    kind = "constant"
+    dtype = INT8
+
+    def _predict(self, rows: np.ndarray, out: np.ndarray) -> None:
+        out[:] = 1
+
+    def describe(self, j: int, feature_names: Sequence[str] | None = None) -> str:
+        """Describe the predictor as constant."""
+        return "always +1"
+
+
+@dataclass(frozen=True, init=False)
+class Union:
+    """Several families of base predictors side by side.
+
+    Parameters
+    ----------
+    *recipes : Recipe
+        The families, in the order in which their predictors are numbered.
+
+    Examples
+    --------
+    >>> from dada.data import Constant, Linear, Stumps
+    >>> recipe = Union(Stumps(per_feature=1), Linear(), Constant(coupling=0.1))
+    >>> both = recipe.fit(np.array([[1.0], [3.0]]))
+    >>> [both.describe(j) for j in range(both.n)]
+    ['x0 <= 2', 'x0, -1 at 1 to +1 at 3', 'always +1']
+    >>> both.coupling.tolist()
+    [1.0, 1.0, 0.1]
+    """
+
+    recipes: tuple[Recipe, ...]
+
+    def __init__(self, *recipes: Recipe) -> None:
+        if not recipes:
+            raise ValueError("a union needs at least one recipe, got none")
+        for i, recipe in enumerate(recipes):
+            if not hasattr(recipe, "fit"):
+                raise TypeError(f"recipe {i} of a union must have fit, as Stumps(), got {type(recipe).__name__}")
+        object.__setattr__(self, "recipes", recipes)
+
+    def fit(self, X: Any) -> FittedUnion:
+        """Fit every family to the rows of X."""
+        rows, _ = as_features(X)
+        return FittedUnion(tuple(recipe.fit(rows) for recipe in self.recipes))
+
+    def fit_summary(self, summary: FeatureSummary, marks: Callable[[FittedStumps], np.ndarray]) -> FittedUnion:
+        """Fit every family to users' merged summaries and the marks of their stumps: see `Stumps.fit_summary`."""
+        parts = []
+        for recipe in self.recipes:
+            if not takes_summary(recipe):
+                raise TypeError(f"{type(recipe).__name__} needs rows and cannot use summaries: use fit")
+            parts.append(recipe.fit_summary(summary, marks))
+        return FittedUnion(tuple(parts))
+
+
+class SummaryRecipe(Protocol):
+    """A recipe that can be fitted to merged summaries."""
+
+    def fit_summary(self, summary: FeatureSummary, marks: Callable[[FittedStumps], np.ndarray]) -> BasePredictors:
+        """Fit the family to users' merged summaries and the summed marks of the resulting stumps."""
+        ...
+
+
+def takes_summary(recipe: Any) -> TypeGuard[SummaryRecipe]:
+    """Whether a recipe can be fitted to merged summaries instead of rows.
+
+    >>> from dada.data import Constant, Stumps
+    >>> takes_summary(Union(Stumps(), Constant())), takes_summary(object())
+    (True, False)
+    """
+    if isinstance(recipe, Union):
+        return all(map(takes_summary, recipe.recipes))
+    return hasattr(recipe, "fit_summary")
+
+
+@dataclass(frozen=True, eq=False)
+class FittedUnion:
+    """Fitted families side by side: the predictors of ``parts[0]`` come first."""
+
+    parts: tuple[BasePredictors, ...]
+
+    @property
+    def n(self) -> int:
+        """Number of predictors of all families together."""
+        return sum(part.n for part in self.parts)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features a row must have."""
+        return self.parts[0].n_features
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the predictions: int8 if every family has int8, else float32."""
+        return np.result_type(*(part.dtype for part in self.parts))
+
+    @property
+    def coupling(self) -> np.ndarray:
+        """Coupling of each predictor's weight to the neighbours' weights."""
+        return np.concatenate([part.coupling for part in self.parts])
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Predictions of all families, shape (rows, n)."""
+        out = np.empty((len(X), self.n), dtype=self.dtype)
+        for start, part in zip(self._starts(), self.parts, strict=True):
+            out[:, start : start + part.n] = part.predict(X)
+        return out
+
+    def describe(self, j: int, feature_names: Sequence[str] | None = None) -> str:
+        """Describe predictor j in words."""
+        i = int(np.searchsorted(self._starts(), j, side="right")) - 1
+        return self.parts[i].describe(j - self._starts()[i], feature_names)
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """A JSON-able description and the arrays that together rebuild this object."""
+        specs, arrays = [], {}
+        for i, part in enumerate(self.parts):
+            spec, own = part.to_arrays()
+            specs.append(spec)
+            arrays.update({f"{i}.{name}": array for name, array in own.items()})
+        return {"kind": "union", "parts": specs}, arrays
+
+    @classmethod
+    def from_arrays(cls, spec: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> FittedUnion:
+        """Rebuild the union from the result of :meth:`to_arrays`."""
+        specs = spec.get("parts")
+        if not isinstance(specs, list) or not specs or not all(isinstance(part, dict) for part in specs):
+            raise ValueError(f"parts of a stored union must be a list of families, got {specs!r}")
+        parts = []
+        for i, part_spec in enumerate(specs):
+            own = {n.removeprefix(f"{i}."): a for n, a in arrays.items() if n.startswith(f"{i}.")}
+            parts.append(predictors_from_arrays(part_spec, own))
+        widths = {part.n_features for part in parts}
+        if len(widths) > 1:
+            raise ValueError(f"parts of a stored union must agree on n_features, got {sorted(widths)}")
+        return cls(tuple(parts))
+
+    def _starts(self) -> list[int]:
+        return [sum(part.n for part in self.parts[:i]) for i in range(len(self.parts))]
+
+
+def predictors_from_arrays(spec: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> BasePredictors:
+    """Rebuild fitted base predictors from the result of their ``to_arrays``.
+
+    Parameters
+    ----------
+    spec : mapping
+        The JSON-able description; its ``"kind"`` names the family.
+    arrays : mapping of str to array
+        The arrays that belong to it.
+
+    Returns
+    -------
+    BasePredictors
+
+    Raises
+    ------
+    ValueError
+        If the family is unknown, or the description and the arrays do not fit together.
+
+    Examples
+    --------
+    >>> from dada.data import Stumps
+    >>> stumps = Stumps(n=2).fit(np.array([[1.0], [2.0], [3.0]]))
+    >>> predictors_from_arrays(*stumps.to_arrays()).threshold.tolist()
+    [1.5, 2.5]
+    """
+    from dada.data.predictors.fourier import FittedFourier
+    from dada.data.predictors.stumps import FittedStumps
+
+    families: dict[str, Any] = {
+        "constant": FittedConstant,
+        "fourier": FittedFourier,
+        "linear": FittedLinear,
+        "stumps": FittedStumps,
+        "union": FittedUnion,
+    }
+    kind = spec.get("kind")
+    if kind not in families:
+        raise ValueError(
+            f"the family of stored base predictors must be one of {', '.join(families)}, got {kind!r}: "
+            "the file is damaged, or written by a newer version"
+        )
+    return families[kind].from_arrays(spec, arrays)
