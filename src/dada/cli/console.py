@@ -21,6 +21,8 @@ Seed = Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives
 Live = Annotated[bool, typer.Option("--live", help="Open a page that shows the run; it stays until Ctrl-C.")]
 Record = Annotated[Path | None, typer.Option("--record", help="Record the run in this file (.dadalog), to replay it.")]
 
+FILE_WIDTH = 200
+
 Watch = Callable[[str], Callable[[Any], None]]
 
 
@@ -39,15 +41,28 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], best: int | None = None, title: str = "") -> None:
-    """Write a table; the first column is text, the others are numbers, and the row at `best` is highlighted."""
+def print_table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    best: int | None = None,
+    title: str = "",
+    wide: bool = False,
+) -> None:
+    """Write a table; the first column is text, the others are numbers, and the row at `best` is highlighted.
+
+    A wide table is wrapped on a terminal and has its full width in a file.
+    """
     table = Table(title=title or None, title_justify="left", title_style="bold", header_style="dim", box=None)
-    table.pad_edge = False
+    table.pad_edge = wide
     for position, name in enumerate(header):
-        table.add_column(name, justify="left" if position == 0 else "right", no_wrap=True)
+        justify: Literal["left", "right"] = "left" if position == 0 else "right"
+        table.add_column(name, justify=justify, no_wrap=not wide, overflow="fold" if wide else "ellipsis")
     for position, row in enumerate(rows):
         table.add_row(*(Text(cell) for cell in row), style="bold cyan" if position == best else None)
-    stdout().print(table)
+    console = stdout()
+    if wide and not console.is_terminal:
+        console.width = max(console.width, FILE_WIDTH)
+    console.print(table)
 
 
 def print_error(message: str) -> None:

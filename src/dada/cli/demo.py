@@ -68,7 +68,7 @@ def _run(seed: int, users: int, rule: DataRule, page: Observer) -> DemoResult:
 
         def watch(method: str) -> Observer:
             bar = bars(name_of(method))
-            return fan_out(bar, page) if method == METHODS[-1] else bar
+            return fan_out(bar, page) if method == [*METHODS][-1] else bar
 
         return run_demo(seed, users, rule, watch)
 

@@ -28,7 +28,12 @@ from dada.plot import DARK, GraphPanel, Picture, accuracy_picture, drawn, graph_
 from dada.plot.page import Section, figure, page, paragraph, table
 from dada.plot.theme import name_of
 
-METHODS = ("global-boost", "local-boost", "dada-oracle", "dada-learned")
+METHODS: dict[str, Callable[..., MethodResult]] = {
+    "global-boost": global_boost,
+    "local-boost": local_boost,
+    "dada-oracle": dada_oracle,
+    "dada-learned": dada_learned,
+}
 
 UPDATES_PER_USER = 200
 GRAPH_EVERY_PER_USER = 20
@@ -66,13 +71,8 @@ def run_method(
 ) -> MethodResult:
     """Run one method by its name; only Dada-Oracle uses the oracle graph."""
     arguments: Any = (train, STUMPS.fit(train.X), test, settings, rng, observer)
-    if method == "global-boost":
-        return global_boost(*arguments)
-    if method == "local-boost":
-        return local_boost(*arguments)
-    if method == "dada-oracle":
-        return dada_oracle(*arguments, graph=oracle)
-    return dada_learned(*arguments)
+    given = {"graph": oracle} if method == "dada-oracle" else {}
+    return METHODS[method](*arguments, **given)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,12 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.table import Table as RichTable
-from rich.text import Text
 
-from dada.cli.console import AsJson, Seed, print_json, stderr, stdout
-
-FILE_WIDTH = 200
+from dada.cli.console import AsJson, Seed, print_json, print_table, stderr, stdout
 
 Name = Annotated[str | None, typer.Argument(help="Page to make: a name from --list, or all.", show_default=False)]
 Dataset = Annotated[str | None, typer.Option(help="Use only this real dataset; by default all that are present.")]
@@ -88,14 +84,5 @@ def _make(names: list[str], dataset: str | None, out: Path, as_json: bool, work:
 
 
 def _print(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a wide table: wrapped on a terminal, unwrapped in a file."""
-    table = RichTable(title=caption, title_justify="left", title_style="bold", header_style="dim", box=None)
-    for position, column in enumerate(columns):
-        table.add_column(column, justify="right" if position else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    console = stdout()
-    if not console.is_terminal:
-        console.width = max(console.width, FILE_WIDTH)
-    console.print(table)
-    console.print()
+    print_table(columns, rows, title=caption, wide=True)
+    stdout().print()

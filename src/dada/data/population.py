@@ -4,15 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
 from dada.data.arrays import NUMERIC_KINDS, as_features, as_values, shorten
 
 
+class Users:
+    """Counts of users and their rows, from ids, sizes, names of features and classes."""
+
+    if TYPE_CHECKING:
+        user_ids: np.ndarray
+        feature_names: tuple[str, ...]
+        classes: np.ndarray | None
+
+        @property
+        def sizes(self) -> np.ndarray:
+            """Number of rows of each user, m_k."""
+            ...
+
+    @property
+    def n_users(self) -> int:
+        """Number of users, K."""
+        return len(self.user_ids)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features, D."""
+        return len(self.feature_names)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows of all users together, R."""
+        return int(self.sizes.sum())
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes, C; 0 if the targets are numbers."""
+        return 0 if self.classes is None else len(self.classes)
+
+    @property
+    def confidence(self) -> np.ndarray:
+        """Confidence of each user, c_k = m_k / max_l m_l."""
+        return self.sizes / self.sizes.max()
+
+
 @dataclass(frozen=True, eq=False)
-class Population:
+class Population(Users):
     """Rows with a target each, grouped by the user they belong to.
 
     Build one with :meth:`from_arrays`, which checks everything; the constructor checks nothing.
@@ -117,34 +156,9 @@ class Population:
         return cls(features, coded, row_start, ids, labels, names, weights)
 
     @property
-    def n_users(self) -> int:
-        """Number of users, K."""
-        return len(self.user_ids)
-
-    @property
-    def n_features(self) -> int:
-        """Number of features, D."""
-        return int(self.X.shape[1])
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows of all users together, R."""
-        return int(self.X.shape[0])
-
-    @property
-    def n_classes(self) -> int:
-        """Number of classes, C; 0 if the targets are numbers."""
-        return 0 if self.classes is None else len(self.classes)
-
-    @property
     def sizes(self) -> np.ndarray:
         """Number of rows of each user, m_k."""
         return np.diff(self.row_start)
-
-    @property
-    def confidence(self) -> np.ndarray:
-        """Confidence of each user, c_k = m_k / max_l m_l."""
-        return self.sizes / self.sizes.max()
 
     @property
     def users(self) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from dada.data.arrays import NUMERIC_KINDS, as_values, collected, shorten
-from dada.data.population import Population
+from dada.data.population import Population, Users
 from dada.data.summaries import FeatureSummary
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ FOOTER = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
-class ParquetUsers:
+class ParquetUsers(Users):
     """Users whose rows are in one or more Parquet files, read a range of users at a time.
 
     Files with rows sorted by user are read fastest, since only row groups that may hold a wanted user are read. Any
@@ -242,31 +242,6 @@ class ParquetUsers:
             raise ValueError(f"{path}: column {label!r} must hold two values, got {found.size}: {shorten(found)}")
         ids = as_values(counts[user], user)
         return cls(files, user, label, tuple(features), found, ids, counts["rows"].to_numpy().astype(np.int64))
-
-    @property
-    def n_users(self) -> int:
-        """Number of users, K."""
-        return len(self.user_ids)
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows of all users together, R."""
-        return int(self.sizes.sum())
-
-    @property
-    def n_features(self) -> int:
-        """Number of features, D."""
-        return len(self.feature_names)
-
-    @property
-    def n_classes(self) -> int:
-        """Number of classes: 2."""
-        return len(self.classes)
-
-    @property
-    def confidence(self) -> np.ndarray:
-        """Confidence of each user, c_k = m_k / max_l m_l."""
-        return self.sizes / self.sizes.max()
 
     @property
     def name(self) -> str:

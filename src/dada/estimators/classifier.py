@@ -274,15 +274,7 @@ class DadaRegressor(RegressorMixin, GrowingEstimator):
     """
 
     def predict(self, X: Any, users: Any = None) -> NDArray[np.float64]:
-        """Predicted number for each row under its user's model.
-
-        Parameters
-        ----------
-        X : array, scipy.sparse matrix, pandas or polars frame of shape (rows, features)
-            As at `fit`.
-        users : array of shape (rows,) or one user id, optional
-            The user of each row, or of all rows.
-        """
+        """Predicted number for each row under its user's model; parameters as in `DadaClassifier.decision_function`."""
         values = self._decisions(X, users)
         return self.target_mean_ + self.target_scale_ * values
 

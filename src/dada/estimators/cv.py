@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -48,6 +48,7 @@ def _on_ray() -> Any:
     return joblib_on_ray()
 
 
+@dataclass(eq=False, repr=False)
 class DadaClassifierCV(ClassifierMixin, BaseEstimator):
     """A `DadaClassifier` whose base predictors, graph, beta and mu are chosen by cross-validation inside users' rows.
 
@@ -110,32 +111,18 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
     __metadata_request__decision_function: ClassVar[dict[str, Any]] = {"users": True}
     __metadata_request__score: ClassVar[dict[str, Any]] = {"users": True}
 
-    def __init__(
-        self,
-        estimator: DadaClassifier | None = None,
-        *,
-        graphs: Any = ("everyone", "evidence"),
-        betas: Any = (10.0, 30.0),
-        mu_scales: Any = (4.0, 2.0, 1.0, 0.5, 0.25, 0.1),
-        n_splits: int = 3,
-        n_repeats: int = 2,
-        doubt: float = 1.64,
-        engine: str = "local",
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        self.estimator = estimator
-        self.graphs = graphs
-        self.betas = betas
-        self.mu_scales = mu_scales
-        self.n_splits = n_splits
-        self.n_repeats = n_repeats
-        self.doubt = doubt
-        self.engine = engine
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
+    estimator: DadaClassifier | None = None
+    _: KW_ONLY
+    graphs: Any = ("everyone", "evidence")
+    betas: Any = (10.0, 30.0)
+    mu_scales: Any = (4.0, 2.0, 1.0, 0.5, 0.25, 0.1)
+    n_splits: int = 3
+    n_repeats: int = 2
+    doubt: float = 1.64
+    engine: str = "local"
+    n_jobs: int | None = None
+    verbose: int = 0
+    random_state: Any = None
 
     def fit(self, X: Any, y: Any, users: Any = None, sample_weight: Any = None) -> Self:
         """Choose settings and learn from all rows; parameters as in `DadaClassifier.fit`.

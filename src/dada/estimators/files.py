@@ -19,6 +19,11 @@ from dada.modelfile import StoredModel
 
 # Name, among the stored settings, of the values used for "auto".
 USED = "used"
+# Fields of a stored model, and the attributes of an estimator that hold the same.
+ATTRIBUTES = {
+    **{name: f"{name}_" for name in ("predictors", "models", "confidence", "graph", "trace", "ledger", "status")},
+    **{"user_ids": "users_", "n_updates": "n_iter_"},
+}
 _KINDS = {kind.__name__: kind for kind in (Constant, DegreeTarget, Linear, LogDegree, RandomFourier, Stumps)}
 
 
@@ -65,18 +70,10 @@ def save_model(
         library=f"dada-learn {__version__}",
         settings={**{name: _to_json(name, value) for name, value in params.items()}, USED: _used(model)},
         classes=np.empty(0) if is_regression else model.classes_,
-        user_ids=model.users_,
         feature_names=None if names is None else tuple(names.tolist()),
-        predictors=model.predictors_,
-        models=model.models_,
-        confidence=model.confidence_,
-        graph=model.graph_,
-        trace=model.trace_,
-        ledger=model.ledger_,
-        status=model.status_,
-        n_updates=model.n_iter_,
         note=note or {},
         target=(model.target_mean_, model.target_scale_) if is_regression else None,
+        **{name: getattr(model, attribute) for name, attribute in ATTRIBUTES.items()},
     )
     modelfile.write(stored, path)
 
@@ -113,19 +110,12 @@ def restored(stored: StoredModel, path: str | os.PathLike[str]) -> DadaClassifie
         model = _empty(stored, params)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise modelfile.ModelFileError(f"{path}: the settings of the model file make no sense ({error!r})") from error
-    model.users_ = stored.user_ids
+    for name, attribute in ATTRIBUTES.items():
+        setattr(model, attribute, getattr(stored, name))
     model.n_users_ = len(stored.user_ids)
     model.n_features_in_ = stored.predictors.n_features
     if stored.feature_names is not None:
         model.feature_names_in_ = np.array(stored.feature_names, dtype=object)
-    model.predictors_ = stored.predictors
-    model.models_ = stored.models
-    model.confidence_ = stored.confidence
-    model.graph_ = stored.graph
-    model.trace_ = stored.trace
-    model.ledger_ = stored.ledger
-    model.status_ = stored.status
-    model.n_iter_ = stored.n_updates
     model.settings_ = used
     return model
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Integral
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -30,6 +30,7 @@ N_FOLDS = 3
 MOST_USERS = 1000
 
 
+@dataclass(eq=False, repr=False)
 class PerUserKFold(BaseCrossValidator):
     """K-fold cross-validation inside every user's rows.
 
@@ -59,10 +60,10 @@ class PerUserKFold(BaseCrossValidator):
     # With scikit-learn's metadata routing, users (or groups) given to a search reach `split`.
     __metadata_request__split: ClassVar[dict[str, bool]] = {"users": True, "groups": True}
 
-    def __init__(self, n_splits: int = 3, *, shuffle: bool = False, random_state: Any = None) -> None:
-        self.n_splits = n_splits
-        self.shuffle = shuffle
-        self.random_state = random_state
+    n_splits: int = 3
+    _: KW_ONLY
+    shuffle: bool = False
+    random_state: Any = None
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None, *, users: Any = None) -> int:
         """Number of folds."""
