@@ -1,6 +1,6 @@
 """What "auto" decides, and that the estimator tells."""
 
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
@@ -97,3 +97,10 @@ def test_evidence_can_be_made_symmetric():
 def test_many_users_follow_some_others():
     graph = everyone(1000, np.random.default_rng(0))
     assert 45 < graph.mean_neighbours <= 50
+
+
+def test_settings_cannot_change_once_made():
+    settings = Settings(mu=0.5)
+    with pytest.raises(FrozenInstanceError, match="replace"):
+        settings.mu = 1.0
+    assert replace(settings, mu=1.0).mu == 1.0

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, FrozenInstanceError, dataclass, replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -93,7 +93,7 @@ class Parameters:
 
 @dataclass(eq=False)
 class Settings(Parameters):
-    """Checked hyper-parameters.
+    """Checked hyper-parameters, frozen once made.
 
     `resolved` replaces "auto" by numbers. The engine takes what `problem`, `plan`, `given_graph` and `workers` make.
 
@@ -123,6 +123,14 @@ class Settings(Parameters):
             raise ValueError(
                 f"graph must be one of {list(GRAPHS)}, a CollaborationGraph or a matrix of weights, got {self.graph!r}"
             )
+
+        self._is_made = True
+
+    # A frozen dataclass cannot inherit from one that is not, and estimators must be able to set their parameters.
+    def __setattr__(self, name: str, value: Any) -> None:
+        if getattr(self, "_is_made", False):
+            raise FrozenInstanceError(f"settings are frozen: use dataclasses.replace(settings, {name}=...)")
+        super().__setattr__(name, value)
 
     def _is_open(self, name: str) -> bool:
         value = getattr(self, name)
