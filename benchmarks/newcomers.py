@@ -19,7 +19,7 @@ import time
 import numpy as np
 
 from dada import DadaClassifier
-from dada.baselines import BoostSettings, dada_oracle
+from dada.baselines import BoostSettings, boost
 from dada.core.graph import CollaborationGraph
 from dada.core.plan import Plan
 from dada.data import Stumps, moons, moons100
@@ -116,11 +116,8 @@ def oracle(users):
     predictors = Stumps(n=200, rule="feature-range").fit(users.train.X)
     graph = CollaborationGraph.from_scipy(users.oracle_weights())
     settings = BoostSettings(Plan(20_000), beta=10.0, mu=1.0)
-    return 100 * float(
-        dada_oracle(
-            users.train, predictors, users.test, settings, np.random.default_rng(0), graph=graph
-        ).test_accuracy.mean()
-    )
+    result = boost(users.train, predictors, users.test, settings, np.random.default_rng(0), graph=graph)
+    return 100 * float(result.test_accuracy.mean())
 
 
 def fitted(people):

@@ -10,10 +10,11 @@ must be in the cache folder (`dada datasets fetch school`).
 import argparse
 import itertools
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from dada.baselines import BoostSettings, dada_learned, dada_oracle, local_boost
+from dada.baselines import BoostSettings, boost
 from dada.core.graph import CollaborationGraph
 from dada.core.plan import Plan
 from dada.core.regularizers import LogDegree
@@ -29,13 +30,13 @@ def grid(mus, lams):
 
 
 def dada_uniform(train, predictors, test, settings, rng):
-    return dada_oracle(train, predictors, test, settings, rng, graph=CollaborationGraph.complete(train.n_users))
+    return boost(train, predictors, test, settings, rng, graph=CollaborationGraph.complete(train.n_users))
 
 
 METHODS = {
-    "local": (local_boost, grid(mus=(0.0,), lams=(0.1,))),
+    "local": (partial(boost, graph="none"), grid(mus=(0.0,), lams=(0.1,))),
     "uniform": (dada_uniform, grid(MUS, lams=(0.1,))),
-    "learned": (dada_learned, grid(MUS, LAMS)),
+    "learned": (partial(boost, graph="learned"), grid(MUS, LAMS)),
 }
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dada import task
-from dada.baselines import BoostSettings, Scores, dada_learned, dada_oracle, global_boost, local_boost
+from dada.baselines import BoostSettings, accuracies, boost
 from dada.baselines.boosting import random_graph
 from dada.core.graph import CollaborationGraph
 from dada.core.plan import Plan, Status
@@ -34,11 +34,11 @@ def chance():
 
 def accuracy_of(models, predictors, population):
     values = (predictors.predict(population.X) * np.repeat(models, population.sizes, axis=0)).sum(axis=1)
-    return Scores.of(population, values)
+    return accuracies(population, values)
 
 
 def test_local_boost_is_a_run_without_graph(predictors, users):
-    result = local_boost(users.train, predictors, users.test, SETTINGS, chance())
+    result = boost(users.train, predictors, users.test, SETTINGS, chance(), graph="none")
     alone = run(
         task.problem(users.train, predictors, beta=5.0, mu1=0.0), Plan(n_updates=2000, learn_graph=False), chance()
     )
@@ -48,23 +48,23 @@ def test_local_boost_is_a_run_without_graph(predictors, users):
 
 
 def test_global_boost_is_one_model_that_every_user_is_scored_with(predictors, users):
-    result = global_boost(users.train, predictors, users.test, SETTINGS, chance())
-    expected = accuracy_of(np.repeat(result.models, 20, axis=0), predictors, users.test)
+    result = boost(users.train, predictors, users.test, SETTINGS, chance(), graph="pooled")
+    per_user, pooled = accuracy_of(np.repeat(result.models, 20, axis=0), predictors, users.test)
     assert result.models.shape == (1, 40)
-    np.testing.assert_allclose(result.test_accuracy, expected.per_user)
-    assert result.test_accuracy_pooled == pytest.approx(expected.pooled)
+    np.testing.assert_allclose(result.test_accuracy, per_user)
+    assert result.test_accuracy_pooled == pytest.approx(pooled)
     assert result.bits is None
 
 
 def test_oracle_keeps_the_graph_it_was_given(predictors, users):
     graph = CollaborationGraph.from_scipy(users.oracle_weights())
-    result = dada_oracle(users.train, predictors, users.test, SETTINGS, chance(), graph=graph)
+    result = boost(users.train, predictors, users.test, SETTINGS, chance(), graph=graph)
     assert result.graph is graph
     assert result.bits > 0
 
 
 def test_learned_reports_models_graph_and_bits_of_the_engine(predictors, users):
-    result = dada_learned(users.train, predictors, users.test, SETTINGS, chance())
+    result = boost(users.train, predictors, users.test, SETTINGS, chance(), graph="learned")
     problem = task.problem(users.train, predictors, beta=5.0, mu1=1.0, regularizer=LogDegree(lam=0.1))
     direct = run(problem, PLAN, chance())
     np.testing.assert_array_equal(result.models, direct.models)
@@ -74,16 +74,16 @@ def test_learned_reports_models_graph_and_bits_of_the_engine(predictors, users):
 
 
 def test_trace_ends_with_the_reported_accuracy(predictors, users):
-    result = dada_learned(users.train, predictors, users.test, SETTINGS, chance())
+    result = boost(users.train, predictors, users.test, SETTINGS, chance(), graph="learned")
     np.testing.assert_allclose(result.trace[-1].test_accuracy, result.test_accuracy, rtol=1e-6)
     np.testing.assert_allclose(result.trace[-1].train_accuracy, result.train_accuracy, rtol=1e-6)
 
 
-@pytest.mark.parametrize("method", [global_boost, local_boost, dada_learned])
-def test_same_seed_same_models_and_watching_changes_nothing(method, predictors, users):
+@pytest.mark.parametrize("graph", ["pooled", "none", "learned"])
+def test_same_seed_same_models_and_watching_changes_nothing(graph, predictors, users):
     seen = []
-    first = method(users.train, predictors, users.test, SETTINGS, chance(), seen.append)
-    second = method(users.train, predictors, users.test, SETTINGS, chance())
+    first = boost(users.train, predictors, users.test, SETTINGS, chance(), seen.append, graph=graph)
+    second = boost(users.train, predictors, users.test, SETTINGS, chance(), graph=graph)
     np.testing.assert_array_equal(first.models, second.models)
     assert seen
 
@@ -91,14 +91,19 @@ def test_same_seed_same_models_and_watching_changes_nothing(method, predictors, 
 def test_other_users_in_the_test_data_are_refused(predictors, users):
     fewer = users.test.select(range(19))
     with pytest.raises(ValueError, match="train has 20 users, test has 19"):
-        local_boost(users.train, predictors, fewer, SETTINGS, chance())
+        boost(users.train, predictors, fewer, SETTINGS, chance(), graph="none")
 
 
 def test_pooled_accuracy_weights_rows_equally_and_the_mean_users():
     people = Population.from_arrays(np.zeros((4, 1)), [1, 1, 0, 1], ["ann", "bob", "bob", "bob"])
-    scores = Scores.of(people, np.array([1.0, -1.0, -1.0, 0.0]))
-    np.testing.assert_allclose(scores.per_user, [1.0, 1 / 3])
-    assert scores.pooled == 0.5
+    per_user, pooled = accuracies(people, np.array([1.0, -1.0, -1.0, 0.0]))
+    np.testing.assert_allclose(per_user, [1.0, 1 / 3])
+    assert pooled == 0.5
+
+
+def test_an_unknown_graph_is_refused(predictors, users):
+    with pytest.raises(ValueError, match="one of learned, none, pooled, got 'full'"):
+        boost(users.train, predictors, users.test, SETTINGS, chance(), graph="full")
 
 
 @given(n_users=st.integers(2, 40), share=st.floats(0, 1), seed=st.integers(0, 100))

@@ -16,12 +16,8 @@ from dada.baselines.linear import (
     linear_values,
     local_lin,
 )
-from dada.baselines.outcome import Scores
+from dada.baselines.outcome import accuracies
 from dada.data import Population
-
-
-def rng():
-    return np.random.default_rng(0)
 
 
 @pytest.fixture(scope="module")
@@ -36,16 +32,16 @@ def opposite():
 
 
 def test_local_models_see_only_their_own_rows(opposite):
-    local = local_lin(opposite, None, opposite, LinearSettings(), rng())
+    local = local_lin(opposite, opposite, LinearSettings())
     assert local.train_accuracy.min() > 0.95
     assert local.models[0, 0] > 0 > local.models[1, 0]
-    common = global_lin(opposite, None, opposite, LinearSettings(), rng())
+    common = global_lin(opposite, opposite, LinearSettings())
     assert common.train_accuracy[:2].mean() < 0.7
     assert common.models.shape == (1, 3)
 
 
 def test_a_user_of_one_class_predicts_it_everywhere(opposite):
-    local = local_lin(opposite, None, opposite, LinearSettings(), rng())
+    local = local_lin(opposite, opposite, LinearSettings())
     assert_array_equal(local.models[2], [0, 0, -1])
     far = Population.from_arrays([[50.0, 50.0], [-50.0, 0.0], [0, 0]], [-1, -1, -1], [0, 1, 2], classes=(-1, 1))
     assert linear_values(far, local.models)[2] == -1
@@ -53,7 +49,7 @@ def test_a_user_of_one_class_predicts_it_everywhere(opposite):
 
 def test_majority_counts_each_users_labels():
     users = Population.from_arrays(np.arange(7.0)[:, None], [1, 1, -1, -1, -1, 1, -1], [0, 0, 0, 1, 1, 2, 2])
-    result = constant_majority(users, None, users, None, rng())
+    result = constant_majority(users, users)
     # User 2 is tied and takes the more frequent label of all rows, -1.
     assert_array_equal(np.sign(result.models[:, -1]), [1, -1, -1])
     assert_allclose(result.train_accuracy, [2 / 3, 1, 0.5])
@@ -80,7 +76,7 @@ def test_hierarchical_lies_between_one_model_and_many(opposite):
     tied, free = models(1e-9), models(10.0)
     assert np.ptp(tied, axis=0).max() < 1e-6
     assert free[0, 0] > 0 > free[1, 0]
-    common = global_lin(opposite, None, opposite, LinearSettings(C=1.0), rng()).models[0]
+    common = global_lin(opposite, opposite, LinearSettings(C=1.0)).models[0]
     assert_allclose(tied[0], common, atol=1e-3)
 
 
@@ -102,15 +98,15 @@ def test_hierarchical_reaches_the_optimum_of_its_problem(opposite):
 
 
 def test_hierarchical_data_leave_the_users(opposite):
-    assert hierarchical(opposite, None, opposite, HierarchicalSettings(), rng()).bits is None
+    assert hierarchical(opposite, opposite, HierarchicalSettings()).bits is None
 
 
 def test_a_user_without_test_rows_has_no_accuracy():
     some = Population.from_arrays([[0.0], [1.0], [2.0]], [0, 1, 1], [0, 1, 1])
     held_out = Population(some.X, some.y, np.array([0, 1, 1, 3]), np.arange(3), some.classes, some.feature_names)
-    scores = Scores.of(held_out, np.array([-1.0, 1.0, -1.0]))
-    assert_array_equal(scores.per_user, [1.0, np.nan, 0.5])
-    assert scores.pooled == pytest.approx(2 / 3)
+    per_user, pooled = accuracies(held_out, np.array([-1.0, 1.0, -1.0]))
+    assert_array_equal(per_user, [1.0, np.nan, 0.5])
+    assert pooled == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize("make", [lambda: LinearSettings(C=0), lambda: HierarchicalSettings(C_own=-1.0)])

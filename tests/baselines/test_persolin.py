@@ -10,11 +10,9 @@ from scipy.optimize import minimize
 from dada import task
 from dada.baselines.persolin import (
     LinearData,
-    LinearStep,
     PersolinSettings,
     newton_step,
-    persolin_learned,
-    persolin_oracle,
+    persolin,
     wake_graph,
 )
 from dada.core.graph import CollaborationGraph
@@ -54,7 +52,7 @@ def test_a_step_never_increases_its_block(seed, D, mu):
     chance = np.random.default_rng(seed)
     mean, model = chance.normal(size=(2, D + 1)) * 3
     before = block_objective(data, 1, model, mu, mean, 1e-3)
-    newton_step(LinearStep(mu, 1e-3), data, 1, mu, mean, model)
+    newton_step(data, 1, mu, 1e-3, mean, model)
     assert block_objective(data, 1, model, mu, mean, 1e-3) <= before * (1 + 1e-12)
 
 
@@ -63,20 +61,17 @@ def test_steps_reach_the_optimum_of_the_block(D):
     data = LinearData.of(people(5, 2, 8, D))
     mean, model = np.linspace(-1, 1, D + 1), np.zeros(D + 1)
     for _ in range(30):
-        newton_step(LinearStep(0.3, 0.1), data, 0, 0.3, mean, model)
+        newton_step(data, 0, 0.3, 0.1, mean, model)
     generic = minimize(lambda theta: block_objective(data, 0, theta, 0.3, mean, 0.1), np.zeros(D + 1), tol=1e-10)
     assert_allclose(model, generic.x, atol=1e-4)
 
 
 def test_strong_coupling_of_all_users_gives_one_model():
     users = people(1, 6, 12, 3, turn=0.3)
-    predictors = Stumps(n=4).fit(users.X)
     settings = PersolinSettings(Plan(n_updates=3000), mu=100.0)
     complete = CollaborationGraph.complete(6)
-    result = persolin_oracle(users, predictors, users, settings, np.random.default_rng(0), graph=complete)
-    alone = persolin_oracle(
-        users, predictors, users, settings, np.random.default_rng(0), graph=CollaborationGraph.empty(6)
-    )
+    result = persolin(users, users, settings, np.random.default_rng(0), graph=complete)
+    alone = persolin(users, users, settings, np.random.default_rng(0), graph=CollaborationGraph.empty(6))
     assert np.ptp(result.models, axis=0).max() < 0.1
     assert np.ptp(alone.models, axis=0).max() > 1.0
 
@@ -85,8 +80,7 @@ def test_every_update_sends_one_dense_model_to_each_neighbour():
     users = people(2, 5, 6, 3)
     path = CollaborationGraph.from_edges(5, [0, 1], [1, 2], [1.0, 1.0])
     settings = PersolinSettings(Plan(n_updates=400))
-    predictors = Stumps(n=4).fit(users.X)
-    result = persolin_oracle(users, predictors, users, settings, np.random.default_rng(0), graph=path)
+    result = persolin(users, users, settings, np.random.default_rng(0), graph=path)
     updates_times_neighbours = result.bits / (4 * 32)
     assert updates_times_neighbours == int(updates_times_neighbours)
     assert 0.6 < updates_times_neighbours / (400 * 4 / 5) < 1.4
@@ -98,8 +92,7 @@ def test_the_learned_graph_joins_users_of_one_kind():
     flipped[users.row_start[5] :] *= -1
     users = Population(users.X, flipped, users.row_start, users.user_ids, users.classes, users.feature_names)
     settings = PersolinSettings(Plan(n_updates=400, kappa=4), mu=0.3, regularizer=LogDegree(lam=0.5, delta=0.1))
-    predictors = Stumps(n=4).fit(users.X)
-    result = persolin_learned(users, predictors, users, settings, np.random.default_rng(0))
+    result = persolin(users, users, settings, np.random.default_rng(0))
     k, l, w = result.graph.edges()
     assert w[(k < 5) == (l < 5)].sum() > 0.95 * w.sum()
 
@@ -108,7 +101,7 @@ def test_the_traced_objective_is_that_of_the_problem():
     users = people(7, 8, 10, 3, turn=0.2)
     regularizer = LogDegree(lam=0.5, delta=0.1)
     settings = PersolinSettings(Plan(n_updates=160, kappa=4), mu=0.3, regularizer=regularizer)
-    result = persolin_learned(users, Stumps(n=4).fit(users.X), users, settings, np.random.default_rng(0))
+    result = persolin(users, users, settings, np.random.default_rng(0))
     data, graph, theta = LinearData.of(users), result.graph, result.models
     k, l, w = graph.edges()
     fit = graph.degree @ (data.confidence * losses(data, theta, settings.ridge))
@@ -121,17 +114,15 @@ def test_the_traced_objective_is_that_of_the_problem():
 def test_bits_of_the_first_graph_are_those_of_its_messages():
     users = people(4, 8, 5, 3)
     plan = Plan(n_updates=0, local_updates=50, first_graph_wakeups=20, kappa=3)
-    predictors = Stumps(n=4).fit(users.X)
-    result = persolin_learned(users, predictors, users, PersolinSettings(plan), np.random.default_rng(0))
+    result = persolin(users, users, PersolinSettings(plan), np.random.default_rng(0))
     # Twenty wake-ups, three peers each: degree, loss, new weight, and a model of four floats.
     assert result.bits == 20 * 3 * (3 + 4) * 32
 
 
 def test_the_same_seed_gives_the_same_models_and_trace():
     users = people(6, 6, 8, 3, turn=0.2)
-    predictors = Stumps(n=4).fit(users.X)
     settings = PersolinSettings(Plan(n_updates=120, trace_every=50))
-    first, second = (persolin_learned(users, predictors, users, settings, np.random.default_rng(9)) for _ in range(2))
+    first, second = (persolin(users, users, settings, np.random.default_rng(9)) for _ in range(2))
     assert_array_equal(first.models, second.models)
     assert [point.updates for point in first.trace] == [0, 50, 100, 120]
     assert [point.bits for point in first.trace] == [point.bits for point in second.trace]

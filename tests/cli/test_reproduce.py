@@ -2,23 +2,20 @@
 
 import json
 
-import pytest
 from typer.testing import CliRunner
 
 from dada.cli import app
-from dada.experiments import catalogue
-from dada.experiments.catalogue import Reproduction
+from dada.cli.reproduce import make_pages
+from dada.experiments.catalogue import CATALOGUE, Reproduction
 from dada.experiments.page import Page, Table
 
 
-@pytest.fixture
-def small_page(monkeypatch):
+def small(name="small"):
     def make(lab, datasets):
         rows = [["ours", f"{lab.seed}"], ["quick", str(lab.quick)]]
-        return Page("kappa", "A page", "Lead.", [Table("Small", ["", "value"], rows)], {"seed": lab.seed})
+        return Page(name, "A page", "Lead.", [Table("Small", ["", "value"], rows)], {"seed": lab.seed})
 
-    entry = Reproduction("kappa", "A page", "supplement", make)
-    monkeypatch.setitem(catalogue.CATALOGUE, "kappa", entry)
+    return Reproduction(name, "A page", "supplement", make)
 
 
 def dada(*arguments):
@@ -27,7 +24,7 @@ def dada(*arguments):
 
 def test_the_list_names_every_page():
     shown = dada("--list").stdout
-    assert all(name in shown for name in (*catalogue.CATALOGUE, "all"))
+    assert all(name in shown for name in (*CATALOGUE, "all"))
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones():
@@ -37,23 +34,32 @@ def test_an_unknown_name_is_answered_with_the_known_ones():
     assert "'table3'" in result.stderr
 
 
-def test_files_are_written_and_json_printed(small_page, tmp_path):
-    result = dada("kappa", "--json", "--seed", "5", "--out", str(tmp_path), "--jobs", "1")
-    assert result.exit_code == 0
-    assert json.loads(result.stdout)["seed"] == 5
-    stored = (tmp_path / "kappa.json").read_text()
-    assert json.loads(stored) == json.loads(result.stdout)
+def test_files_are_written_and_json_printed(tmp_path, capsys):
+    def made(out):
+        make_pages([small()], None, out, as_json=True, work={"seed": 5, "n_jobs": 1})
+        return capsys.readouterr().out
+
+    printed = made(tmp_path)
+    assert json.loads(printed)["seed"] == 5
+    stored = (tmp_path / "small.json").read_text()
+    assert json.loads(stored) == json.loads(printed)
     assert "seconds" not in stored
-    assert json.loads((tmp_path / "timing.json").read_text())["kappa"] >= 0
-    again = dada("kappa", "--json", "--seed", "5", "--out", str(tmp_path / "again"), "--jobs", "1")
-    assert (tmp_path / "again" / "kappa.json").read_text() == stored
-    assert again.stdout == result.stdout
+    assert json.loads((tmp_path / "timing.json").read_text())["small"] >= 0
+    assert made(tmp_path / "again") == printed
+    assert (tmp_path / "again" / "small.json").read_text() == stored
 
 
-def test_tables_are_printed_whole_into_a_file(small_page, tmp_path):
-    shown = dada("kappa", "--quick", "--out", str(tmp_path)).stdout
+def test_tables_are_printed_whole_into_a_file(tmp_path, capsys):
+    make_pages([small()], None, tmp_path, as_json=False, work={"quick": True, "n_jobs": 1})
+    shown = capsys.readouterr().out
     assert "Small" in shown
     assert "True" in shown
+
+
+def test_several_pages_have_an_index(tmp_path, capsys):
+    make_pages([small("one"), small("two")], None, tmp_path, as_json=True, work={"n_jobs": 1})
+    assert set(json.loads(capsys.readouterr().out)) == {"one", "two"}
+    assert "[A page](two.md) (supplement)" in (tmp_path / "index.md").read_text()
 
 
 def test_a_dataset_that_is_not_one_is_refused():

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from dada import DadaClassifier, DadaClassifierCV, DadaRegressor, load_model
 from dada.cli.app import app
+from dada.cli.reproduce import make_pages
 from dada.core.graph import CollaborationGraph
 from dada.core.losses import Loss
 from dada.core.plan import Plan
@@ -24,7 +25,6 @@ from dada.data import moons
 from dada.engine import run
 from dada.engine.shards import Sharded, ThisProcess
 from dada.events import TracePoint
-from dada.experiments import catalogue
 from dada.experiments.catalogue import Reproduction
 from dada.experiments.lab import Lab
 from dada.experiments.methods import train_job
@@ -200,18 +200,15 @@ def test_jobs_of_a_reproduction_give_the_same_on_ray(tmp_path):
         assert lab.run(jobs, "there") == here
 
 
-def test_a_reproduction_takes_the_engine_from_the_command_line(tmp_path, monkeypatch):
+def test_a_page_is_made_on_ray(tmp_path, capsys):
     def make(lab, datasets):
         found = lab.run([train_job("moons", "constant", {}, seed=0, run=0)], "one")
-        return Page(
-            "kappa", "A page", "Lead.", [], {"engine": lab.engine, "jobs": lab.n_jobs, "test": found[0]["test"]}
-        )
+        return Page("small", "A page", "Lead.", [], {"engine": lab.engine, "test": found[0]["test"]})
 
-    monkeypatch.setitem(catalogue.CATALOGUE, "kappa", Reproduction("kappa", "A page", "supplement", make))
-    result = CliRunner().invoke(app, ["reproduce", "kappa", "--engine", "ray", "--out", str(tmp_path), "--json"])
-    assert result.exit_code == 0, result.stderr
-    shown = json.loads(result.stdout)
-    assert (shown["engine"], shown["jobs"], len(shown["test"])) == ("ray", 2, 100)
+    entry = Reproduction("small", "A page", "supplement", make)
+    make_pages([entry], None, tmp_path, as_json=True, work={"engine": "ray", "n_jobs": 2})
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["engine"], len(shown["test"])) == ("ray", 100)
 
 
 def test_an_error_in_a_task_is_raised():

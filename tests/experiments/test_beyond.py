@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from dada.baselines.trees import TreeSettings, trees_local, trees_pooled
-from dada.data import Population, Stumps
+from dada.data import Population
 from dada.experiments.beyond import LINEUP, ON_SPLITS, better_methods, far_below, verdict
 from dada.experiments.data import people
 from dada.experiments.lab import Lab
@@ -76,21 +76,20 @@ def opposed():
     rng = np.random.default_rng(0)
     X, users = rng.normal(size=(80, 1)), np.repeat([0, 1], 40)
     y = np.where((X[:, 0] > 0) == (users == 0), 1, -1)
-    people = Population.from_arrays(X, y, users)
-    return people, Stumps(n=5).fit(people.X)
+    return Population.from_arrays(X, y, users)
 
 
 def test_trees_that_know_the_user_tell_users_apart(opposed):
-    people, predictors = opposed
+    people = opposed
     settings, rng = TreeSettings(trees=30, depth=3), np.random.default_rng(0)
-    assert trees_pooled(people, predictors, people, settings, rng, with_user=True).test_accuracy_pooled > 0.95
-    assert trees_pooled(people, predictors, people, settings, rng).test_accuracy_pooled < 0.8
-    assert trees_local(people, predictors, people, settings, rng).test_accuracy_pooled > 0.95
+    assert trees_pooled(people, people, settings, rng, with_user=True).test_accuracy_pooled > 0.95
+    assert trees_pooled(people, people, settings, rng).test_accuracy_pooled < 0.8
+    assert trees_local(people, people, settings, rng).test_accuracy_pooled > 0.95
 
 
 def test_trees_of_a_user_with_one_class_predict_that_class():
     people = Population.from_arrays(np.arange(4.0)[:, None], [1, 1, -1, 1], [0, 0, 1, 1])
-    result = trees_local(people, Stumps(n=2).fit(people.X), people, TreeSettings(trees=3), np.random.default_rng(0))
+    result = trees_local(people, people, TreeSettings(trees=3), np.random.default_rng(0))
     assert result.test_accuracy[0] == 1.0
 
 

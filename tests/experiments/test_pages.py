@@ -5,14 +5,14 @@ import json
 import numpy as np
 import pytest
 
-from dada.experiments import published
 from dada.experiments.budget import Curve, joined_curve
-from dada.experiments.catalogue import CATALOGUE, datasets_for
+from dada.experiments.catalogue import CATALOGUE
 from dada.experiments.data import present
 from dada.experiments.kappa import distance, graph_study, reached
 from dada.experiments.page import Figure, Heading, Items, Links, Page, Table, Text
 from dada.experiments.protocol import summarise
-from dada.experiments.table1 import agrees
+from dada.experiments.published import BUDGET_FACTORS, Published, accuracy_of, best_accuracy_of, budget_accuracy_of
+from dada.experiments.table1 import IN_PAPER, agrees
 from dada.plot.theme import new_figure
 
 
@@ -66,12 +66,18 @@ def test_nan_is_refused(page):
         page.json({})
 
 
-def test_published_tables_are_complete():
-    columns = {"harws", "vehicle", "computer", "school"}
-    assert all(set(row) == columns for row in published.TABLE1.values())
-    assert all(set(row) == columns for methods in published.TABLE2.values() for row in methods.values())
-    assert published.TABLE1["dada-learned"]["harws"] == (95.57, 0.21)
-    assert set(published.TABLE2) == set(published.BUDGET_FACTORS)
+@pytest.mark.parametrize("dataset", ["harws", "vehicle", "computer", "school"])
+def test_published_columns_are_complete(dataset):
+    assert all(accuracy_of(dataset, method) for method in IN_PAPER)
+    assert all(budget_accuracy_of(dataset, "dada-learned", factor) for factor in BUDGET_FACTORS)
+    assert best_accuracy_of(dataset) == max(accuracy_of(dataset, method).mean for method in IN_PAPER)
+
+
+def test_the_paper_has_no_number_of_our_part_of_vehicle_nor_of_our_methods():
+    assert accuracy_of("vehicle_partial", "dada-learned") is None
+    assert best_accuracy_of("vehicle_partial") is None
+    assert accuracy_of("harws", "dada-mixed") is None
+    assert budget_accuracy_of("computer", "perso-lin-learned", 500) is None
 
 
 def test_a_budget_reaches_the_last_point_it_pays_for():
@@ -115,7 +121,7 @@ def test_graph_steps_descend_and_kept_models_save_bits():
 def test_agreement_allows_for_chance_and_for_both_means():
     def result(mean, pooled, std):
         run = {"test": [mean / 100], "test_pooled": pooled / 100, "neighbours": None, "bits": None}
-        return summarise([run]), published.Published(70.0, std)
+        return summarise([run]), Published(70.0, std)
 
     assert agrees(*result(70.4, 60.0, None))
     assert agrees(*result(60.0, 69.6, None))
@@ -127,21 +133,21 @@ def test_missing_data_are_named_with_the_way_to_get_them(tmp_path, monkeypatch):
     monkeypatch.setenv("DADA_DATA", str(tmp_path))
     assert present(("school",)) == []
     with pytest.raises(FileNotFoundError, match="dada datasets fetch school"):
-        datasets_for("table1", None)
+        CATALOGUE["table1"].datasets()
     with pytest.raises(FileNotFoundError, match="no dataset harws; to get it, run: dada datasets fetch harws"):
-        datasets_for("size", "harws")
-    assert datasets_for("size", None)[0] == []
-    assert datasets_for("kappa", None) == ([], [])
+        CATALOGUE["size"].datasets("harws")
+    assert CATALOGUE["size"].datasets()[0] == []
+    assert CATALOGUE["kappa"].datasets() == ([], [])
 
 
 def test_the_part_of_vehicle_is_used_only_if_the_whole_is_missing(tmp_path, monkeypatch):
     monkeypatch.setenv("DADA_DATA", str(tmp_path))
     (tmp_path / "vehicle_partial.parquet").touch()
-    found, notes = datasets_for("table1", None)
+    found, notes = CATALOGUE["table1"].datasets()
     assert found == ["vehicle_partial"]
     assert any(note.startswith("vehicle is left out") for note in notes)
     (tmp_path / "vehicle.parquet").touch()
-    assert datasets_for("table1", None)[0] == ["vehicle"]
+    assert CATALOGUE["table1"].datasets()[0] == ["vehicle"]
 
 
 def test_every_page_names_its_place_in_the_paper():

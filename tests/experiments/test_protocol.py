@@ -8,7 +8,7 @@ from numpy.testing import assert_array_equal
 
 from dada.data import Population
 from dada.experiments.data import N_FOLDS, SPECS, people, split_off, validation_draw, validation_task
-from dada.experiments.methods import ALL_DATA, METHODS, train
+from dada.experiments.methods import ALL_DATA, METHODS, RunInput, train
 from dada.experiments.protocol import best_setting, choose, final_jobs, finals, summarise, validation_score
 from tests.helpers.datasets import load_or_skip
 
@@ -131,11 +131,9 @@ def test_cross_validation_never_sees_test_data():
 
 def test_a_graph_can_only_be_given_to_synthetic_users():
     users = people("moons", 0, 0)
-    train, predictors, _ = validation_task("moons", 0, 0, 0, 40, "feature-range")
+    *data, _ = validation_task("moons", 0, 0, 0, 40, "feature-range")
     with pytest.raises(ValueError, match="only synthetic users have one"):
-        METHODS["dada-oracle"].run(
-            train, predictors, users.test, {"beta": 1.0, "updates": 1}, np.random.default_rng(0), None
-        )
+        METHODS["dada-oracle"].run(RunInput(*data, users.test, {"beta": 1.0, "updates": 1}, np.random.default_rng(0)))
 
 
 @pytest.mark.parametrize("method", METHODS)

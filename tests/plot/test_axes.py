@@ -7,7 +7,7 @@ import pytest
 from dada import DadaClassifier, DadaRegressor, plot
 from dada.core.graph import CollaborationGraph
 from dada.events import TracePoint
-from dada.plot.page import MOST_DRAWN
+from dada.plot.html import MOST_DRAWN
 
 
 def small_graph():

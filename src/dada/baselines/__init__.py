@@ -1,6 +1,6 @@
-"""Methods to compare: each takes training data, base predictors, test data and settings, returns a `MethodResult`."""
+"""Methods to compare: each takes training data, test data and settings, and returns a `MethodResult`."""
 
-from dada.baselines.boosting import BoostSettings, dada_learned, dada_oracle, global_boost, local_boost
-from dada.baselines.outcome import MethodResult, Scores
+from dada.baselines.boosting import BoostSettings, boost
+from dada.baselines.outcome import MethodResult, accuracies
 
-__all__ = ["BoostSettings", "MethodResult", "Scores", "dada_learned", "dada_oracle", "global_boost", "local_boost"]
+__all__ = ["BoostSettings", "MethodResult", "accuracies", "boost"]

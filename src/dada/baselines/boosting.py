@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dada import task
-from dada.baselines.outcome import MethodResult, Scores
+from dada.baselines.outcome import MethodResult
 from dada.core.graph import CollaborationGraph
 from dada.core.losses import Loss
 from dada.core.regularizers import LogDegree, Regularizer
@@ -15,23 +15,16 @@ from dada.data import BasePredictors, Population
 from dada.engine import Plan, decision_values, run
 from dada.events import Observer, silent
 
+GRAPHS = ("learned", "none", "pooled")
+
 
 @dataclass(frozen=True)
 class BoostSettings:
-    """Settings of a boosting method. Each method ignores those it does not need.
+    """Settings of boosting.
 
-    Parameters
-    ----------
-    plan : Plan
-        Updates and steps. The method decides whether the graph is learned.
-    beta : float
-        Bound on the l1 norm of every model.
-    mu : float
-        Strength of the coupling between neighbours.
-    regularizer : Regularizer
-        g(w), for learned graphs.
-    loss, graph_loss : str
-        As in `Problem`.
+    The `learn_graph` of the plan has no effect. `beta` bounds the l1 norm of every model, `mu` is the strength of the
+    coupling between neighbours, and `regularizer` is g(w) of learned graphs; `loss` and `graph_loss` are as in
+    `Problem`.
     """
 
     plan: Plan
@@ -42,15 +35,17 @@ class BoostSettings:
     graph_loss: str = "mean"
 
 
-def global_boost(
+def boost(
     train: Population,
     predictors: BasePredictors,
     test: Population,
     settings: BoostSettings,
     rng: np.random.Generator,
     observer: Observer = silent,
+    *,
+    graph: CollaborationGraph | str,
 ) -> MethodResult:
-    """One model for all users, trained on all rows in one place (Global-boost).
+    """Boosting of base predictors.
 
     Parameters
     ----------
@@ -61,11 +56,15 @@ def global_boost(
     test : Population
         Test data of the same users.
     settings : BoostSettings
-        `plan.n_updates` counts the updates of the single model.
+        `plan.n_updates` counts the updates of all models.
     rng : numpy.random.Generator
         Source of randomness.
     observer : callable
         Receives the events of the run.
+    graph : CollaborationGraph or {"learned", "none", "pooled"}
+        Collaboration over a given graph, which stays fixed (Dada-Oracle), or over one that is learned along with the
+        models (Dada-Learned); a model for each user, trained on its own rows only (Local-boost); or one model, trained
+        on all rows in one place (Global-boost).
 
     Returns
     -------
@@ -75,85 +74,58 @@ def global_boost(
     --------
     >>> from dada.data import Stumps, moons
     >>> users = moons(0, n_users=10, n_test=5)
-    >>> predictors = Stumps(n=40).fit(users.train.X)
-    >>> rng = np.random.default_rng(0)
-    >>> result = global_boost(users.train, predictors, users.test, BoostSettings(Plan(n_updates=50)), rng)
-    >>> result.models.shape, result.bits is None
-    ((1, 40), True)
-    """
-    return _boost("global-boost", train, predictors, test, replace(settings, mu=0.0), rng, observer, pooled=True)
-
-
-def local_boost(
-    train: Population,
-    predictors: BasePredictors,
-    test: Population,
-    settings: BoostSettings,
-    rng: np.random.Generator,
-    observer: Observer = silent,
-) -> MethodResult:
-    """A model for each user, trained on its own rows only (Local-boost). Parameters as in :func:`global_boost`.
-
-    Examples
-    --------
-    >>> from dada.data import Stumps, moons
-    >>> users = moons(0, n_users=10, n_test=5)
-    >>> predictors = Stumps(n=40).fit(users.train.X)
-    >>> rng = np.random.default_rng(0)
-    >>> result = local_boost(users.train, predictors, users.test, BoostSettings(Plan(n_updates=500)), rng)
-    >>> result.models.shape, result.bits
-    ((10, 40), 0.0)
-    """
-    return _boost("local-boost", train, predictors, test, replace(settings, mu=0.0), rng, observer)
-
-
-def dada_learned(
-    train: Population,
-    predictors: BasePredictors,
-    test: Population,
-    settings: BoostSettings,
-    rng: np.random.Generator,
-    observer: Observer = silent,
-) -> MethodResult:
-    """Collaborative boosting; models and graph are learned together (Dada-Learned). Parameters: :func:`global_boost`.
-
-    Examples
-    --------
-    >>> from dada.data import Stumps, moons
-    >>> users = moons(0, n_users=10, n_test=5)
-    >>> predictors = Stumps(n=40).fit(users.train.X)
-    >>> rng = np.random.default_rng(0)
-    >>> result = dada_learned(users.train, predictors, users.test, BoostSettings(Plan(n_updates=500)), rng)
-    >>> result.graph is not None and result.bits > 0
-    True
-    """
-    return _boost("dada-learned", train, predictors, test, settings, rng, observer, learn_graph=True)
-
-
-def dada_oracle(
-    train: Population,
-    predictors: BasePredictors,
-    test: Population,
-    settings: BoostSettings,
-    rng: np.random.Generator,
-    observer: Observer = silent,
-    *,
-    graph: CollaborationGraph,
-) -> MethodResult:
-    """Collaborative boosting over a given graph, which stays fixed (Dada-Oracle).
-
-    Other parameters as in :func:`global_boost`.
-
-    Examples
-    --------
-    >>> from dada.data import Stumps, moons
-    >>> users = moons(0, n_users=10, n_test=5)
-    >>> predictors = Stumps(n=40).fit(users.train.X)
-    >>> settings, graph = BoostSettings(Plan(n_updates=500)), CollaborationGraph.complete(10)
-    >>> dada_oracle(users.train, predictors, users.test, settings, np.random.default_rng(0), graph=graph).neighbours
+    >>> data = users.train, Stumps(n=40).fit(users.train.X), users.test
+    >>> settings, rng = BoostSettings(Plan(n_updates=500)), np.random.default_rng(0)
+    >>> boost(*data, settings, rng, graph=CollaborationGraph.complete(10)).neighbours
     9.0
+    >>> boost(*data, settings, rng, graph="learned").bits > 0
+    True
+    >>> alone, common = (boost(*data, settings, rng, graph=graph) for graph in ("none", "pooled"))
+    >>> alone.models.shape, alone.bits, common.models.shape, common.bits
+    ((10, 40), 0.0, (1, 40), None)
     """
-    return _boost("dada-oracle", train, predictors, test, settings, rng, observer, graph=graph)
+    given = None if isinstance(graph, str) else graph
+    if given is None and graph not in GRAPHS:
+        raise ValueError(f"graph must be a CollaborationGraph or one of {', '.join(GRAPHS)}, got {graph!r}")
+    pooled, learn_graph = graph == "pooled", graph == "learned"
+    if not np.array_equal(train.user_ids, test.user_ids):
+        raise ValueError(
+            f"test must have the same users as train, each with at least one row: "
+            f"train has {train.n_users} users, test has {test.n_users}"
+        )
+    trained, tested = (train.pooled(), test.pooled()) if pooled else (train, test)
+    predictions = [predictors.predict(people.X) for people in (train, test)]
+    problem = task.problem(
+        trained,
+        predictors,
+        predictions=predictions[0],
+        beta=settings.beta,
+        mu1=settings.mu if given is not None or learn_graph else 0.0,
+        regularizer=settings.regularizer,
+        loss=settings.loss,
+        graph_loss=settings.graph_loss,
+    )
+    result = run(
+        problem,
+        replace(settings.plan, learn_graph=learn_graph),
+        rng,
+        graph=given,
+        observer=observer,
+        train=task.samples(trained, predictors, predictions[0]),
+        test=task.samples(tested, predictors, predictions[1]),
+    )
+    models = np.ascontiguousarray(np.broadcast_to(result.models, (train.n_users, result.models.shape[1])))
+    starts = (train.row_start, test.row_start)
+    return MethodResult.of(
+        train,
+        test,
+        [decision_values(known, start, models) for known, start in zip(predictions, starts, strict=True)],
+        result.models,
+        trace=result.trace,
+        graph=result.graph if learn_graph else given,
+        bits=None if pooled else result.ledger.bits,
+        status=result.status,
+    )
 
 
 def random_graph(n_users: int, neighbours: float, rng: np.random.Generator) -> CollaborationGraph:
@@ -169,59 +141,3 @@ def random_graph(n_users: int, neighbours: float, rng: np.random.Generator) -> C
     k, l = np.triu_indices(n_users, 1)
     chosen = rng.choice(k.size, round(n_users * neighbours / 2), replace=False)
     return CollaborationGraph.from_edges(n_users, k[chosen], l[chosen], np.ones(chosen.size))
-
-
-def _boost(
-    name: str,
-    train: Population,
-    predictors: BasePredictors,
-    test: Population,
-    settings: BoostSettings,
-    rng: np.random.Generator,
-    observer: Observer,
-    *,
-    pooled: bool = False,
-    learn_graph: bool = False,
-    graph: CollaborationGraph | None = None,
-) -> MethodResult:
-    if not np.array_equal(train.user_ids, test.user_ids):
-        raise ValueError(
-            f"test must have the same users as train, each with at least one row: "
-            f"train has {train.n_users} users, test has {test.n_users}"
-        )
-    trained, tested = (train.pooled(), test.pooled()) if pooled else (train, test)
-    predictions = [predictors.predict(people.X) for people in (train, test)]
-    problem = task.problem(
-        trained,
-        predictors,
-        predictions=predictions[0],
-        beta=settings.beta,
-        mu1=settings.mu,
-        regularizer=settings.regularizer,
-        loss=settings.loss,
-        graph_loss=settings.graph_loss,
-    )
-    result = run(
-        problem,
-        replace(settings.plan, learn_graph=learn_graph),
-        rng,
-        graph=graph,
-        observer=observer,
-        train=task.samples(trained, predictors, predictions[0]),
-        test=task.samples(tested, predictors, predictions[1]),
-    )
-    models = np.ascontiguousarray(np.broadcast_to(result.models, (train.n_users, result.models.shape[1])))
-    scores = [
-        Scores.of(people, decision_values(known, people.row_start, models))
-        for people, known in zip((train, test), predictions, strict=True)
-    ]
-    return MethodResult.scored(
-        name,
-        scores[0],
-        scores[1],
-        result.models,
-        trace=result.trace,
-        graph=result.graph if learn_graph else graph,
-        bits=None if pooled else result.ledger.bits,
-        status=result.status,
-    )

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from dada.baselines.outcome import MethodResult, Scores
+from dada.baselines.outcome import MethodResult
 from dada.core.compiled import Array, kernel
-from dada.core.graph import CollaborationGraph
 from dada.core.losses import logistic_value
-from dada.data import BasePredictors, Population
-from dada.events import TracePoint
+from dada.data import Population
 
 MOST_ITERATIONS = 1000
 MOST_LBFGS_ITERATIONS = 500
@@ -28,23 +27,17 @@ class LinearSettings:
             raise ValueError(f"C must be > 0 (inverse strength of the penalty), got {self.C}")
 
 
-def global_lin(
-    train: Population, predictors: BasePredictors, test: Population, settings: LinearSettings, rng: np.random.Generator
-) -> MethodResult:
+def global_lin(train: Population, test: Population, settings: LinearSettings) -> MethodResult:
     """One linear model for all users, trained on all rows in one place (Global-lin).
 
     Parameters
     ----------
     train : Population
         Training data.
-    predictors : BasePredictors
-        Not used; boosting needs it.
     test : Population
         Test data of the same users.
     settings : LinearSettings
         Strength of the penalty.
-    rng
-        Not used: the fit is deterministic.
 
     Returns
     -------
@@ -53,40 +46,32 @@ def global_lin(
 
     Examples
     --------
-    >>> from dada.data import Stumps, moons
+    >>> from dada.data import moons
     >>> users = moons(0, n_users=10, n_test=5)
-    >>> predictors = Stumps(n=40).fit(users.train.X)
-    >>> result = global_lin(users.train, predictors, users.test, LinearSettings(C=1.0), np.random.default_rng(0))
+    >>> result = global_lin(users.train, users.test, LinearSettings(C=1.0))
     >>> result.models.shape, result.bits is None
     ((1, 21), True)
     """
     model = logistic_model(train.X, train.y, settings.C)
-    return linear_result("global-lin", train, test, model[None, :], bits=None)
+    return linear_result(train, test, model[None, :], bits=None)
 
 
-def local_lin(
-    train: Population, predictors: BasePredictors, test: Population, settings: LinearSettings, rng: np.random.Generator
-) -> MethodResult:
+def local_lin(train: Population, test: Population, settings: LinearSettings) -> MethodResult:
     """A linear model for each user, trained on its own rows only (Local-lin). Parameters as in :func:`global_lin`.
 
     A user whose rows have a single class always predicts that class.
 
     Examples
     --------
-    >>> from dada.data import Stumps, moons
+    >>> from dada.data import moons
     >>> users = moons(0, n_users=10, n_test=5)
-    >>> predictors = Stumps(n=40).fit(users.train.X)
-    >>> result = local_lin(users.train, predictors, users.test, LinearSettings(C=1.0), np.random.default_rng(0))
+    >>> result = local_lin(users.train, users.test, LinearSettings(C=1.0))
     >>> result.models.shape, result.bits
     ((10, 21), 0.0)
     """
-    return linear_result("local-lin", train, test, local_models(train, settings.C), bits=0.0)
-
-
-def local_models(train: Population, C: float) -> Array:
-    """Logistic regression of each user's rows: one model per row, the intercept last."""
     rows = [train.user_rows(k) for k in range(train.n_users)]
-    return np.stack([logistic_model(train.X[row], train.y[row], C) for row in rows])
+    models = np.stack([logistic_model(train.X[own], train.y[own], settings.C) for own in rows])
+    return linear_result(train, test, models, bits=0.0)
 
 
 def logistic_model(X: Array, y: Array, C: float) -> Array:
@@ -115,41 +100,27 @@ def linear_values(population: Population, models: Array) -> Array:
 
 
 def linear_result(
-    name: str,
-    train: Population,
-    test: Population,
-    models: Array,
-    *,
-    bits: float | None,
-    trace: tuple[TracePoint, ...] = (),
-    graph: CollaborationGraph | None = None,
+    train: Population, test: Population, models: Array, *, bits: float | None, **rest: Any
 ) -> MethodResult:
-    """The result of linear models."""
-    train_scores = Scores.of(train, linear_values(train, models))
-    test_scores = Scores.of(test, linear_values(test, models))
-    return MethodResult.scored(name, train_scores, test_scores, models, trace=trace, graph=graph, bits=bits)
+    """The result of linear models; `rest` are further attributes."""
+    values = [linear_values(people, models) for people in (train, test)]
+    return MethodResult.of(train, test, values, models, bits=bits, **rest)
 
 
-def constant_majority(
-    train: Population, predictors: BasePredictors, test: Population, settings: None, rng: np.random.Generator
-) -> MethodResult:
-    """Predict each user's more frequent label; on a tie, that of all rows.
-
-    Parameters as in :func:`global_lin`; there are no settings.
+def constant_majority(train: Population, test: Population) -> MethodResult:
+    """Predict each user's more frequent label; on a tie, that of all rows. Parameters as in :func:`global_lin`.
 
     Examples
     --------
-    >>> from dada.data import Stumps
     >>> users = Population.from_arrays([[0.0], [1.0], [2.0]], [0, 1, 1], users=["ann", "bob", "bob"])
-    >>> predictors = Stumps(n=2).fit(users.X)
-    >>> constant_majority(users, predictors, users, None, np.random.default_rng(0)).test_accuracy.tolist()
+    >>> constant_majority(users, users).test_accuracy.tolist()
     [1.0, 1.0]
     """
     balance = np.add.reduceat(train.y.astype(np.float64), train.row_start[:-1])
     label = np.where(balance == 0, np.sign(train.y.sum()), np.sign(balance))
     models = np.zeros((train.n_users, train.n_features + 1))
     models[:, -1] = label
-    return linear_result("constant", train, test, models, bits=0.0)
+    return linear_result(train, test, models, bits=0.0)
 
 
 @dataclass(frozen=True)
@@ -164,13 +135,7 @@ class HierarchicalSettings:
             raise ValueError(f"C and C_own must be > 0, got C={self.C}, C_own={self.C_own}")
 
 
-def hierarchical(
-    train: Population,
-    predictors: BasePredictors,
-    test: Population,
-    settings: HierarchicalSettings,
-    rng: np.random.Generator,
-) -> MethodResult:
+def hierarchical(train: Population, test: Population, settings: HierarchicalSettings) -> MethodResult:
     """Mixed-effects logistic regression: common weights plus a deviation per user, both penalised.
 
     Minimises sum_i log(1 + exp(-y_i (u + v_k)'(x_i, 1))) + |u|^2 / (2 C) + sum_k |v_k|^2 / (2 C_own) over all rows; the
@@ -179,13 +144,12 @@ def hierarchical(
 
     Examples
     --------
-    >>> from dada.data import Stumps, moons
+    >>> from dada.data import moons
     >>> users = moons(0, n_users=10, n_test=5)
-    >>> predictors = Stumps(n=40).fit(users.train.X)
-    >>> hierarchical(users.train, predictors, users.test, HierarchicalSettings(), np.random.default_rng(0)).models.shape
+    >>> hierarchical(users.train, users.test, HierarchicalSettings()).models.shape
     (10, 21)
     """
-    return linear_result("hierarchical", train, test, hierarchical_models(train, settings), bits=None)
+    return linear_result(train, test, hierarchical_models(train, settings), bits=None)
 
 
 def hierarchical_models(train: Population, settings: HierarchicalSettings) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,17 +18,11 @@ from dada.events import TracePoint
 class MethodResult:
     """The result of one method on one task.
 
-    Accuracies are fractions. Per-user accuracies weight users equally, pooled ones weight rows equally. Published
-    tables mix the two, so both are recorded.
+    Accuracies are fractions of each user's rows, or, pooled, of all rows. Published tables mix the two, so both are
+    recorded.
 
     Attributes
     ----------
-    name : str
-        The method, as in tables and files: "dada-learned".
-    train_accuracy, test_accuracy : arrays of shape (n_users,)
-        Fraction of each user's rows classified correctly.
-    train_accuracy_pooled, test_accuracy_pooled : float
-        Fraction of all rows classified correctly.
     models : array
         One row per user, or a single row if all users share a model.
     trace : tuple of TracePoint
@@ -41,7 +36,6 @@ class MethodResult:
         Why the run ended.
     """
 
-    name: str
     train_accuracy: Array
     test_accuracy: Array
     train_accuracy_pooled: float
@@ -53,9 +47,12 @@ class MethodResult:
     status: Status = Status.FINISHED
 
     @classmethod
-    def scored(cls, name: str, train: Scores, test: Scores, models: Array, **rest: Any) -> MethodResult:
-        """The result of models with the given scores; `rest` are further attributes."""
-        return cls(name, train.per_user, test.per_user, train.pooled, test.pooled, models, **rest)
+    def of(
+        cls, train: Population, test: Population, values: Iterable[Array], models: Array, **rest: Any
+    ) -> MethodResult:
+        """The result of models with these decision values on both populations; `rest` are further attributes."""
+        per_user, pooled = zip(*map(accuracies, (train, test), values), strict=True)
+        return cls(*per_user, *pooled, models, **rest)
 
     @property
     def neighbours(self) -> float | None:
@@ -63,24 +60,16 @@ class MethodResult:
         return None if self.graph is None else self.graph.mean_neighbours
 
 
-@dataclass(frozen=True, eq=False)
-class Scores:
-    """Accuracy on a population, from decision values.
+def accuracies(population: Population, values: Array) -> tuple[Array, float]:
+    """Accuracy of each user, NaN without rows, and of all rows; a decision value of zero predicts -1.
 
     Examples
     --------
     >>> import numpy as np
     >>> people = Population.from_arrays([[0.0], [1.0], [2.0]], [0, 1, 1], users=["ann", "ann", "bob"])
-    >>> scores = Scores.of(people, np.array([-1.0, -0.5, 2.0]))
-    >>> scores.per_user.tolist(), round(scores.pooled, 3)
+    >>> per_user, pooled = accuracies(people, np.array([-1.0, -0.5, 2.0]))
+    >>> per_user.tolist(), round(pooled, 3)
     ([0.5, 1.0], 0.667)
     """
-
-    per_user: Array
-    pooled: float
-
-    @classmethod
-    def of(cls, population: Population, values: Array) -> Scores:
-        """Compare the signs of decision values with the labels; zero predicts -1. NaN for users without rows."""
-        right = is_right(values, population.y)
-        return cls(mean_per_user(right, population.row_start), float(right.mean()))
+    right = is_right(values, population.y)
+    return mean_per_user(right, population.row_start), float(right.mean())

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dada.baselines.linear import linear_result, linear_values
-from dada.baselines.outcome import MethodResult, Scores
+from dada.baselines.outcome import MethodResult, accuracies
 from dada.core.bits import FLOATS, MESSAGES, dense_model_cost, graph_reply_cost, weight_cost
 from dada.core.compiled import Array, kernel
 from dada.core.graph import CollaborationGraph
@@ -29,7 +29,7 @@ from dada.core.neighbours import NeighbourLists, lists_from_csr
 from dada.core.plan import GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Schedule
 from dada.core.problem import Problem, margins_of_labels
 from dada.core.regularizers import LogDegree, Regularizer
-from dada.data import BasePredictors, Population
+from dada.data import Population
 from dada.engine import Ledger, Plan
 from dada.engine.graph_loops import DistanceRule
 from dada.engine.state import State
@@ -42,16 +42,8 @@ _NOT_FOR_LINEAR = ("max_neighbours", "max_bits", "max_time_s", "gap_tolerance")
 class PersolinSettings:
     """Settings of collaborative linear models.
 
-    Parameters
-    ----------
-    plan : Plan
-        Updates, phases and the graph step. Its model step and its stops do not apply.
-    mu : float
-        Strength of the coupling between neighbours.
-    regularizer : Regularizer
-        g(w), for learned graphs.
-    ridge : float
-        Penalty on the weights; without it separable data have no optimum.
+    The model step and the stops of the plan do not apply. `mu` is the strength of the coupling between neighbours,
+    `regularizer` is g(w) of learned graphs, and `ridge` penalises weights: without it separable data have no optimum.
     """
 
     plan: Plan
@@ -67,88 +59,47 @@ class PersolinSettings:
                 raise ValueError(f"{name} is not for linear models, got {getattr(self.plan, name)}: leave it out")
 
 
-def persolin_oracle(
+def persolin(
     train: Population,
-    predictors: BasePredictors,
     test: Population,
     settings: PersolinSettings,
     rng: np.random.Generator,
     observer: Observer = silent,
     *,
-    graph: CollaborationGraph,
+    graph: CollaborationGraph | None = None,
 ) -> MethodResult:
-    """Collaborative linear models over a given graph, which stays fixed (Perso-lin-Oracle).
+    """Collaborative linear models; parameters as in :func:`dada.baselines.boosting.boost`.
 
-    Parameters
-    ----------
-    train : Population
-        Training data.
-    predictors : BasePredictors
-        Not used; boosting needs it.
-    test : Population
-        Test data of the same users.
-    settings : PersolinSettings
-        Coupling, penalty, plan.
-    rng : numpy.random.Generator
-        Source of randomness.
-    observer : callable
-        Receives the events of the run.
-    graph : CollaborationGraph
-        Who learns from whom.
-
-    Returns
-    -------
-    MethodResult
-        A model is a row of one weight per feature, then the intercept. Trace points have no `gap` (NaN).
+    A given graph stays fixed (Perso-lin-Oracle); by default it is learned along with the models (Perso-lin-Learned).
+    There are no base predictors: a model is a row of one weight per feature, then the intercept. Trace
+    points have no `gap` (NaN).
 
     Examples
     --------
-    >>> from dada.data import Stumps, moons
+    >>> from dada.data import moons
     >>> users = moons(0, n_users=10, n_test=5)
-    >>> predictors = Stumps(n=40).fit(users.train.X)
     >>> settings, graph = PersolinSettings(Plan(n_updates=100)), CollaborationGraph.complete(10)
-    >>> persolin_oracle(users.train, predictors, users.test, settings, np.random.default_rng(0), graph=graph).bits
+    >>> persolin(users.train, users.test, settings, np.random.default_rng(0), graph=graph).bits
     604800.0
+    >>> persolin(users.train, users.test, settings, np.random.default_rng(0)).models.shape
+    (10, 21)
     """
-    run = _LinearRun(train, test, settings, rng, observer, graph)
-    run.models(settings.plan.n_updates)
-    return run.result("perso-lin-oracle")
-
-
-def persolin_learned(
-    train: Population,
-    predictors: BasePredictors,
-    test: Population,
-    settings: PersolinSettings,
-    rng: np.random.Generator,
-    observer: Observer = silent,
-) -> MethodResult:
-    """Collaborative linear models; models and graph are learned together (Perso-lin-Learned).
-
-    Parameters as in :func:`persolin_oracle`.
-
-    Examples
-    --------
-    >>> from dada.data import Stumps, moons
-    >>> users = moons(0, n_users=10, n_test=5)
-    >>> predictors = Stumps(n=40).fit(users.train.X)
-    >>> rng = np.random.default_rng(0)
-    >>> result = persolin_learned(users.train, predictors, users.test, PersolinSettings(Plan(n_updates=100)), rng)
-    >>> result.models.shape, result.graph.n_users
-    ((10, 21), 10)
-    """
-    run = _LinearRun(train, test, settings, rng, observer, CollaborationGraph.empty(train.n_users))
-    for number, phase in enumerate(settings.plan.phases(train.n_users)):
+    n_users, plan = train.n_users, settings.plan
+    run = _LinearRun(train, test, settings, rng, observer, graph or CollaborationGraph.empty(n_users))
+    if graph is not None:
+        run.models(plan.n_updates)
+        return run.result()
+    for number, phase in enumerate(plan.phases(n_users)):
         observer(PhaseStarted(phase.kind, phase.events))
         if phase.kind == "local":
             run.alone(phase.events)
         elif phase.kind == "graph":
             run.graph(phase.events)
         else:
-            if number == 2 and settings.plan.restart == "zero":
+            if number == 2 and plan.restart == "zero":
                 run.theta[...] = 0
             run.models(phase.events)
-    return run.result("perso-lin-learned")
+    return run.result()
 
 
 def wake_graph(learner: DistanceRule, state: State, schedule: Schedule, count: int) -> None:
@@ -186,13 +137,6 @@ class LinearData(NamedTuple):
         return cls(X, y, train.row_start, train.confidence, np.concatenate(grams), gram_start)
 
 
-class LinearStep(NamedTuple):
-    """Settings of a model update, shared by all users."""
-
-    mu: float
-    ridge: float
-
-
 class _LinearRun:
     """Linear models of a population during a plan. Their base predictors are the features and a constant."""
 
@@ -208,7 +152,6 @@ class _LinearRun:
         n_users = train.n_users
         self.train, self.test, self.settings, self.observer = train, test, settings, observer
         self.data = LinearData.of(train)
-        self.step = LinearStep(settings.mu, settings.ridge)
         margins, regularizer = margins_of_labels(self.data.X, self.data.y), settings.regularizer
         # The bound beta applies to boosting only.
         self.problem = Problem(
@@ -253,7 +196,7 @@ class _LinearRun:
 
     def _update(self, stream: int, start: int, end: int, lists: NeighbourLists) -> None:
         awake = self.schedule.users(stream, start, end)
-        run_linear(self.step, self.data, self.theta, lists, awake, self.state.ledger.models)
+        run_linear(self.settings.mu, self.settings.ridge, self.data, self.theta, lists, awake, self.state.ledger.models)
 
     def penalties(self) -> Array:
         """Ridge penalty of every model, weighted by confidence."""
@@ -276,21 +219,14 @@ class _LinearRun:
         )
 
     def _accuracy(self, population: Population) -> Array:
-        return Scores.of(population, linear_values(population, self.theta)).per_user.astype(np.float32)
+        return accuracies(population, linear_values(population, self.theta))[0].astype(np.float32)
 
-    def result(self, name: str) -> MethodResult:
+    def result(self) -> MethodResult:
         """The result; the trace always ends at the last update."""
         state = self.state
         end = () if self.points[-1].updates == state.updates else (self.point(),)
-        return linear_result(
-            name,
-            self.train,
-            self.test,
-            self.theta.astype(np.float64),
-            bits=state.ledger.bits,
-            trace=(*self.points, *end),
-            graph=state.graph,
-        )
+        models, trace = self.theta.astype(np.float64), (*self.points, *end)
+        return linear_result(self.train, self.test, models, bits=state.ledger.bits, trace=trace, graph=state.graph)
 
 
 @kernel
@@ -344,15 +280,15 @@ def newton_direction(X: Array, curvature: Array, gram: Array, strong: float, gra
 
 
 @kernel
-def newton_step(step: LinearStep, data: LinearData, k: int, mu: float, mean: Array, model: Array) -> None:
+def newton_step(data: LinearData, k: int, mu: float, ridge: float, mean: Array, model: Array) -> None:
     """One descent step on c_k L_k + (mu/2) ||theta - mean||^2, in place."""
     first, last = data.row_start[k], data.row_start[k + 1]
     X, y = data.X[first:last], data.y[first:last]
     m, D = X.shape
     c = data.confidence[k]
-    strong = mu + c * step.ridge
+    strong = mu + c * ridge
     curvature = np.empty(m)
-    gradient = mu * (model - mean) + c * step.ridge * model
+    gradient = mu * (model - mean) + c * ridge * model
     for i in range(m):
         margin = 0.0
         for j in range(D):
@@ -384,7 +320,7 @@ def newton_step(step: LinearStep, data: LinearData, k: int, mu: float, mean: Arr
 
 @kernel
 def run_linear(
-    step: LinearStep, data: LinearData, theta: Array, lists: NeighbourLists, awake: Array, counts: Array
+    mu: float, ridge: float, data: LinearData, theta: Array, lists: NeighbourLists, awake: Array, counts: Array
 ) -> None:
     """Update the models of the given users in order; each update sends one dense model to each neighbour."""
     D = theta.shape[1]
@@ -392,7 +328,7 @@ def run_linear(
     for k in awake:
         degree = neighbour_mean(theta, lists, k, mean)
         model[:] = theta[k]
-        newton_step(step, data, k, step.mu if degree > 0.0 else 0.0, mean, model)
+        newton_step(data, k, mu if degree > 0.0 else 0.0, ridge, mean, model)
         theta[k] = model
         cost = dense_model_cost(D)
         counts[MESSAGES] += lists.length[k] * cost.messages

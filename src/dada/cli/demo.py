@@ -76,7 +76,7 @@ def _run(seed: int, users: int, rule: DataRule, page: Observer) -> DemoResult:
 def _show(result: DemoResult, files: list[Path]) -> None:
     from dada.cli.demo_report import HEADER, row_of
 
-    rows = [row_of(outcome) for outcome in result.outcomes.values()]
+    rows = [row_of(*outcome) for outcome in result.outcomes.items()]
     title = f"{result.dataset}, {result.users.train.n_users} users, seed {result.seed}"
     print_table(HEADER, rows, best=len(rows) - 1, title=title)
     stdout().print(f"\nOpen [bold]{files[0]}[/bold] for curves and graphs.", highlight=False, soft_wrap=True)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dada import __version__, task
-from dada.baselines import BoostSettings, MethodResult, dada_learned, dada_oracle, global_boost, local_boost
+from dada.baselines import BoostSettings, MethodResult, boost
 from dada.cli.console import bits, number, percent
 from dada.cli.watch import synthetic_info
 from dada.core.graph import CollaborationGraph
@@ -25,15 +25,11 @@ from dada.data import BasePredictors, Population, Stumps, SyntheticUsers, moons
 from dada.data.synthetic import GROUP_ANGLES_DEG, DataRule
 from dada.events import Observer, RunInfo
 from dada.plot import DARK, GraphPanel, Picture, accuracy_picture, drawn, graph_picture, weight_picture
-from dada.plot.page import Section, figure, page, paragraph, table
+from dada.plot.html import Section, figure, page, paragraph, table
 from dada.plot.theme import name_of
 
-METHODS: dict[str, Callable[..., MethodResult]] = {
-    "global-boost": global_boost,
-    "local-boost": local_boost,
-    "dada-oracle": dada_oracle,
-    "dada-learned": dada_learned,
-}
+#: The methods, and the graph of each as of `boost`; None is the oracle graph.
+METHODS = {"global-boost": "pooled", "local-boost": "none", "dada-oracle": None, "dada-learned": "learned"}
 
 UPDATES_PER_USER = 200
 GRAPH_EVERY_PER_USER = 20
@@ -70,9 +66,8 @@ def run_method(
     observer: Observer,
 ) -> MethodResult:
     """Run one method by its name; only Dada-Oracle uses the oracle graph."""
-    arguments: Any = (train, STUMPS.fit(train.X), test, settings, rng, observer)
-    given = {"graph": oracle} if method == "dada-oracle" else {}
-    return METHODS[method](*arguments, **given)
+    graph = METHODS[method] or oracle
+    return boost(train, STUMPS.fit(train.X), test, settings, rng, observer, graph=graph)
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,12 +182,12 @@ def _panel(result: DemoResult, title: str, outcome: MethodResult) -> GraphPanel:
 HEADER = ("method", "test\naccuracy", "10th\npercentile", "worst\nuser", "pooled", "neighbours", "sent per\nuser")
 
 
-def row_of(outcome: MethodResult) -> list[str]:
+def row_of(method: str, outcome: MethodResult) -> list[str]:
     """The cells of one method in the result table."""
     accuracy = outcome.test_accuracy
     per_user = None if outcome.bits is None else outcome.bits / accuracy.size
     return [
-        name_of(outcome.name),
+        name_of(method),
         percent(accuracy.mean()),
         percent(np.percentile(accuracy, 10)),
         percent(accuracy.min()),
@@ -204,7 +199,7 @@ def row_of(outcome: MethodResult) -> list[str]:
 
 def report_page(result: DemoResult, figures: dict[str, str]) -> str:
     """The report page of the demo, with its figures."""
-    rows = [row_of(outcome) for outcome in result.outcomes.values()]
+    rows = [row_of(*outcome) for outcome in result.outcomes.items()]
     header = [name.replace("\n", " ") for name in HEADER]
     learned, local = (result.outcomes[name].test_accuracy.mean() for name in ("dada-learned", "local-boost"))
     repeat = f"dada demo --seed {result.seed} --users {result.users.train.n_users} --rule {result.rule}"

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from dada.cli.console import AsJson, Seed, print_json, print_table, stderr, stdout
+
+if TYPE_CHECKING:
+    from dada.experiments.catalogue import Reproduction
 
 Name = Annotated[str | None, typer.Argument(help="Page to make: a name from --list, or all.", show_default=False)]
 Dataset = Annotated[str | None, typer.Option(help="Use only this real dataset; by default all that are present.")]
@@ -47,7 +50,7 @@ def reproduce(
     if dataset is not None:
         entry_of(dataset)
     work = {"seed": seed, "quick": quick, "engine": engine, "n_jobs": jobs or _all_jobs(engine)}
-    _make(list(CATALOGUE) if name == "all" else [name], dataset, out, as_json, work)
+    make_pages(list(CATALOGUE.values()) if name == "all" else [CATALOGUE[name]], dataset, out, as_json, work)
 
 
 def _all_jobs(engine: str) -> int:
@@ -58,19 +61,22 @@ def _all_jobs(engine: str) -> int:
     return cluster_cpus()
 
 
-def _make(names: list[str], dataset: str | None, out: Path, as_json: bool, work: dict[str, Any]) -> None:
-    from dada.experiments.catalogue import datasets_for, made_with, make_page, write_index
+def make_pages(
+    entries: Sequence[Reproduction], dataset: str | None, out: Path, as_json: bool, work: dict[str, Any]
+) -> None:
+    """Make pages, write their files and print their tables or JSON; `work` are the arguments of `Lab`."""
+    from dada.experiments.catalogue import made_with, write_index
     from dada.experiments.lab import Lab
     from dada.experiments.page import Table
 
     console = stderr()
-    plans = {name: datasets_for(name, dataset) for name in names}
-    for note in dict.fromkeys(note for _, notes in plans.values() for note in notes):
+    plans = [(entry, *entry.datasets(dataset)) for entry in entries]
+    for note in dict.fromkeys(note for *_, notes in plans for note in notes):
         console.print(note, style="dim", highlight=False)
     with Lab(out / "journal", console=console, **work) as lab:
         pages = []
-        for name, (datasets, _) in plans.items():
-            page = make_page(name, lab, datasets, out)
+        for entry, datasets, _ in plans:
+            page = entry.write(lab, datasets, out)
             pages.append(page)
             for block in [] if as_json else page.blocks:
                 if isinstance(block, Table):
@@ -78,8 +84,11 @@ def _make(names: list[str], dataset: str | None, out: Path, as_json: bool, work:
         if as_json:
             facts = made_with(lab)
             documents = {page.name: json.loads(page.json(facts)) for page in pages}
-            print_json(documents if len(pages) > 1 else documents[names[0]])
-        index = write_index(pages, lab, out) if len(pages) > 1 else out / f"{pages[0].name}.html"
+            print_json(documents if len(pages) > 1 else documents[pages[0].name])
+        index = out / f"{pages[0].name}.html"
+        if len(pages) > 1:
+            links = [(page.name, page.title, entry.source) for page, entry in zip(pages, entries, strict=True)]
+            index = write_index(links, lab, out)
     console.print(f"Written: {index}", highlight=False)
 
 

@@ -128,9 +128,9 @@ class Recorder(AbstractContextManager["Recorder"]):
     def _take(self, offer: events.SnapshotOffer, age: float) -> None:
         snapshot = offer.take()
         n_users = snapshot.loss.size
-        whole, edges = self._edges.next(n_users, snapshot.k, snapshot.l, snapshot.w)
+        whole, k, l, w = self._edges.next(n_users, snapshot.k, snapshot.l, snapshot.w)
         ids = "<u2" if n_users <= 1 << 16 else "<u4"
-        changes = {"k": edges.k.astype(ids).tobytes(), "l": edges.l.astype(ids).tobytes(), "w": edges.w.tobytes()}
+        changes = {"k": k.astype(ids).tobytes(), "l": l.astype(ids).tobytes(), "w": w.tobytes()}
         graph = record_of(records.Edges, age, snapshot, whole=whole, total=int(snapshot.w.size), **changes)
         users = record_of(records.UserStates, age, snapshot, tops=snapshot.predictors.shape[1])
         self._size = self._write(graph) + self._write(users)
@@ -149,25 +149,22 @@ class Recorder(AbstractContextManager["Recorder"]):
         return len(content)
 
 
+_RECORDS = {events.RunInfo: records.Info, events.PhaseStarted: records.PhaseStart, events.PeerStatus: records.Peers,
+            events.Stopped: records.Stop}  # fmt: skip
+
+
 def _record(event: Any, age: float) -> records.Record | None:
     """The record of an event; None for events that are not recorded."""
     match event:
-        case events.RunInfo():
-            return record_of(records.Info, age, event)
-        case events.PhaseStarted():
-            return record_of(records.PhaseStart, age, event)
         case events.TracePoint():
             spreads = {"train": _spread(event.train_accuracy), "test": _spread(event.test_accuracy)}
             return record_of(records.Point, age, event, **spreads)
-        case events.PeerStatus():
-            return record_of(records.Peers, age, event)
         case events.CheckpointSaved():
             return records.Note(age, f"Checkpoint saved: {Path(event.path).name}")
         case events.CheckpointFailed():
             return records.Note(age, f"Checkpoint not written: {event.reason}")
-        case events.Stopped():
-            return record_of(records.Stop, age, event)
-    return None
+    kind = _RECORDS.get(type(event))
+    return None if kind is None else record_of(kind, age, event)
 
 
 def _spread(accuracy: NDArray[Any]) -> records.Spread | None:

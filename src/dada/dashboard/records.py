@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -194,14 +194,6 @@ MOSTLY_CHANGED = 0.7
 CHANGES_PER_WHOLE = 3
 
 
-class EdgeList(NamedTuple):
-    """Edges, ordered by k, then l; among changes, a removed edge has weight 0."""
-
-    k: NDArray[np.int64]
-    l: NDArray[np.int64]
-    w: NDArray[np.float32]
-
-
 @dataclass
 class EdgeChanges:
     """Encodes a sequence of graphs as whole graphs and changes."""
@@ -211,17 +203,19 @@ class EdgeChanges:
     changes: float = np.inf
     n_users: int = 0
 
-    def next(self, n_users: int, k: Any, l: Any, w: Any) -> tuple[bool, EdgeList]:
-        """Whether the graph is given whole, and its edges or changes.
+    def next(self, n_users: int, k: Any, l: Any, w: Any) -> tuple[bool, NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Whether the graph is given whole, and its edges or changes k, l, w, ordered by k, then l.
+
+        Among changes, a removed edge has weight 0.
 
         Examples
         --------
         >>> changes = EdgeChanges()
         >>> changes.next(3, [0, 0, 1], [1, 2, 2], [1.0, 1.0, 1.0])[0]
         True
-        >>> whole, edges = changes.next(3, [0, 0, 1], [1, 2, 2], [1.0, 0.5, 1.0])
-        >>> whole, edges.k.tolist(), edges.l.tolist(), edges.w.tolist()
-        (False, [0], [2], [0.5])
+        >>> whole, *edges = changes.next(3, [0, 0, 1], [1, 2, 2], [1.0, 0.5, 1.0])
+        >>> whole, [column.tolist() for column in edges]
+        (False, [[0], [2], [0.5]])
         """
         old_keys, old_w = self.keys, self.w
         keys, w = np.asarray(k, np.int64) * n_users + np.asarray(l), rounded(w)
@@ -239,7 +233,7 @@ class EdgeChanges:
         if whole:
             self.changes = 0
             changed_keys, changed_w = keys, w
-        return whole, EdgeList(*np.divmod(changed_keys, max(n_users, 1)), changed_w)
+        return whole, *np.divmod(changed_keys, max(n_users, 1)), changed_w
 
 
 def _difference(

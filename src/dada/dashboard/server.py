@@ -13,8 +13,7 @@ import json
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -116,38 +115,27 @@ class Viewers:
         """Time between two events for each viewer."""
         return POLL_S * max(1.0, self.n / FEW_VIEWERS)
 
-    @contextmanager
-    def joined(self) -> Iterator[None]:
-        """Count one more viewer within this context."""
-        self.n += 1
-        try:
-            yield
-        finally:
-            self.n -= 1
-
 
 async def _sizes(path: Path, viewers: Viewers) -> AsyncIterator[str]:
     """Events with the length of the recording whenever it has changed."""
-    with viewers.joined():
-        async for line in _size_events(path, viewers):
-            yield line
-
-
-async def _size_events(path: Path, viewers: Viewers) -> AsyncIterator[str]:
-    sent, quiet_s = None, 0.0
-    yield "retry: 1000\n\n"
-    while True:
-        stat = path.stat()
-        state = (stat.st_ino, stat.st_size)
-        if state != sent:
-            sent, quiet_s = state, 0.0
-            yield f"data: {json.dumps({'run': str(state[0]), 'size': state[1]})}\n\n"
-        elif quiet_s >= ALIVE_EVERY_S:
-            quiet_s = 0.0
-            yield ": still here\n\n"
-        wait_s = viewers.interval_s
-        await asyncio.sleep(wait_s)
-        quiet_s += wait_s
+    viewers.n += 1
+    try:
+        sent, quiet_s = None, 0.0
+        yield "retry: 1000\n\n"
+        while True:
+            stat = path.stat()
+            state = (stat.st_ino, stat.st_size)
+            if state != sent:
+                sent, quiet_s = state, 0.0
+                yield f"data: {json.dumps({'run': str(state[0]), 'size': state[1]})}\n\n"
+            elif quiet_s >= ALIVE_EVERY_S:
+                quiet_s = 0.0
+                yield ": still here\n\n"
+            wait_s = viewers.interval_s
+            await asyncio.sleep(wait_s)
+            quiet_s += wait_s
+    finally:
+        viewers.n -= 1
 
 
 class Guard:

@@ -13,17 +13,32 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure as Drawing
+from matplotlib.axes import Axes
 
 from dada.core.bits import FLOAT_BITS
 from dada.core.compiled import Array
 from dada.experiments.data import SPECS, people
 from dada.experiments.lab import Lab
 from dada.experiments.methods import GRAPH_PHASES, METHODS, Settings
-from dada.experiments.page import DASH, Figure, Heading, Items, Page, Table, Text, bits_text, percent, settings_text
+from dada.experiments.page import (
+    DASH,
+    TEXTS,
+    Figure,
+    Heading,
+    Items,
+    Page,
+    Table,
+    Text,
+    agreement,
+    bits_text,
+    drawing,
+    percent,
+    settings_text,
+    title_of,
+)
 from dada.experiments.protocol import ChosenSettings, Pair, choose, finals
-from dada.experiments.published import BUDGET_FACTORS, SOURCE, TABLE1, TABLE2
-from dada.plot.theme import Picture, Theme, new_figure
+from dada.experiments.published import BUDGET_FACTORS, SOURCE, accuracy_of, budget_accuracy_of
+from dada.plot.theme import Picture, Theme
 
 COMPARED = ("perso-lin-learned", "dada-learned")
 SLACK = 0.5
@@ -62,11 +77,11 @@ Curves = dict[Pair, list[Curve]]
 def table2(lab: Lab, datasets: Sequence[str]) -> Page:
     """Make the page of Table 2: accuracy under budgets, for every reading of them."""
     chosen, curves = compute(lab, datasets)
-    page = Page("table2", "Table 2: test accuracy under communication budgets", TABLE2_LEAD)
+    page = Page.of("table2", lab)
     page.blocks += [
         _reading_table(lab, datasets),
         *_which_reading(lab, datasets),
-        _cost_table(datasets, chosen, curves),
+        _cost_table(chosen, curves),
     ]
     page.data = {"budgets": {}, "chosen": {_name(pair): choice.tuned for pair, choice in chosen.items()}}
     for reading in READINGS:
@@ -83,8 +98,7 @@ def table2(lab: Lab, datasets: Sequence[str]) -> Page:
             for factor in BUDGET_FACTORS
         }
     page.blocks += [
-        Heading("What agrees with the paper, and what does not"),
-        Items(_verdicts(lab, datasets, page.data["budgets"], curves)),
+        *agreement(_verdicts(lab, datasets, page.data["budgets"], curves)),
         Text(f"Published numbers: {SOURCE}"),
     ]
     return page
@@ -93,18 +107,18 @@ def table2(lab: Lab, datasets: Sequence[str]) -> Page:
 def budget(lab: Lab, datasets: Sequence[str]) -> Page:
     """Make the page of accuracy against bits sent."""
     chosen, curves = compute(lab, datasets)
-    page = Page("budget", "Accuracy against bits sent", BUDGET_LEAD)
+    page = Page.of("budget", lab)
     page.blocks += [
-        *(Figure(dataset, _caption(dataset), _picture(dataset, curves)) for dataset in datasets),
-        _reach_table(datasets, curves),
-        Items(
-            [
-                "A boosting message carries one float and two indices; a linear message carries one float per feature "
-                "and the intercept.",
-                "The paper's figures count 20 neighbours for every user and no bits of the graph; here every message "
-                "counts.",
-            ]
+        *(
+            Figure(
+                dataset,
+                f"{SPECS[dataset].title}: mean test accuracy over users against bits sent by all users.",
+                _picture(dataset, curves),
+            )
+            for dataset in datasets
         ),
+        _reach_table(datasets, curves),
+        Items(TEXTS["budget"]["notes"]),
     ]
     page.data = {
         _name(pair): {
@@ -175,19 +189,20 @@ def _budget_table(
         for method in COMPARED:
             cells = [f"DZ x {factor}, {METHODS[method].title}"]
             for dataset in datasets:
-                value, column = values[factor, dataset, method], SPECS[dataset].column
+                value = values[factor, dataset, method]
                 ours = percent(value["mean"], value["std"]) if value else DASH
-                theirs = f" ({percent(TABLE2[factor][method][column])})" if column else ""
-                cells.append(ours + theirs)
+                theirs = percent(budget_accuracy_of(dataset, method, factor))
+                cells.append(f"{ours} ({theirs})" if SPECS[dataset].column else ours)
             rows.append(cells)
     titles = [SPECS[dataset].title for dataset in datasets]
     return Table(f"Mean test accuracy over users, budget for {reading}; published in brackets", ["", *titles], rows)
 
 
-def _counted_updates(lab: Lab, dataset: str, factor: int) -> float:
-    """Model updates of all users together that a budget pays for, by the authors' count of a message."""
-    n_features = people(dataset, lab.seed, 0).train.n_features
-    return n_features * FLOAT_BITS * factor / _counted_message(dataset)
+def _counted_updates(lab: Lab, dataset: str, factor: int) -> tuple[float, float]:
+    """Model updates that a budget pays for, by the authors' count of a message: of all users together, and per user."""
+    train = people(dataset, lab.seed, 0).train
+    updates = train.n_features * FLOAT_BITS * factor / _counted_message(dataset)
+    return updates, updates / train.n_users
 
 
 def _counted_message(dataset: str) -> float:
@@ -198,10 +213,10 @@ def _reading_table(lab: Lab, datasets: Sequence[str]) -> Table:
     """Updates that the authors' count of bits allows, under either reading."""
     rows = []
     for dataset in datasets:
-        spec, n_users = SPECS[dataset], people(dataset, lab.seed, 0).train.n_users
-        for factor in BUDGET_FACTORS if spec.column else ():
-            updates, theirs = _counted_updates(lab, dataset, factor), TABLE2[factor]["dada-learned"][spec.column or ""]
-            rows.append([f"{spec.title}, DZ x {factor}", f"{updates / n_users:.1f}", f"{updates:.0f}", percent(theirs)])
+        for factor in BUDGET_FACTORS if SPECS[dataset].column else ():
+            updates, per_user = _counted_updates(lab, dataset, factor)
+            theirs = percent(budget_accuracy_of(dataset, "dada-learned", factor))
+            rows.append([f"{SPECS[dataset].title}, DZ x {factor}", f"{per_user:.1f}", f"{updates:.0f}", theirs])
     columns = ["", "updates per user, if for all users together", "if for each user", "published Dada-Learned"]
     caption = f"Model updates that a budget pays for, at {COUNTED_NEIGHBOURS} neighbours and Z + ln n bits per message"
     return Table(caption, columns, rows)
@@ -210,42 +225,33 @@ def _reading_table(lab: Lab, datasets: Sequence[str]) -> Table:
 def _which_reading(lab: Lab, datasets: Sequence[str]) -> list[Text]:
     """Which reading fits the published numbers, by the dataset with the fewest updates per user."""
     factor = BUDGET_FACTORS[0]
-    per_user = {
-        dataset: _counted_updates(lab, dataset, factor) / people(dataset, lab.seed, 0).train.n_users
-        for dataset in datasets
-        if SPECS[dataset].column
-    }
-    if not per_user:
+    counted = {name: _counted_updates(lab, name, factor) for name in datasets if SPECS[name].column}
+    if not counted:
         return []
-    dataset = min(per_user, key=lambda name: per_user[name])
-    column = SPECS[dataset].column or ""
-    theirs, whole = TABLE2[factor]["dada-learned"][column], TABLE1["dada-learned"][column].mean
+    dataset = min(counted, key=lambda name: counted[name][1])
+    updates, per_user = counted[dataset]
+    theirs, whole = budget_accuracy_of(dataset, "dada-learned", factor), accuracy_of(dataset, "dada-learned")
+    assert theirs is not None
+    assert whole is not None
     sentence = (
         f"The authors' program counts {COUNTED_NEIGHBOURS} neighbours for every user, natural logarithms, and no "
-        f"message of the graph. By that count D Z x {factor} pays for {per_user[dataset]:.1f} updates per user of "
-        f"{SPECS[dataset].title} if it is for all users together, and for {_counted_updates(lab, dataset, factor):.0f} "
-        f"if each user has it; the published accuracy is {percent(theirs)}, and {percent(whole)} without a budget. "
+        f"message of the graph. By that count D Z x {factor} pays for {per_user:.1f} updates per user of "
+        f"{SPECS[dataset].title} if it is for all users together, and for {updates:.0f} "
+        f"if each user has it; the published accuracy is {percent(theirs)}, and {percent(whole.mean)} without a "
+        "budget. "
     )
-    if per_user[dataset] < 1 and theirs is not None and theirs < whole - 5:
+    if per_user < 1 and theirs < whole.mean - 5:
         sentence += "Only models of which many are still zero lose as much. "
     return [Text(f"{sentence}We read the published numbers as budgets for {FITTING}; the other readings follow.")]
 
 
-def _cost_table(datasets: Sequence[str], chosen: Mapping[Pair, ChosenSettings], curves: Curves) -> Table:
+def _cost_table(chosen: Mapping[Pair, ChosenSettings], curves: Curves) -> Table:
     """The chosen settings, and the cost of an update with them."""
     rows = []
-    for dataset in datasets:
-        for method in COMPARED:
-            some = curves[dataset, method]
-            first_graph = [curve.bits[1] - curve.model_bits[1] for curve in some]
-            rows.append(
-                [
-                    f"{SPECS[dataset].title}, {METHODS[method].title}",
-                    bits_text(_bits_per_update(some)),
-                    bits_text(float(np.mean(first_graph))),
-                    settings_text(chosen[dataset, method].tuned),
-                ]
-            )
+    for pair, choice in chosen.items():
+        first_graph = float(np.mean([curve.bits[1] - curve.model_bits[1] for curve in curves[pair]]))
+        costs = [bits_text(_bits_per_update(curves[pair])), bits_text(first_graph)]
+        rows.append([title_of(pair), *costs, settings_text(choice.tuned)])
     columns = ["", "bits of a model update, to all neighbours", "bits of the first graph", "chosen"]
     return Table("Cost of messages in our runs", columns, rows)
 
@@ -261,7 +267,8 @@ def _reach_table(datasets: Sequence[str], curves: Curves) -> Table:
         cells = [SPECS[dataset].title]
         for method in COMPARED:
             needed = [curve.bits[np.argmax(curve.test >= curve.test[-1] - 1.0)] for curve in curves[dataset, method]]
-            cells += [bits_text(float(np.mean(needed))), percent(_end(curves[dataset, method]))]
+            end = float(np.mean([curve.test[-1] for curve in curves[dataset, method]]))
+            cells += [bits_text(float(np.mean(needed))), percent(end)]
         rows.append(cells)
     columns = ["", "Perso-lin-Learned, bits", "final accuracy", "Dada-Learned, bits", "final accuracy"]
     return Table("All bits sent until the accuracy is first within one point of its final value", columns, rows)
@@ -269,42 +276,27 @@ def _reach_table(datasets: Sequence[str], curves: Curves) -> Table:
 
 def _verdicts(lab: Lab, datasets: Sequence[str], budgets: Mapping[str, Any], curves: Curves) -> list[str]:
     sentences = []
-    compared = [dataset for dataset in datasets if SPECS[dataset].column]
     for reading in READINGS:
-        gaps = [
-            abs(ours["mean"] - theirs)
-            for factor in BUDGET_FACTORS
-            for dataset in compared
-            if (theirs := TABLE2[factor]["dada-learned"][SPECS[dataset].column or ""]) is not None
-            and (ours := budgets[reading][f"DZ x {factor}"][dataset]["dada-learned"]) is not None
-        ]
+        gaps = [abs(gap) for dataset in datasets for gap in _gaps(dataset, budgets[reading]).values()]
         if gaps:
             sentences.append(
                 f"Budget for {reading}: Dada-Learned is {np.mean(gaps):.1f} points from the published numbers on "
                 f"average, over {len(gaps)} of them."
             )
     for dataset in datasets:
-        cells = [budgets[FITTING][f"DZ x {factor}"][dataset] for factor in BUDGET_FACTORS]
+        cells = [row[dataset] for row in budgets[FITTING].values()]
         ahead = sum(_is_ahead(cell["dada-learned"], cell["perso-lin-learned"]) for cell in cells)
         sentences.append(
             f"{SPECS[dataset].title}: Dada-Learned is ahead of Perso-lin-Learned at {ahead} of {len(cells)} budgets "
             f"(budget for {FITTING})."
         )
-    for dataset in compared:
-        factors = [
-            factor
-            for factor in BUDGET_FACTORS
-            if (theirs := TABLE2[factor]["dada-learned"][SPECS[dataset].column or ""]) is not None
-            and (ours := budgets[FITTING][f"DZ x {factor}"][dataset]["dada-learned"]) is not None
-            and ours["mean"] > theirs + 1.0
-        ]
+    for dataset in datasets:
+        factors = [str(factor) for factor, gap in _gaps(dataset, budgets[FITTING]).items() if gap > 1.0]
         if factors:
-            cost = float(
-                np.mean([curve.model_bits[-1] / curve.updates[-1] for curve in curves[dataset, "dada-learned"]])
-            )
             sentences.append(
                 f"{SPECS[dataset].title}: Dada-Learned is more than one point above the published number at D Z x "
-                f"{', '.join(map(str, factors))}. A model update costs {bits_text(cost)} in our runs and "
+                f"{', '.join(factors)}. A model update costs "
+                f"{bits_text(_bits_per_update(curves[dataset, 'dada-learned']))} in our runs and "
                 f"{bits_text(_counted_message(dataset))} by the published count."
             )
     counted = "all users together, all messages"
@@ -314,7 +306,17 @@ def _verdicts(lab: Lab, datasets: Sequence[str], budgets: Mapping[str, Any], cur
         f"Budget for {counted}: {dashes} of {len(cells)} budgets do not pay for the first graph and one update "
         "(dashes)."
     )
-    return [*sentences, *_too_few_updates(lab, compared)]
+    return [*sentences, *_too_few_updates(lab, datasets)]
+
+
+def _gaps(dataset: str, budgets: Mapping[str, Any]) -> dict[int, float]:
+    """Accuracy of Dada-Learned minus the published number by budget, if both are known."""
+    return {
+        factor: ours["mean"] - theirs
+        for factor in BUDGET_FACTORS
+        if (theirs := budget_accuracy_of(dataset, "dada-learned", factor)) is not None
+        and (ours := budgets[f"DZ x {factor}"][dataset]["dada-learned"]) is not None
+    }
 
 
 def _too_few_updates(lab: Lab, datasets: Sequence[str]) -> list[str]:
@@ -323,7 +325,7 @@ def _too_few_updates(lab: Lab, datasets: Sequence[str]) -> list[str]:
     for dataset in datasets:
         n_users = people(dataset, lab.seed, 0).train.n_users
         for factor in BUDGET_FACTORS:
-            theirs = TABLE2[factor]["perso-lin-learned"][SPECS[dataset].column or ""]
+            theirs = budget_accuracy_of(dataset, "perso-lin-learned", factor)
             # A message is a whole model of D Z bits.
             updates = factor / COUNTED_NEIGHBOURS
             if theirs is not None and updates < n_users / 2:
@@ -339,45 +341,23 @@ def _is_ahead(first: dict[str, float] | None, second: dict[str, float] | None) -
     return first is not None and (second is None or first["mean"] > second["mean"])
 
 
-def _end(curves: Sequence[Curve]) -> float:
-    return float(np.mean([curve.test[-1] for curve in curves]))
-
-
-def _caption(dataset: str) -> str:
-    return f"{SPECS[dataset].title}: mean test accuracy over users against bits sent by all users."
-
-
 def _picture(dataset: str, curves: Curves) -> Picture:
-    def picture(*, theme: Theme) -> Drawing:
-        with theme.applied():
-            figure, axes = new_figure(11.0, 4.0, columns=2, sharey=True)
-            titles = {"model_bits": "model messages only", "bits": "all messages, the graph's too"}
-            for ax, (counted, title) in zip(axes, titles.items(), strict=True):
-                for position, method in enumerate(COMPARED):
-                    for run, curve in enumerate(curves[dataset, method]):
-                        colour = theme.colour_of(method, position)
-                        label = METHODS[method].title if run == 0 else None
-                        sent = getattr(curve, counted)
-                        ax.plot(sent[1:], curve.test[1:], color=colour, linewidth=1.4, alpha=0.8, label=label)
-                ax.set(xscale="log", xlabel="bits sent by all users", title=f"{SPECS[dataset].title}, {title}")
-                ax.grid(visible=True)
-            axes[0].set(ylabel="test accuracy, %")
-            axes[1].legend(loc="lower right")
-        return figure
+    @drawing(11.0, 4.0, columns=2, sharey=True)
+    def picture(theme: Theme, axes: list[Axes]) -> None:
+        titles = {"model_bits": "model messages only", "bits": "all messages, the graph's too"}
+        for ax, (counted, title) in zip(axes, titles.items(), strict=True):
+            for position, method in enumerate(COMPARED):
+                for run, curve in enumerate(curves[dataset, method]):
+                    colour = theme.colour_of(method, position)
+                    label = METHODS[method].title if run == 0 else None
+                    sent = getattr(curve, counted)
+                    ax.plot(sent[1:], curve.test[1:], color=colour, linewidth=1.4, alpha=0.8, label=label)
+            ax.set(xscale="log", xlabel="bits sent by all users", title=f"{SPECS[dataset].title}, {title}")
+        axes[0].set(ylabel="test accuracy, %")
+        axes[1].legend(loc="lower right")
 
     return picture
 
 
 def _name(pair: Pair) -> str:
     return "/".join(pair)
-
-
-TABLE2_LEAD = (
-    "A budget is D Z x 160, 500 or 1000 bits, that is, 160, 500 or 1000 linear models of D numbers of Z = 32 bits. The "
-    "paper does not state whether it is for each user or for all, nor whether learning the graph counts. Both methods "
-    "are measured by the same ledger of messages sent. A dash: the budget does not pay for one update."
-)
-BUDGET_LEAD = (
-    "Mean test accuracy over users against the bits sent by all users: in model messages, and with the messages of the "
-    "graph, most of which are sent before the first model update. Each line is one of three runs."
-)

@@ -28,20 +28,9 @@ _PACKAGES = ("numpy", "numba", "scipy", "scikit-learn")
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A page that can be made.
+    """A page that can be made, and its place in the paper.
 
-    Attributes
-    ----------
-    name, title : str
-        On the command line, and for readers.
-    source : str
-        Its place in the paper.
-    make : callable
-        Makes the page with a lab, for the given real datasets.
-    real : tuple of str
-        The real datasets it shows, if present.
-    needs_data : bool
-        Whether it requires at least one of them.
+    `make` makes it with a lab for some of the `real` datasets: those that are present, at least one if it `needs_data`.
     """
 
     name: str
@@ -50,6 +39,30 @@ class Reproduction:
     make: Callable[[Lab, Sequence[str]], Page]
     real: tuple[str, ...] = ()
     needs_data: bool = False
+
+    def datasets(self, only: str | None = None) -> tuple[list[str], list[str]]:
+        """The real datasets that the page can show, and notes about the missing ones; `only` must be present."""
+        wanted = self.real if only is None else tuple(dataset for dataset in self.real if dataset == only)
+        found = present(wanted)
+        # The part of Vehicle Sensor only replaces the whole: its absence needs no note.
+        absent = [dataset for dataset in wanted if dataset not in found and dataset != "vehicle_partial"]
+        notes = [f"{dataset} is left out; to add it, {entry_of(dataset).how_to_get}" for dataset in absent]
+        if only is not None and wanted and not found:
+            raise FileNotFoundError(f"no dataset {only}; to get it, {entry_of(only).how_to_get}")
+        if self.needs_data and not found:
+            raise FileNotFoundError(f"{self.name} needs real data. {'. '.join(notes)}")
+        return found, notes
+
+    def write(self, lab: Lab, datasets: Sequence[str], out: Path) -> Page:
+        """Make the page and write its files; its duration goes to ``timing.json``."""
+        started = time.monotonic()
+        page = self.make(lab, datasets)
+        page.write(out, made_with(lab))
+        timing = out / "timing.json"
+        times = json.loads(timing.read_text(encoding="utf-8")) if timing.is_file() else {}
+        times[self.name] = round(time.monotonic() - started, 1)
+        timing.write_text(json.dumps(times, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        return page
 
 
 CATALOGUE = {
@@ -68,49 +81,11 @@ CATALOGUE = {
 }
 
 
-def datasets_for(name: str, only: str | None) -> tuple[list[str], list[str]]:
-    """The real datasets a page can show, and notes about the missing ones.
-
-    Parameters
-    ----------
-    name : str
-        A key of `CATALOGUE`.
-    only : str, optional
-        Show this dataset only; it must be present.
-    """
-    page = CATALOGUE[name]
-    wanted = page.real if only is None else tuple(dataset for dataset in page.real if dataset == only)
-    found = present(wanted)
-    # The part of Vehicle Sensor only replaces the whole: its absence needs no note.
-    absent = [dataset for dataset in wanted if dataset not in found and dataset != "vehicle_partial"]
-    notes = [f"{dataset} is left out; to add it, {entry_of(dataset).how_to_get}" for dataset in absent]
-    if only is not None and wanted and not found:
-        raise FileNotFoundError(f"no dataset {only}; to get it, {entry_of(only).how_to_get}")
-    if page.needs_data and not found:
-        raise FileNotFoundError(f"{name} needs real data. {'. '.join(notes)}")
-    return found, notes
-
-
-def make_page(name: str, lab: Lab, datasets: Sequence[str], out: Path) -> Page:
-    """Make one page and write its files; its duration goes to ``timing.json``."""
-    started = time.monotonic()
-    page = CATALOGUE[name].make(lab, datasets)
-    page.write(out, made_with(lab))
-    timing = out / "timing.json"
-    times = json.loads(timing.read_text(encoding="utf-8")) if timing.is_file() else {}
-    times[name] = round(time.monotonic() - started, 1)
-    timing.write_text(json.dumps(times, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    return page
-
-
-def write_index(pages: Sequence[Page], lab: Lab, out: Path) -> Path:
-    """Write the index of some pages; return its HTML file."""
-    lead = (
-        "Every table and figure of Fully Decentralized Joint Learning of Personalized Models and Collaboration Graphs "
-        "(AISTATS 2020), reproduced, with what agrees and what does not."
-    )
-    links = [(page.name, page.title, CATALOGUE[page.name].source) for page in pages]
-    return Page("index", "The paper, reproduced", lead, [Heading("Pages"), Links(links)]).write(out, made_with(lab))
+def write_index(links: Sequence[tuple[str, str, str]], lab: Lab, out: Path) -> Path:
+    """Write the index of some pages, given by name, title and place in the paper; return its HTML file."""
+    page = Page.of("index", lab)
+    page.blocks += [Heading("Pages"), Links(links)]
+    return page.write(out, made_with(lab))
 
 
 def made_with(lab: Lab) -> dict[str, Any]:

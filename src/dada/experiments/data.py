@@ -23,21 +23,10 @@ WEAK = 0.1
 class DatasetSpec:
     """A dataset as the experiments use it.
 
-    Attributes
-    ----------
-    name, title : str
-        On the command line, and on pages.
-    stumps : int
-        Number of base predictors, as published.
-    rule : str
-        Positions of the thresholds: "global-range" follows the authors' program, "feature-range" the paper's text, and
-        "mixed" selects other predictors, see `predictors`.
-    updates : int
-        Model updates per user of a boosting run, enough to converge.
-    column : str, optional
-        The column of the published tables to compare with; None for the part of Vehicle Sensor.
-    synthetic : bool
-        Whether every run draws new users.
+    `stumps` is the published number of base predictors. The `rule` of their thresholds is "global-range", as in the
+    authors' program, or "feature-range", as in the paper's text; "mixed" selects other predictors, see `predictors`.
+    `updates` per user let boosting converge. `column` is that of the published tables, None if they have none. Every
+    run on a `synthetic` dataset draws new users.
     """
 
     name: str
@@ -145,9 +134,8 @@ def validation_task(
 
 def split_off(train: Population, seed: int, repeat: int, fold: int) -> tuple[Population, Population]:
     """A population without one fold of each user's rows, and that fold; every repeat shuffles the rows."""
-    owner = train.owners
     folds = PerUserKFold(N_FOLDS, shuffle=True, random_state=np.random.default_rng([seed, repeat, 3]))
-    kept, held_out = list(folds.split(owner, users=owner))[fold]
+    kept, held_out = list(folds.split(train.owners, users=train.owners))[fold]
     return train.take(kept), train.take(held_out)
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure as Drawing
+from matplotlib.axes import Axes
 
 from dada import task
 from dada.baselines.persolin import wake_graph
@@ -22,12 +22,12 @@ from dada.engine import run
 from dada.engine.graph_loops import DistanceRule
 from dada.engine.state import State
 from dada.experiments.data import SPECS, whole_task
-from dada.experiments.lab import Job, Lab
+from dada.experiments.lab import Job, Lab, run_groups
 from dada.experiments.methods import Settings, rounded
-from dada.experiments.page import Figure, Heading, Items, Page, Table, bits_text, decimal
+from dada.experiments.page import Figure, Page, Table, agreement, bits_text, decimal, drawing
 from dada.experiments.protocol import N_RUNS
 from dada.experiments.published import EVERY_WEIGHT_TO_EVERYONE_BITS, KAPPA_ONE_BITS
-from dada.plot.theme import Picture, Theme, new_figure
+from dada.plot.theme import Picture, Theme
 
 KAPPAS = (1, 2, 5, 10, 20, 50, 99)
 STEPS = {"lipschitz": "the paper's step", "exact": "the exact step"}
@@ -39,10 +39,6 @@ POINTS = 150
 # Left ends of the axes.
 FIRST = {"wakeups": 20, "bits": 2e4}
 TARGETS = (0.5, 0.1, 0.01)
-LEAD = (
-    "The graph of 100 Moons users is learned from their local models; each wake-up contacts kappa peers. The figures "
-    "show the distance of the objective from its optimum, relative to the start; lines are means of three runs."
-)
 Results = dict[tuple[str, int], list[dict[str, Any]]]
 
 
@@ -51,23 +47,9 @@ def graph_study(
 ) -> dict[str, Any]:
     """Learn a graph from local models and record the objective on the way.
 
-    Parameters
-    ----------
-    train : Population
-        Training data.
-    predictors : BasePredictors
-        Base predictors fitted to it.
-    settings : dict
-        `beta`, `mu`, `lam`, `delta`; `updates` per user of the local models; `kappa`, `graph_step` and `wakeups` of the
-        graph, on which the local models do not depend.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    dict
-        Lists of wake-ups, of h(w), and of bits sent: as the paper counts them, and if users keep the models they
-        receive.
+    `settings` are `beta`, `mu`, `lam`, `delta`; `updates` per user of the local models; `kappa`, `graph_step` and
+    `wakeups` of the graph, on which the local models do not depend. The result has lists of wake-ups, of h(w), and of
+    bits sent: as the paper counts them, and if users keep the models they receive.
     """
     n_users, kappa, wakeups = train.n_users, settings["kappa"], settings["wakeups"]
     regularizer = LogDegree(lam=settings["lam"], delta=settings["delta"])
@@ -98,22 +80,21 @@ def graph_study(
 
 def moons_graph_study(settings: Settings, seed: int, run: int) -> dict[str, Any]:
     """:func:`graph_study` on a draw of Moons."""
-    train, predictors = whole_task("moons", seed, run, SPECS["moons"].stumps, SPECS["moons"].rule)
-    return graph_study(train, predictors, settings, np.random.default_rng([seed, run, zlib.crc32(b"graph-study")]))
+    data = whole_task("moons", seed, run, SPECS["moons"].stumps, SPECS["moons"].rule)
+    return graph_study(*data, settings, np.random.default_rng([seed, run, zlib.crc32(b"graph-study")]))
 
 
 def kappa_page(lab: Lab, datasets: Sequence[str]) -> Page:
     """Make the page."""
     results, best = compute(lab)
-    page = Page("kappa", "The effect of kappa on learning the graph", LEAD)
+    page = Page.of("kappa", lab)
     page.blocks += [
         *(
             Figure(step, f"Distance to the optimum with {title}.", _picture(results, best, step))
             for step, title in STEPS.items()
         ),
         *(_reach_table(results, best, step) for step in STEPS),
-        Heading("What agrees with the paper, and what does not"),
-        Items(_verdicts(results, best)),
+        *agreement(_verdicts(results, best)),
     ]
     page.data = {
         "settings": GRAPH,
@@ -146,12 +127,11 @@ def compute(lab: Lab) -> tuple[Results, list[float]]:
         settings = GRAPH | {"updates": updates, "kappa": kappa, "graph_step": step, "wakeups": wakeups}
         return [Job(moons_graph_study, {"settings": settings, "seed": lab.seed, "run": run}) for run in range(N_RUNS)]
 
-    references = jobs("exact", 20, ASKED)
-    wanted = [(step, kappa) for step in STEPS for kappa in KAPPAS]
-    studies = [job for step, kappa in wanted for job in jobs(step, kappa, max(LEAST_WAKEUPS, ASKED // kappa))]
-    found = iter(lab.run([*references, *studies], "learning graphs"))
-    best = [next(found)["objective"][-1] for _ in references]
-    return {pair: [next(found) for _ in range(N_RUNS)] for pair in wanted}, best
+    reference = ("", 0)
+    groups = {reference: jobs("exact", 20, ASKED)}
+    groups |= {(s, kappa): jobs(s, kappa, max(LEAST_WAKEUPS, ASKED // kappa)) for s in STEPS for kappa in KAPPAS}
+    found = run_groups(lab, groups, "learning graphs")
+    return found, [run["objective"][-1] for run in found.pop(reference)]
 
 
 def distance(run: Mapping[str, Any], optimum: float) -> Array:
@@ -200,24 +180,19 @@ def _reach_table(results: Results, best: Sequence[float], step: str) -> Table:
 
 
 def _picture(results: Results, best: Sequence[float], step: str) -> Picture:
-    def picture(*, theme: Theme) -> Drawing:
+    @drawing(11.0, 4.2, columns=2, sharey=True)
+    def picture(theme: Theme, axes: list[Axes]) -> None:
         first, last = np.array(theme.colour_of("local-boost")), np.array(theme.colour_of("dada-learned"))
-        with theme.applied():
-            figure, axes = new_figure(11.0, 4.2, columns=2, sharey=True)
-            for ax, name, label in zip(axes, ("wakeups", "bits"), ("wake-ups", "bits sent"), strict=True):
-                for position, kappa in enumerate(KAPPAS):
-                    course = _course(results[step, kappa], best)
-                    # Colours in the order of kappa, from one end to the other.
-                    shade = 0.15 + 0.8 * position / (len(KAPPAS) - 1)
-                    colour = tuple(((1 - shade) * first + shade * last).tolist())
-                    ax.plot(
-                        course[name][1:], course["distance"][1:], color=colour, linewidth=1.6, label=f"kappa {kappa}"
-                    )
-                ax.set(xscale="log", yscale="log", xlabel=label, xlim=(FIRST[name], None), ylim=(1e-4, 1.2))
-                ax.grid(visible=True)
-            axes[0].set(ylabel="distance to the optimum")
-            axes[1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=9)
-        return figure
+        for ax, name, label in zip(axes, ("wakeups", "bits"), ("wake-ups", "bits sent"), strict=True):
+            for position, kappa in enumerate(KAPPAS):
+                course = _course(results[step, kappa], best)
+                # Colours in the order of kappa, from one end to the other.
+                shade = 0.15 + 0.8 * position / (len(KAPPAS) - 1)
+                colour = tuple(((1 - shade) * first + shade * last).tolist())
+                ax.plot(course[name][1:], course["distance"][1:], color=colour, linewidth=1.6, label=f"kappa {kappa}")
+            ax.set(xscale="log", yscale="log", xlabel=label, xlim=(FIRST[name], None), ylim=(1e-4, 1.2))
+        axes[0].set(ylabel="distance to the optimum")
+        axes[1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=9)
 
     return picture
 

@@ -12,12 +12,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -26,6 +26,7 @@ from threadpoolctl import threadpool_limits
 import dada
 
 FORMAT = 1
+_Key = TypeVar("_Key")
 # What every result depends on. A job's key also names the code of the module that defines its function.
 _SOURCES = ("core", "data", "engine", "fitting", "estimators", "baselines", "task.py", "experiments/data.py",
             "experiments/methods.py")  # fmt: skip
@@ -35,14 +36,8 @@ _SOURCES = ("core", "data", "engine", "fitting", "estimators", "baselines", "tas
 class Job:
     """A call of a function with plain arguments. Equal keys give equal results, in any process and at any time.
 
-    Parameters
-    ----------
-    function : callable
-        A module-level function that returns what JSON can hold.
-    arguments : dict
-        Its keyword arguments, as JSON can hold them.
-    data : str
-        Digest of the data that the function reads from disk.
+    The function is at the top level of a module; its keyword arguments and its result are what JSON can hold. `data` is
+    the digest of the data that it reads from disk.
 
     Examples
     --------
@@ -74,15 +69,10 @@ def _module_digest(function: Callable[..., Any]) -> str:
 
 
 class ResultJournal:
-    """Results by key, each on disk before it is used.
+    """Results by key, each on disk before it is used; the file is created if missing.
 
-    Parameters
-    ----------
-    path : path
-        The file; created if missing.
-    identity : mapping
-        What all results depend on, such as a digest of the code. A file of another identity is renamed (``.old`` is
-        appended), never mixed with new results.
+    `identity` is what all results depend on, such as a digest of the code. A file of another identity is renamed
+    (``.old`` is appended), never mixed with new results.
 
     Examples
     --------
@@ -224,7 +214,8 @@ class Lab:
                 while waiting and len(running) < 4 * self.n_jobs:
                     key, job = waiting.popleft()
                     running[self._pool.submit(Job.execute, job)] = key
-                yield from _finished(running)
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    yield running.pop(future), future.result()
         except BrokenProcessPool as error:
             raise OSError("a worker process died; run the same command again to resume") from error
 
@@ -245,16 +236,15 @@ class Lab:
             TimeElapsedColumn(),
             TimeRemainingColumn(),
         )
-        bars: AbstractContextManager[Progress] = Progress(*columns, console=self.console)
-        with bars as shown:
+        with Progress(*columns, console=self.console) as shown:
             task = shown.add_task(label, total=total, completed=done)
             yield lambda: shown.advance(task)
 
 
-def _finished(running: dict[Future[Any], str]) -> Iterator[tuple[str, Any]]:
-    """Wait for a result, then yield all finished ones."""
-    for future in wait(running, return_when=FIRST_COMPLETED).done:
-        yield running.pop(future), future.result()
+def run_groups(lab: Lab, jobs: Mapping[_Key, Sequence[Job]], label: str) -> dict[_Key, list[Any]]:
+    """The results of groups of jobs, all run together."""
+    results = iter(lab.run([job for group in jobs.values() for job in group], label))
+    return {key: [next(results) for _ in group] for key, group in jobs.items()}
 
 
 def _start_worker() -> None:

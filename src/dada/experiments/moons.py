@@ -8,48 +8,136 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure as Drawing
+from matplotlib.axes import Axes
 
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
-from dada.experiments.curves import (
-    Runs,
-    accuracy_curves,
-    accuracy_data,
-    accuracy_table,
-    compute,
-    mean_trace,
-    neighbour_curves,
-    run_all,
-)
 from dada.experiments.data import SPECS, people
-from dada.experiments.lab import Lab
+from dada.experiments.lab import Lab, run_groups
 from dada.experiments.methods import METHODS, Settings
-from dada.experiments.page import Figure, Heading, Items, Page, Table, Text, decimal, percent
-from dada.experiments.protocol import choose, final_jobs, finals, summarise
+from dada.experiments.page import (
+    TEXTS,
+    Figure,
+    Heading,
+    Page,
+    Table,
+    Text,
+    agreement,
+    decimal,
+    drawing,
+    percent,
+    summary_table,
+)
+from dada.experiments.protocol import (
+    ChosenSettings,
+    Pair,
+    choose,
+    final_jobs,
+    finals,
+    method_data,
+    summarise,
+    summarise_all,
+)
 from dada.experiments.published import MOONS100_LEARNED_NEIGHBOURS, MOONS100_ORACLE_NEIGHBOURS
 from dada.plot import GraphPanel, graph_picture, weight_picture
-from dada.plot.theme import Picture, Theme, new_figure
+from dada.plot.theme import Picture, Theme
 
+TRACED = ("dada-learned", "dada-oracle", "perso-lin-learned", "perso-lin-oracle")
+LEVELS = ("local-boost", "global-boost", "local-lin", "global-lin")
+EXTRA = ("dada-uniform", "dada-evidence")
+Runs = dict[Pair, list[dict[str, Any]]]
 LAMBDAS = tuple(10.0**power for power in range(-6, 4))
 GROUP_NAMES = ("45°", "135°", "225°", "315°")
 SIZE_METHODS = ("local-boost", "dada-learned", "dada-oracle")
-VERDICTS = Heading("What agrees with the paper, and what does not")
-MOONS100_LEAD = (
-    "100 users, each with its own rotation and 3 to 20 training rows. Settings are chosen on other draws of the "
-    "population; curves and numbers are means over three draws."
-)
-MOONS_LEAD = (
-    "100 users in four groups, each with 3 to 15 training rows of two rotated moons. Settings are chosen on other "
-    "draws of the population; curves and numbers are means over three draws. The data follow the authors' program: no "
-    "noise on further axes, and 5 % of the test labels flipped, which limits accuracy to 95 %."
-)
-GRAPH_LEAD = "The graph given to Dada-Oracle and the one learned by Dada-Learned, on the first draw of Moons."
-SIZE_LEAD = "Mean test accuracy of the users whose training set has a given size, over three runs."
-SIZE_NOTE = (
-    "The paper finds that the oracle graph closes the gap between users with little and with much data on Moons, and "
-    "more variation on HARWS, where few users share a size."
-)
+
+
+def compute(lab: Lab, dataset: str) -> tuple[dict[Pair, ChosenSettings], Runs]:
+    """Choose settings on other draws of the population, then run every method on three draws."""
+    pairs = [(dataset, method) for method in (*TRACED, *LEVELS, *EXTRA)]
+    chosen = choose(lab, pairs, f"validation, {SPECS[dataset].title}")
+    return chosen, run_all(lab, {pair: choice.settings for pair, choice in chosen.items()})
+
+
+def run_all(lab: Lab, settings: Mapping[Pair, Settings]) -> Runs:
+    """Final runs; collaborative methods have traces, Dada also graphs."""
+    runs: Runs = {}
+    for detail in ("graph", "trace", ""):
+        wanted = {pair: chosen for pair, chosen in settings.items() if _detail(pair[1]) == detail}
+        traced = {pair: chosen | _trace_every(chosen) if detail else chosen for pair, chosen in wanted.items()}
+        runs |= finals(lab, traced, "final runs", detail=detail)
+    return runs
+
+
+def _detail(method: str) -> str:
+    if method in ("dada-learned", "dada-oracle"):
+        return "graph"
+    return "trace" if method in TRACED else ""
+
+
+def _trace_every(settings: Settings) -> Settings:
+    """Fifty trace points per run of 100 users."""
+    return {"trace_every": max(1, 100 * settings["updates"] // 50)}
+
+
+def _accuracy_table(dataset: str, chosen: Mapping[Pair, ChosenSettings], runs: Runs) -> Table:
+    def more(pair: Pair) -> dict[str, str]:
+        train = [100 * float(np.mean(run["train"])) for run in runs[pair]]
+        return {"on training data": percent(float(np.mean(train)))}
+
+    columns = ["mean over users", "all rows", "on training data", "10th percentile", "worst user",
+               "below their accuracy alone, % of users", "neighbours", "chosen"]  # fmt: skip
+    caption = f"{SPECS[dataset].title}: test accuracy on three draws of the population"
+    return summary_table(caption, columns, chosen, summarise_all(runs), more)
+
+
+def _accuracy_data(chosen: Mapping[Pair, ChosenSettings], runs: Runs) -> dict[str, Any]:
+    """The same numbers as data, with the traces of the runs."""
+    summaries = summarise_all(runs)
+    return {
+        pair[1]: method_data(choice, summaries[pair], traces=[run["trace"] for run in runs[pair] if "trace" in run])
+        for pair, choice in chosen.items()
+    }
+
+
+def mean_trace(runs: Sequence[Mapping[str, Any]], name: str) -> tuple[Array, Array]:
+    """Updates, and the mean over runs of a traced quantity."""
+    updates = np.array(runs[0]["trace"]["updates"])
+    return updates, np.mean([run["trace"][name] for run in runs], axis=0)
+
+
+def _accuracy_figure(dataset: str, runs: Runs) -> Figure:
+    """Training and test accuracy; methods without a trace are horizontal lines."""
+
+    @drawing(11.0, 4.6, columns=2, sharex=True)
+    def picture(theme: Theme, axes: list[Axes]) -> None:
+        for ax, part, title in zip(axes, ("train", "test"), ("Training", "Test"), strict=True):
+            for position, method in enumerate(TRACED):
+                updates, values = mean_trace(runs[dataset, method], part)
+                per_user = updates / len(runs[dataset, method][0]["test"])
+                colour = theme.colour_of(method, position)
+                ax.plot(per_user[1:], 100 * values[1:], color=colour, linewidth=1.8, label=METHODS[method].title)
+            for position, method in enumerate(LEVELS):
+                level = 100 * float(np.mean([run[part] for run in runs[dataset, method]]))
+                colour = theme.colour_of(method, position + 2)
+                ax.axhline(level, color=colour, linewidth=1.2, linestyle="--", label=METHODS[method].title)
+            ax.set(title=f"{title} accuracy", xlabel="model updates per user", ylabel="accuracy, %")
+        axes[1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=9)
+
+    return Figure("accuracy", "Accuracy while learning; dashed lines are methods without collaboration.", picture)
+
+
+def _neighbour_picture(dataset: str, runs: Runs, n_users: int) -> Picture:
+    @drawing(6.4, 3.6)
+    def picture(theme: Theme, axes: list[Axes]) -> None:
+        updates, edges = mean_trace(runs[dataset, "dada-learned"], "edges")
+        ax, neighbours = axes[0], 2 * edges[1:] / n_users
+        ax.plot(updates[1:], neighbours, color=theme.colour_of("dada-learned"), label="Dada-Learned")
+        oracle = float(np.mean([run["neighbours"] for run in runs[dataset, "dada-oracle"]]))
+        ax.axhline(oracle, color=theme.colour_of("dada-oracle"), linestyle="--", label="oracle graph")
+        ax.set(title="Neighbours per user", xlabel="model updates", ylim=(0, None))
+        ax.legend()
+
+    return picture
 
 
 def moons100_page(lab: Lab, datasets: Sequence[str]) -> Page:
@@ -57,10 +145,10 @@ def moons100_page(lab: Lab, datasets: Sequence[str]) -> Page:
     chosen, runs = compute(lab, "moons100")
     sweep = _sweep(lab, chosen["moons100", "dada-learned"].settings)
     alone = summarise(runs["moons100", "local-boost"]).mean
-    page = Page("moons100", "Moons100: users without groups", MOONS100_LEAD)
+    page = Page.of("moons100", lab)
     page.blocks += [
         _accuracy_figure("moons100", runs),
-        accuracy_table("moons100", chosen, runs),
+        _accuracy_table("moons100", chosen, runs),
         Figure(
             "graph",
             "Oracle and learned graph of the first draw. Nodes are labelled with the angle of their task.",
@@ -72,30 +160,22 @@ def moons100_page(lab: Lab, datasets: Sequence[str]) -> Page:
             ["lambda", "neighbours", "mean test accuracy over users"],
             [[f"{lam:g}", decimal(row["neighbours"]), percent(row["mean"], row["std"])] for lam, row in sweep.items()],
         ),
-        VERDICTS,
-        Items(_verdicts(runs, sweep, alone)),
+        *agreement(_verdicts(runs, sweep, alone)),
     ]
     page.data = {
-        "methods": accuracy_data("moons100", chosen, runs),
+        "methods": _accuracy_data(chosen, runs),
         "lambda": {f"{lam:g}": row for lam, row in sweep.items()},
     }
     return page
 
 
 def _sweep(lab: Lab, settings: Settings) -> dict[float, dict[str, float]]:
-    pair = ("moons100", "dada-learned")
-    jobs = {lam: final_jobs(lab, pair, settings | {"lam": lam}) for lam in LAMBDAS}
-    found = iter(lab.run([job for some in jobs.values() for job in some], "lambda"))
+    jobs = {lam: final_jobs(lab, ("moons100", "dada-learned"), settings | {"lam": lam}) for lam in LAMBDAS}
     rows = {}
-    for lam, some in jobs.items():
-        summary = summarise([next(found) for _ in some])
+    for lam, runs in run_groups(lab, jobs, "lambda").items():
+        summary = summarise(runs)
         rows[lam] = {"neighbours": summary.neighbours or 0.0, "mean": summary.mean, "std": summary.std}
     return rows
-
-
-def _accuracy_figure(dataset: str, runs: Runs) -> Figure:
-    caption = "Accuracy while learning; dashed lines are methods without collaboration."
-    return Figure("accuracy", caption, accuracy_curves(dataset, runs))
 
 
 def _panels(dataset: str, lab: Lab, runs: Runs) -> list[GraphPanel]:
@@ -112,19 +192,16 @@ def _panels(dataset: str, lab: Lab, runs: Runs) -> list[GraphPanel]:
 
 
 def _sweep_picture(sweep: Mapping[float, Mapping[str, float]], alone: float) -> Picture:
-    def picture(*, theme: Theme) -> Drawing:
-        with theme.applied():
-            figure, (left, right) = new_figure(10.0, 3.8, columns=2)
-            colour, lams = theme.colour_of("dada-learned"), list(sweep)
-            left.plot(lams, [row["neighbours"] for row in sweep.values()], marker="o", color=colour)
-            left.set(xscale="log", xlabel="lambda", title="Neighbours per user", ylim=(0, None))
-            right.plot(lams, [row["mean"] for row in sweep.values()], marker="o", color=colour, label="Dada-Learned")
-            right.axhline(alone, color=theme.colour_of("local-boost"), linestyle="--", label="Local-boost")
-            right.set(xscale="log", xlabel="lambda", title="Test accuracy, %")
-            right.legend()
-            for ax in (left, right):
-                ax.grid(visible=True)
-        return figure
+    @drawing(10.0, 3.8, columns=2)
+    def picture(theme: Theme, axes: list[Axes]) -> None:
+        left, right = axes
+        colour, lams = theme.colour_of("dada-learned"), list(sweep)
+        left.plot(lams, [row["neighbours"] for row in sweep.values()], marker="o", color=colour)
+        left.set(xscale="log", xlabel="lambda", title="Neighbours per user", ylim=(0, None))
+        right.plot(lams, [row["mean"] for row in sweep.values()], marker="o", color=colour, label="Dada-Learned")
+        right.axhline(alone, color=theme.colour_of("local-boost"), linestyle="--", label="Local-boost")
+        right.set(xscale="log", xlabel="lambda", title="Test accuracy, %")
+        right.legend()
 
     return picture
 
@@ -150,26 +227,22 @@ def _verdicts(runs: Runs, sweep: Mapping[float, Mapping[str, float]], alone: flo
 def moons_page(lab: Lab, datasets: Sequence[str]) -> Page:
     """Make the page of accuracy and neighbours against iterations."""
     chosen, runs = compute(lab, "moons")
-    page = Page("moons", "Moons: accuracy and neighbours while learning", MOONS_LEAD)
+    page = Page.of("moons", lab)
     n_users = people("moons", lab.seed, 0).train.n_users
     _, edges = mean_trace(runs["moons", "dada-learned"], "edges")
     oracle = summarise(runs["moons", "dada-oracle"]).neighbours or 0.0
     page.blocks += [
         _accuracy_figure("moons", runs),
         Figure(
-            "neighbours", "Neighbours per user while the graph is learned.", neighbour_curves("moons", runs, n_users)
+            "neighbours", "Neighbours per user while the graph is learned.", _neighbour_picture("moons", runs, n_users)
         ),
-        accuracy_table("moons", chosen, runs),
+        _accuracy_table("moons", chosen, runs),
         Heading("As printed"),
-        Text(
-            "The paper's text describes a harder population: random values on 18 further axes, and 5 % of the training "
-            "labels flipped. The same methods with the same settings:"
-        ),
+        Text(TEXTS["moons"]["printed"]),
         _printed_table(lab, {pair[1]: choice.settings for pair, choice in chosen.items()}),
-        VERDICTS,
-        Items(_moons_verdicts(runs, 2 * float(edges[1:].max()) / n_users, oracle)),
+        *agreement(_moons_verdicts(runs, 2 * float(edges[1:].max()) / n_users, oracle)),
     ]
-    page.data = {"methods": accuracy_data("moons", chosen, runs)}
+    page.data = {"methods": _accuracy_data(chosen, runs)}
     return page
 
 
@@ -180,7 +253,7 @@ def graph_page(lab: Lab, datasets: Sequence[str]) -> Page:
     panels, groups = _panels("moons", lab, runs), people("moons", lab.seed, 0).groups
     assert groups is not None
     facts = [_graph_facts(panel.graph, groups, panel.confidence, panel.loss) for panel in panels]
-    page = Page("graph", "Moons: the learned graph", GRAPH_LEAD)
+    page = Page.of("graph", lab)
     page.blocks += [
         Figure(
             "weights",
@@ -198,8 +271,7 @@ def graph_page(lab: Lab, datasets: Sequence[str]) -> Page:
             ["", *(panel.title for panel in panels)],
             [[name, *(decimal(fact[name], 2) for fact in facts)] for name in facts[0]],
         ),
-        VERDICTS,
-        Items(_graph_verdicts(facts[1], by_chance(groups))),
+        *agreement(_graph_verdicts(facts[1], by_chance(groups))),
     ]
     page.data = {panel.title: fact for panel, fact in zip(panels, facts, strict=True)}
     return page
@@ -207,7 +279,7 @@ def graph_page(lab: Lab, datasets: Sequence[str]) -> Page:
 
 def size_page(lab: Lab, datasets: Sequence[str]) -> Page:
     """Make the page of accuracy against local dataset size."""
-    page = Page("size", "Accuracy against the size of a user's data", SIZE_LEAD)
+    page = Page.of("size", lab)
     for dataset in ("moons", *(name for name in datasets if name == "harws")):
         methods = [method for method in SIZE_METHODS if SPECS[dataset].synthetic or method != "dada-oracle"]
         chosen = choose(lab, [(dataset, method) for method in methods], f"validation, {SPECS[dataset].title}")
@@ -230,7 +302,7 @@ def size_page(lab: Lab, datasets: Sequence[str]) -> Page:
         ]
         page.data[dataset] = rows
     verdicts = [_size_verdict(dataset, rows) for dataset, rows in page.data.items()]
-    page.blocks += [VERDICTS, Items([*verdicts, SIZE_NOTE])]
+    page.blocks += agreement([*verdicts, TEXTS["size"]["note"]])
     return page
 
 
@@ -321,18 +393,14 @@ def _by_size(lab: Lab, dataset: str, methods: Sequence[str], runs: Runs, edges: 
 
 
 def _size_picture(dataset: str, methods: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Picture:
-    def picture(*, theme: Theme) -> Drawing:
-        with theme.applied():
-            figure, (ax,) = new_figure(6.4, 4.0)
-            for method in methods:
-                points = [(row["rows"], row[method]) for row in rows if row[method] is not None]
-                ax.plot(
-                    *zip(*points, strict=True), marker="o", color=theme.colour_of(method), label=METHODS[method].title
-                )
-            ax.set(title=SPECS[dataset].title, xlabel="training rows of a user", ylabel="test accuracy, %")
-            ax.grid(visible=True)
-            ax.legend()
-        return figure
+    @drawing(6.4, 4.0)
+    def picture(theme: Theme, axes: list[Axes]) -> None:
+        for method in methods:
+            points = [(row["rows"], row[method]) for row in rows if row[method] is not None]
+            colour, label = theme.colour_of(method), METHODS[method].title
+            axes[0].plot(*zip(*points, strict=True), marker="o", color=colour, label=label)
+        axes[0].set(title=SPECS[dataset].title, xlabel="training rows of a user", ylabel="test accuracy, %")
+        axes[0].legend()
 
     return picture
 

@@ -14,13 +14,12 @@ from dada.data.datasets import load
 from dada.estimators import DadaClassifier, DadaRegressor, PerUserKFold
 from dada.experiments.data import N_FOLDS, data_digest
 from dada.experiments.lab import Job, Lab
-from dada.experiments.page import Block, Heading, Table, Text, decimal, percent
+from dada.experiments.page import TEXTS, Block, Heading, Table, Text, decimal, percent
 
 WHO = {"dada": "Dada, our defaults", "local": "each user alone", "pooled": "all rows in one place"}
 SCHOOL_SPLITS = range(1, 11)
 PENALTIES = (0.01, 0.1, 1.0, 10.0)
 RIDGE_PENALTIES = tuple(10.0**power for power in range(-2, 5))
-Fit = Callable[[Array, Array, Array], Callable[[Array, Array], Array]]
 
 
 def other_tasks(lab: Lab, datasets: Sequence[str]) -> tuple[list[Block], dict[str, Any]]:
@@ -37,7 +36,7 @@ def other_tasks(lab: Lab, datasets: Sequence[str]) -> tuple[list[Block], dict[st
             who: _run(lab, school_scores, "school", [{"who": who, "split": split} for split in splits]) for who in WHO
         }
         data["school-scores"] = scores
-        blocks += [Heading("Scores of School"), _score_table(scores), Text(PUBLISHED_SCORES)]
+        blocks += [Heading("Scores of School"), _score_table(scores), Text(TEXTS["beyond"]["school"])]
     return blocks, data
 
 
@@ -55,14 +54,10 @@ def six_activities(who: str, seed: int) -> dict[str, Any]:
     rows = load("harws")
     X, y, users = rows.X.astype(np.float64), rows.extras["activity"], rows.users
     train = rows.extras["split20"] == 0
-    penalty = None
-    if who == "dada":
-        predict = _dada(DadaClassifier(random_state=seed))(X[train], y[train], users[train])
-    else:
-        make = {"local": _local, "pooled": _pooled}[who]
-        penalty = _best_penalty(lambda C: make(partial(_logistic, C=C)), X[train], y[train], users[train], seed)
-        predict = make(partial(_logistic, C=penalty))(X[train], y[train], users[train])
-    right = predict(X[~train], users[~train]) == y[~train]
+    data = X[train], y[train], users[train]
+    penalty = None if who == "dada" else _best_penalty(who, *data, seed)
+    learn = DadaClassifier(random_state=seed) if penalty is None else partial(_logistic, C=penalty)
+    right = _predicted(who, learn, *data, X[~train], users[~train]) == y[~train]
     return {"test": mean_by_owner(right, users[~train]).tolist(), "penalty": penalty}
 
 
@@ -74,8 +69,8 @@ def school_scores(who: str, split: int, seed: int) -> dict[str, Any]:
     rows = load("school")
     X, y, users = rows.X.astype(np.float64), rows.extras["score"].astype(np.float64), rows.users
     train = rows.extras[f"split{split}"] == 0
-    fits = {"dada": _dada(DadaRegressor(random_state=seed)), "local": _local(_ridge), "pooled": _pooled(_ridge)}
-    predicted = fits[who](X[train], y[train], users[train])(X[~train], users[~train])
+    learn = DadaRegressor(random_state=seed) if who == "dada" else _ridge
+    predicted = _predicted(who, learn, X[train], y[train], users[train], X[~train], users[~train])
     wrong = float(np.mean((y[~train] - predicted) ** 2))
     school = np.unique(users[~train], return_inverse=True)[1]
     around = y[~train] - mean_by_owner(y[~train], users[~train])[school]
@@ -86,12 +81,17 @@ def school_scores(who: str, split: int, seed: int) -> dict[str, Any]:
     }
 
 
-def _dada(model: DadaClassifier | DadaRegressor) -> Fit:
-    def fit(X: Array, y: Array, users: Array) -> Callable[[Array, Array], Array]:
-        predict: Callable[[Array, Array], Array] = model.fit(X, y, users=users).predict
-        return predict
-
-    return fit
+def _predicted(who: str, learn: Any, X: Array, y: Array, users: Array, rows: Array, owners: Array) -> Array:
+    """Predictions for `rows`: of our estimator, or of a function that learns from all rows or from each user's."""
+    if who == "dada":
+        return learn.fit(X, y, users=users).predict(rows, owners)
+    if who == "pooled":
+        return learn(X, y)(rows)
+    found = np.zeros(len(rows), y.dtype)
+    for user in np.unique(owners).tolist():
+        own, asked = users == user, owners == user
+        found[asked] = learn(X[own], y[own])(rows[asked])
+    return found
 
 
 def _logistic(X: Array, y: Array, C: float) -> Callable[[Array], Array]:
@@ -110,40 +110,15 @@ def _ridge(X: Array, y: Array) -> Callable[[Array], Array]:
     return RidgeCV(RIDGE_PENALTIES).fit(X, y).predict
 
 
-def _pooled(learn: Callable[[Array, Array], Callable[[Array], Array]]) -> Fit:
-    def fit(X: Array, y: Array, users: Array) -> Callable[[Array, Array], Array]:
-        predict = learn(X, y)
-        return lambda rows, _: predict(rows)
-
-    return fit
-
-
-def _local(learn: Callable[[Array, Array], Callable[[Array], Array]]) -> Fit:
-    def fit(X: Array, y: Array, users: Array) -> Callable[[Array, Array], Array]:
-        each = {user: learn(X[users == user], y[users == user]) for user in np.unique(users).tolist()}
-
-        def predict(rows: Array, owners: Array) -> Array:
-            found = np.zeros(len(rows), y.dtype)
-            for user in np.unique(owners).tolist():
-                found[owners == user] = each[user](rows[owners == user])
-            return found
-
-        return predict
-
-    return fit
-
-
-def _best_penalty(make: Callable[[float], Fit], X: Array, y: Array, users: Array, seed: int) -> float:
+def _best_penalty(who: str, X: Array, y: Array, users: Array, seed: int) -> float:
     """The penalty with the most held-out rows classified correctly."""
     folds = PerUserKFold(N_FOLDS, shuffle=True, random_state=np.random.default_rng(seed))
-    parts = list(folds.split(X, y, users=users))
-    right = [
-        sum(
-            float((make(C)(X[kept], y[kept], users[kept])(X[tested], users[tested]) == y[tested]).sum())
-            for kept, tested in parts
-        )
-        for C in PENALTIES
-    ]
+    right = np.zeros(len(PENALTIES))
+    for kept, tested in folds.split(X, y, users=users):
+        for i, C in enumerate(PENALTIES):
+            learn = partial(_logistic, C=C)
+            found = _predicted(who, learn, X[kept], y[kept], users[kept], X[tested], users[tested])
+            right[i] += (found == y[tested]).sum()
     return PENALTIES[int(np.argmax(right))]
 
 
@@ -173,12 +148,3 @@ def _score_table(scores: dict[str, list[dict[str, Any]]]) -> Table:
 def _spread(results: list[dict[str, Any]], key: str) -> tuple[float, float]:
     values = 100 * np.array([result[key] for result in results])
     return float(values.mean()), float(values.std(ddof=1))
-
-
-PUBLISHED_SCORES = (
-    "Published with these splits and with features of the schools besides the 17 of the pupils: 26.7 ± 2.0 % (A. "
-    "Argyriou, T. Evgeniou, M. Pontil: Convex multi-task feature learning, Machine Learning 73, 2008); on other splits "
-    "29.5 ± 0.4 % (B. Bakker, T. Heskes: Task clustering and gating for Bayesian multitask learning, JMLR 4, 2003). "
-    "Both numbers are quoted from memory and not checked against the articles, nor is it certain which of the two "
-    "variances they refer to."
-)

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import io
 import json
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
 
-from dada.experiments.protocol import FAR, Summary
+from dada.experiments.data import SPECS
+from dada.experiments.lab import Lab
+from dada.experiments.methods import METHODS
+from dada.experiments.protocol import FAR, ChosenSettings, Pair, Summary
 from dada.experiments.published import Published
-from dada.plot.page import Section, paragraph
-from dada.plot.page import figure as html_figure
-from dada.plot.page import page as html_page
-from dada.plot.page import table as html_table
-from dada.plot.theme import DARK, LIGHT, Picture, Theme, drawn
+from dada.plot import html
+from dada.plot.theme import DARK, LIGHT, Picture, Theme, drawn, new_figure
 
 DASH = "–"
+TEXTS = tomllib.loads(files("dada.experiments").joinpath("texts.toml").read_text(encoding="utf-8"))
 
 
 def percent(mean: float | None, std: float | None = None) -> str:
@@ -132,15 +137,32 @@ SUMMARY_COLUMNS: dict[str, Callable[[Summary], str]] = {
 TAILS = {"10th percentile": DASH, "worst user": DASH}
 
 
+def title_of(pair: Pair) -> str:
+    """Dataset and method, as pages name them."""
+    return f"{SPECS[pair[0]].title}, {METHODS[pair[1]].title}"
+
+
 def summary_table(
-    caption: str, columns: Sequence[str], rows: Iterable[tuple[str, Summary, Mapping[str, str]]]
+    caption: str,
+    columns: Sequence[str],
+    chosen: Mapping[Pair, ChosenSettings],
+    summaries: Mapping[Pair, Summary],
+    more: Callable[[Pair], Mapping[str, str]] = lambda pair: {},
 ) -> Table:
-    """A table of methods; a row has a title, a summary, and cells for columns that are not in `SUMMARY_COLUMNS`."""
-    cells = [
-        [title, *(more[name] if name in more else SUMMARY_COLUMNS[name](summary) for name in columns)]
-        for title, summary, more in rows
-    ]
-    return Table(caption, ["method", *columns], cells)
+    """A table with a row per chosen method; `more` gives the cells of columns that are not in `SUMMARY_COLUMNS`."""
+    rows = []
+    for pair, choice in chosen.items():
+        cells = {name: cell(summaries[pair]) for name, cell in SUMMARY_COLUMNS.items()}
+        cells |= {"chosen": settings_text(choice.tuned), **more(pair)}
+        cells |= TAILS if pair[0] == "vehicle_partial" else {}
+        rows.append([METHODS[pair[1]].title, *(cells[name] for name in columns)])
+    return Table(caption, ["method", *columns], rows)
+
+
+def dataset_table(caption: str, datasets: Sequence[str], methods: Iterable[str], cell: Callable[[Pair], str]) -> Table:
+    """A table with a row per method and a column per dataset."""
+    rows = [[METHODS[method].title, *(cell((dataset, method)) for dataset in datasets)] for method in methods]
+    return Table(caption, ["method", *(SPECS[dataset].title for dataset in datasets)], rows)
 
 
 @dataclass(frozen=True)
@@ -152,6 +174,30 @@ class Figure:
     picture: Picture
 
 
+def drawing(
+    width: float, height: float, columns: int = 1, **layout: Any
+) -> Callable[[Callable[[Theme, list[Axes]], None]], Picture]:
+    """Decorate a function that draws on a row of axes with grid lines, to get a picture of a size in inches."""
+
+    def decorate(draw: Callable[[Theme, list[Axes]], None]) -> Picture:
+        def picture(*, theme: Theme) -> Drawing:
+            with theme.applied():
+                figure, axes = new_figure(width, height, columns, **layout)
+                draw(theme, axes)
+                for ax in axes:
+                    ax.grid(visible=True)
+            return figure
+
+        return picture
+
+    return decorate
+
+
+def agreement(blocks: Sequence[str]) -> list[Block]:
+    """The section of verdicts."""
+    return [Heading("What agrees with the paper, and what does not"), Items(blocks)]
+
+
 Block = Text | Items | Links | Heading | Table | Figure
 
 
@@ -159,14 +205,7 @@ Block = Text | Items | Links | Heading | Table | Figure
 class Page:
     """A page of results.
 
-    Attributes
-    ----------
-    name, title, lead : str
-        Name of the files, title, and what the page shows.
-    blocks : list of Block
-        The content.
-    data : dict
-        The content of the JSON file: every number shown and more, but no time and no path.
+    `data` is the content of the JSON file: every number shown and more, but no time and no path.
     """
 
     name: str
@@ -174,6 +213,14 @@ class Page:
     lead: str
     blocks: list[Block] = field(default_factory=list)
     data: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: str, lab: Lab) -> Page:
+        """An empty page with its title and lead; some leads depend on whether the lab is quick."""
+        texts = TEXTS[name]
+        return cls(
+            name, texts["title"], texts["lead"].replace("{how}", texts.get("quick" if lab.quick else "full", ""))
+        )
 
     def write(self, folder: Path, made_with: dict[str, Any]) -> Path:
         """Write all files of the page into a folder; return the HTML file."""
@@ -205,8 +252,8 @@ class Page:
                 sections.append((block.text, []))
             else:
                 sections[-1][1].append(_html_of(block))
-        sections.append(("Made with", [paragraph(_footer(made_with))]))
-        return html_page(self.title, self.lead, [Section(title, pieces) for title, pieces in sections if pieces])
+        sections.append(("Made with", [html.paragraph(_footer(made_with))]))
+        return html.page(self.title, self.lead, [html.Section(title, pieces) for title, pieces in sections if pieces])
 
     def file_of(self, figure: Figure) -> str:
         """Name of the files of a figure, without their endings."""
@@ -234,17 +281,17 @@ class Page:
 def _html_of(block: Block) -> str:
     match block:
         case Text(text):
-            return paragraph(text)
+            return html.paragraph(text)
         case Items(items):
             return "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>"
         case Links(items):
             links = (f'<a href="{name}.html">{escape(title)}</a> ({escape(remark)})' for name, title, remark in items)
             return "<ul>" + "".join(f"<li>{link}</li>" for link in links) + "</ul>"
         case Table(caption, columns, rows):
-            return paragraph(caption) + html_table(columns, rows)
+            return html.paragraph(caption) + html.table(columns, rows)
         case Figure(_, caption, picture):
             light, dark = (drawn_png(picture, theme, SCREEN_PIXELS) for theme in (LIGHT, DARK))
-            return html_figure(light, dark, caption)
+            return html.figure(light, dark, caption)
         case Heading(text):
             return f"<h2>{escape(text)}</h2>"
 

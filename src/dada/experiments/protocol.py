@@ -11,14 +11,14 @@ repeat and one run each: their randomness is that of the splits.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dada.core.compiled import Array
 from dada.experiments.data import N_FOLDS, SPECS
-from dada.experiments.lab import Job, Lab
+from dada.experiments.lab import Job, Lab, run_groups
 from dada.experiments.methods import METHODS, Settings, train_job
 
 N_RUNS = 3
@@ -46,23 +46,10 @@ def choose(
     slack: float = 0.0,
     split: int = 0,
 ) -> dict[Pair, ChosenSettings]:
-    """Choose settings for (dataset, method) pairs by cross-validation.
+    """Choose settings for (dataset, method) pairs by cross-validation on a split, 0 being the published one.
 
-    Parameters
-    ----------
-    lab : Lab
-        Runs the jobs.
-    pairs : iterable of (str, str)
-        Datasets and methods.
-    label : str
-        Text of the progress bar.
-    fixed : mapping, optional
-        Settings of a pair that are not tuned.
-    slack : float
-        Points of accuracy: among the settings at most this much below the best, choose the one that sends the fewest
-        bits. 0 chooses the best.
-    split : int
-        For real users: 0 is the published split, other numbers are random splits.
+    `fixed` settings of a pair are not tuned. Among the settings at most `slack` points of accuracy below the best, the
+    one that sends the fewest bits is chosen.
     """
     pairs = list(pairs)
     is_coarse = lab.quick or split > 0
@@ -102,19 +89,18 @@ def finals(
 ) -> dict[Pair, list[dict[str, Any]]]:
     """The results of the runs on all training data."""
     jobs = {pair: final_jobs(lab, pair, chosen, detail=detail, split=split) for pair, chosen in settings.items()}
-    results = iter(lab.run([job for some in jobs.values() for job in some], label))
-    return {pair: [next(results) for _ in some] for pair, some in jobs.items()}
+    return run_groups(lab, jobs, label)
 
 
-@dataclass(frozen=True)
-class Trial:
-    """A method on a dataset: its chosen settings, and the runs on all training data."""
+class Trials(NamedTuple):
+    """Methods on datasets: chosen settings, runs on all training data, and their summaries."""
 
-    choice: ChosenSettings
-    runs: list[dict[str, Any]]
+    chosen: dict[Pair, ChosenSettings]
+    runs: dict[Pair, list[dict[str, Any]]]
+    summaries: dict[Pair, Summary]
 
 
-def try_all(lab: Lab, pairs: Iterable[Pair], *, split: int = 0) -> dict[Pair, Trial]:
+def try_all(lab: Lab, pairs: Iterable[Pair], *, split: int = 0) -> Trials:
     """Choose settings and make the final runs of (dataset, method) pairs.
 
     "dada-random" requires "dada-learned" among the methods: the random graph has as many edges as the learned one.
@@ -132,7 +118,8 @@ def try_all(lab: Lab, pairs: Iterable[Pair], *, split: int = 0) -> dict[Pair, Tr
     settings = {pair: choice.settings for pair, choice in late.items()}
     runs |= finals(lab, settings, f"final runs, random graph{where}", split=split)
     chosen |= late
-    return {pair: Trial(chosen[pair], runs[pair]) for pair in pairs}
+    runs = {pair: runs[pair] for pair in pairs}
+    return Trials({pair: chosen[pair] for pair in pairs}, runs, summarise_all(runs))
 
 
 @dataclass(frozen=True)
@@ -185,12 +172,16 @@ def summarise(runs: Sequence[Mapping[str, Any]], alone: Sequence[Mapping[str, An
 
 
 def summarise_all(runs: Mapping[Pair, Sequence[Mapping[str, Any]]]) -> dict[Pair, Summary]:
-    """Summaries of (dataset, method) pairs, each compared with its method without collaboration."""
-    alone = {pair: METHODS[pair[1]].alone for pair in runs}
+    """Summaries of (dataset, method) pairs, each compared with its method without collaboration, if that has runs."""
     return {
-        pair: summarise(some, None if (other := alone[pair]) is None else runs[pair[0], other])
-        for pair, some in runs.items()
+        (dataset, method): summarise(some, runs.get((dataset, METHODS[method].alone or "")))
+        for (dataset, method), some in runs.items()
     }
+
+
+def method_data(choice: ChosenSettings, summary: Summary, **more: Any) -> dict[str, Any]:
+    """The results of a method for the file of a page."""
+    return {"chosen": choice.tuned, "cross_validation": choice.score, "test": asdict(summary), **more}
 
 
 def _mean_and_std(values: Array) -> tuple[float, float]:
@@ -225,8 +216,7 @@ def _trials(
         for (dataset, method), grid in candidates.items()
         for i, (_, settings) in grid.items()
     }
-    results = iter(lab.run([job for some in jobs.values() for job in some], label))
-    return {at: [next(results) for _ in some] for at, some in jobs.items()}
+    return run_groups(lab, jobs, label)
 
 
 def _best_quarter(scores: Sequence[float]) -> list[int]:

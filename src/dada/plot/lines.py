@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,15 +14,13 @@ from dada.core.compiled import Array
 from dada.events import TracePoint
 from dada.plot.theme import LIGHT, Theme, name_of, new_axes, new_figure
 
-_ALONG: dict[str, tuple[str, Callable[[TracePoint], float]]] = {
-    "updates": ("model updates", lambda point: point.updates),
-    "bits": ("bits sent", lambda point: point.bits),
-}
-_VALUES: dict[str, tuple[str, Callable[[TracePoint], float]]] = {
-    "objective": ("objective", lambda point: point.objective),
-    "gap": ("duality gap", lambda point: point.gap),
-    "edges": ("edges", lambda point: point.edges),
-    "bits": ("bits sent", lambda point: point.bits),
+_ALONG = {"updates": "model updates", "bits": "bits sent"}
+_VALUES = {
+    "accuracy": "accuracy",
+    "objective": "objective",
+    "gap": "duality gap",
+    "edges": "edges",
+    "bits": "bits sent",
 }
 
 
@@ -66,20 +64,20 @@ def curves(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['Dada-Learned', 'Local-boost']
     """
-    for what, value, known in (("x", x, _ALONG), ("y", y, {"accuracy": None, **_VALUES})):
+    for what, value, known in (("x", x, _ALONG), ("y", y, _VALUES)):
         if value not in known:
             raise ValueError(f"{what} must be one of {', '.join(known)}, got {value!r}")
     ax = new_axes(6.4, 4.0) if ax is None else ax
     named = traces if isinstance(traces, Mapping) else {"": traces}
     for position, (name, trace) in enumerate(named.items()):
-        _draw_curve(ax, theme.colour_of(name or "dada-learned", position), name, trace, y, _ALONG[x][1])
+        _draw_curve(ax, theme.colour_of(name or "dada-learned", position), name, trace, y, x)
     for position, (name, level) in enumerate((baselines or {}).items()):
         ax.axhline(level, color=theme.colour_of(name, position), linewidth=1.4, linestyle="--", label=name_of(name))
     if y == "accuracy":
         ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     if y == "gap":
         ax.set_yscale("log")
-    ax.set(xlabel=_ALONG[x][0], ylabel="accuracy" if y == "accuracy" else _VALUES[y][0])
+    ax.set(xlabel=_ALONG[x], ylabel=_VALUES[y])
     ax.margins(x=0)
     ax.grid(axis="y", color=theme.grid)
     if len(named) > 1 or "" not in named or baselines:
@@ -119,13 +117,11 @@ def users(accuracies: Array | Mapping[str, Array], ax: Axes | None = None, *, th
     return ax
 
 
-def _draw_curve(
-    ax: Axes, colour: Any, name: str, trace: Sequence[TracePoint], y: str, place: Callable[[TracePoint], float]
-) -> None:
-    along = [place(point) for point in trace]
+def _draw_curve(ax: Axes, colour: Any, name: str, trace: Sequence[TracePoint], y: str, x: str) -> None:
+    along = [getattr(point, x) for point in trace]
     style: dict[str, Any] = {"color": colour, "linewidth": 2.0, "label": name_of(name)}
     if y != "accuracy":
-        ax.plot(along, [_VALUES[y][1](point) for point in trace], **style)
+        ax.plot(along, [getattr(point, y) for point in trace], **style)
         return
     known = [point.test_accuracy if point.test_accuracy.size else point.train_accuracy for point in trace]
     mean = [float(np.nanmean(values)) for values in known]

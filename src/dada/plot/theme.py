@@ -13,20 +13,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 # Colours that stay apart for colour-blind readers (Okabe and Ito); a method keeps its colour in every picture.
-METHOD_COLOURS = {
-    "dada-learned": "#0072b2",
-    "dada-oracle": "#009e73",
-    "local-boost": "#d55e00",
-    "global-boost": "#cc79a7",
+METHODS = {
+    "dada-learned": ("Dada-Learned", "#0072b2"),
+    "dada-oracle": ("Dada-Oracle", "#009e73"),
+    "local-boost": ("Local-boost", "#d55e00"),
+    "global-boost": ("Global-boost", "#cc79a7"),
 }
 OTHER_COLOURS = ("#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f")
-
-METHOD_NAMES = {
-    "dada-learned": "Dada-Learned",
-    "dada-oracle": "Dada-Oracle",
-    "local-boost": "Local-boost",
-    "global-boost": "Global-boost",
-}
 
 
 @dataclass(frozen=True)
@@ -73,8 +66,8 @@ class Theme:
 
     def colour_of(self, method: str, position: int = 0) -> Any:
         """The fixed colour of a known method, or a colour by position for others."""
-        colour = METHOD_COLOURS.get(method, OTHER_COLOURS[position % len(OTHER_COLOURS)])
-        rgb = matplotlib.colors.to_rgb(colour)
+        other = OTHER_COLOURS[position % len(OTHER_COLOURS)]
+        rgb = matplotlib.colors.to_rgb(METHODS[method][1] if method in METHODS else other)
         return tuple(channel + (1 - channel) * self.brighter for channel in rgb)
 
 
@@ -92,7 +85,7 @@ class Picture(Protocol):
 
 def name_of(method: str) -> str:
     """Display name of a method."""
-    return METHOD_NAMES.get(method, method)
+    return METHODS[method][0] if method in METHODS else method
 
 
 def new_figure(width: float, height: float, columns: int = 1, **layout: Any) -> tuple[Figure, list[Axes]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -15,32 +16,7 @@ from dada.core.graph import CollaborationGraph
 from dada.plot.panels import graph as draw
 from dada.plot.theme import Theme, data_uri, drawn, new_figure
 
-_STYLE = """
-:root { color-scheme: light dark; --paper: #ffffff; --ink: #1c2430; --faint: #5c6775; --line: #e3e8ee; --mark: #0072b2;
-  --card: #f6f8fa; }
-@media (prefers-color-scheme: dark) { :root { --paper: #14181f; --ink: #e6eaf0; --faint: #9aa5b4; --line: #2a313c;
-  --mark: #59b3e6; --card: #1b212a; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.6 system-ui, -apple-system, "Segoe UI",
-  Roboto, "Helvetica Neue", Arial, sans-serif; -webkit-text-size-adjust: 100%; }
-main { max-width: 62rem; margin: 0 auto; padding: 2rem 1.1rem 4rem; }
-h1 { font-size: clamp(1.5rem, 5vw, 2.2rem); line-height: 1.2; margin: 0 0 .4rem; letter-spacing: -.01em; }
-h2 { font-size: 1.2rem; margin: 2.6rem 0 .6rem; }
-p { margin: .5rem 0; max-width: 46rem; }
-.lead, figcaption, small { color: var(--faint); }
-.lead { font-size: 1.05rem; }
-figure { margin: 1rem 0 0; }
-img { display: block; width: 100%; height: auto; border-radius: 8px; }
-figure img { min-width: 44rem; }
-figcaption { font-size: .92rem; margin-top: .4rem; max-width: 46rem; }
-.scroll { overflow-x: auto; margin: .8rem 0; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { text-align: right; padding: .5rem .7rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
-th { font-weight: 600; color: var(--faint); font-size: .9rem; }
-tr.best td { color: var(--mark); font-weight: 650; }
-code { background: var(--card); border-radius: 5px; padding: .15em .4em; font-size: .92em; overflow-wrap: anywhere; }
-"""
+_STYLE = "\n" + files("dada.plot").joinpath("page.css").read_text(encoding="utf-8")
 
 # The browser loads nothing but the embedded pictures and styles.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
