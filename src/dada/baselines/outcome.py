@@ -51,8 +51,8 @@ class MethodResult:
         cls, train: Population, test: Population, values: Iterable[Array], models: Array, **rest: Any
     ) -> MethodResult:
         """The result of models with these decision values on both populations; `rest` are further attributes."""
-        per_user, pooled = zip(*map(accuracies, (train, test), values), strict=True)
-        return cls(*per_user, *pooled, models, **rest)
+        (train_accuracy, train_pooled), (test_accuracy, test_pooled) = map(accuracies, (train, test), values)
+        return cls(train_accuracy, test_accuracy, train_pooled, test_pooled, models, **rest)
 
     @property
     def neighbours(self) -> float | None:

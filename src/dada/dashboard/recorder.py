@@ -149,7 +149,7 @@ class Recorder(AbstractContextManager["Recorder"]):
         return len(content)
 
 
-_RECORDS = {events.RunInfo: records.Info, events.PhaseStarted: records.PhaseStart, events.PeerStatus: records.Peers,
+_RECORDS: dict[type, type[Any]] = {events.RunInfo: records.Info, events.PhaseStarted: records.PhaseStart, events.PeerStatus: records.Peers,
             events.Stopped: records.Stop}  # fmt: skip
 
 

@@ -157,8 +157,8 @@ def train(
         draw = run if fold == ALL_DATA else validation_draw(run, fold)
     users = people(dataset, seed, draw)
     if fold != ALL_DATA:
-        *data, held_out = validation_task(dataset, seed, run, fold, stumps, rule, split)
-        result = METHODS[method].run(RunInput(*data, held_out, settings, rng, users.oracle))
+        train, predictors, held_out = validation_task(dataset, seed, run, fold, stumps, rule, split)
+        result = METHODS[method].run(RunInput(train, predictors, held_out, settings, rng, users.oracle))
         right = np.rint(np.nan_to_num(result.test_accuracy) * held_out.sizes).astype(int)
         return {"right": right.tolist(), "rows": held_out.sizes.tolist(), "bits": result.bits}
     given = RunInput(*whole_task(dataset, seed, draw, stumps, rule), users.test, settings, rng, users.oracle)
