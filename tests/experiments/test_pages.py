@@ -9,7 +9,7 @@ from dada.experiments.budget import Curve, joined_curve
 from dada.experiments.catalogue import CATALOGUE
 from dada.experiments.data import present
 from dada.experiments.kappa import distance, graph_study, reached
-from dada.experiments.page import Figure, Heading, Items, Links, Page, Table, Text
+from dada.experiments.page import Figure, Heading, Items, Page, PageLinks, Table, Text
 from dada.experiments.protocol import summarise
 from dada.experiments.published import BUDGET_FACTORS, Published, accuracy_of, best_accuracy_of, budget_accuracy_of
 from dada.experiments.table1 import IN_PAPER, agrees
@@ -30,7 +30,7 @@ def page():
         Table("Numbers", ["method", "value"], [["a|b", "1"]]),
         Heading("More"),
         Items(["first", "second"]),
-        Links([("other", "Other", "Table 9")]),
+        PageLinks([("other", "Other", "Table 9")]),
         Figure("line", "A line.", drawing),
     ]
     return Page("demo", "A demo", "What it shows.", blocks, {"x": [0.1, None]})

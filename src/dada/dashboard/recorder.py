@@ -149,8 +149,12 @@ class Recorder(AbstractContextManager["Recorder"]):
         return len(content)
 
 
-_RECORDS: dict[type, type[Any]] = {events.RunInfo: records.Info, events.PhaseStarted: records.PhaseStart, events.PeerStatus: records.Peers,
-            events.Stopped: records.Stop}  # fmt: skip
+_RECORDS: dict[type, type[Any]] = {
+    events.RunInfo: records.Info,
+    events.PhaseStarted: records.PhaseStart,
+    events.PeerStatus: records.Peers,
+    events.Stopped: records.Stop,
+}
 
 
 def _record(event: Any, age: float) -> records.Record | None:

@@ -20,7 +20,7 @@ from dada.experiments.data import REAL, present
 from dada.experiments.kappa import kappa_page
 from dada.experiments.lab import Lab
 from dada.experiments.moons import graph_page, moons100_page, moons_page, size_page
-from dada.experiments.page import Heading, Links, Page
+from dada.experiments.page import Heading, Page, PageLinks
 from dada.experiments.table1 import table1
 
 _PACKAGES = ("numpy", "numba", "scipy", "scikit-learn")
@@ -84,7 +84,7 @@ CATALOGUE = {
 def write_index(links: Sequence[tuple[str, str, str]], lab: Lab, out: Path) -> Path:
     """Write the index of some pages, given by name, title and place in the paper; return its HTML file."""
     page = Page.of("index", lab)
-    page.blocks += [Heading("Pages"), Links(links)]
+    page.blocks += [Heading("Pages"), PageLinks(links)]
     return page.write(out, made_with(lab))
 
 

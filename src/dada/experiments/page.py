@@ -101,7 +101,7 @@ class Items:
 
 
 @dataclass(frozen=True)
-class Links:
+class PageLinks:
     """A list of other pages: name of the file without its ending, title, remark."""
 
     items: Sequence[tuple[str, str, str]]
@@ -198,7 +198,7 @@ def agreement(blocks: Sequence[str]) -> list[Block]:
     return [Heading("What agrees with the paper, and what does not"), Items(blocks)]
 
 
-Block = Text | Items | Links | Heading | Table | Figure
+Block = Text | Items | PageLinks | Heading | Table | Figure
 
 
 @dataclass
@@ -265,7 +265,7 @@ class Page:
                 return text
             case Items(items):
                 return "\n".join(f"- {item}" for item in items)
-            case Links(items):
+            case PageLinks(items):
                 return "\n".join(f"- [{title}]({name}.md) ({remark})" for name, title, remark in items)
             case Heading(text):
                 return f"## {text}"
@@ -284,7 +284,7 @@ def _html_of(block: Block) -> str:
             return html.paragraph(text)
         case Items(items):
             return "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>"
-        case Links(items):
+        case PageLinks(items):
             links = (f'<a href="{name}.html">{escape(title)}</a> ({escape(remark)})' for name, title, remark in items)
             return "<ul>" + "".join(f"<li>{link}</li>" for link in links) + "</ul>"
         case Table(caption, columns, rows):

@@ -92,7 +92,7 @@ def finals(
     return run_groups(lab, jobs, label)
 
 
-class Trials(NamedTuple):
+class TrialResults(NamedTuple):
     """Methods on datasets: chosen settings, runs on all training data, and their summaries."""
 
     chosen: dict[Pair, ChosenSettings]
@@ -100,7 +100,7 @@ class Trials(NamedTuple):
     summaries: dict[Pair, Summary]
 
 
-def try_all(lab: Lab, pairs: Iterable[Pair], *, split: int = 0) -> Trials:
+def try_all(lab: Lab, pairs: Iterable[Pair], *, split: int = 0) -> TrialResults:
     """Choose settings and make the final runs of (dataset, method) pairs.
 
     "dada-random" requires "dada-learned" among the methods: the random graph has as many edges as the learned one.
@@ -119,7 +119,7 @@ def try_all(lab: Lab, pairs: Iterable[Pair], *, split: int = 0) -> Trials:
     runs |= finals(lab, settings, f"final runs, random graph{where}", split=split)
     chosen |= late
     runs = {pair: runs[pair] for pair in pairs}
-    return Trials({pair: chosen[pair] for pair in pairs}, runs, summarise_all(runs))
+    return TrialResults({pair: chosen[pair] for pair in pairs}, runs, summarise_all(runs))
 
 
 @dataclass(frozen=True)
