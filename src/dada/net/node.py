@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from dada.net.links import Links
 from dada.net.session import LinkOptions
 from dada.net.store import Store, StoreError, damaged
 from dada.net.transport import Transport
-from dada.peer.inputs import Effect, Persist, Refused, Send
+from dada.peer.inputs import Effect, Persist, Refused, Send, Warned
 from dada.peer.journal import PeerJournal
 from dada.peer.member import Member
 from dada.peer.messages import Descriptor, Hello, Message, ModelDelta, PeerId, encode
@@ -66,6 +67,14 @@ class PeerGone(PeerEvent):
     """A neighbour was unreachable for too long, and its edge was dropped."""
 
 
+@dataclass(frozen=True)
+class NodeWarning:
+    """The operator must act; see `dada.peer.inputs.Warned`."""
+
+    me: PeerId
+    text: str
+
+
 @dataclass(frozen=True, eq=False)
 class NodeStatus:
     """Periodic status of the node; see `Node.status`."""
@@ -74,7 +83,7 @@ class NodeStatus:
     status: Mapping[str, Any]
 
 
-NodeEvent = Listening | PeerEvent | NodeStatus
+NodeEvent = Listening | PeerEvent | NodeWarning | NodeStatus
 
 
 def unwatched(event: NodeEvent) -> None:
@@ -84,6 +93,8 @@ def unwatched(event: NodeEvent) -> None:
 # Time in which the last messages of a leaving node are sent.
 FAREWELL_S = 0.5
 ADDRESSES_KEY = b"addresses"
+# Random bytes that tell two processes with one identity apart.
+LIFE_SIZE = 8
 # Choosing between the shared and the local model takes about 0.1 s.
 TRUST_EVERY_S = 60.0
 # 1 January 2020, UTC.
@@ -96,12 +107,13 @@ def first_epoch(now: float) -> int:
     """Epoch of a peer without stored state, before its first start; `now` is the Unix time.
 
     A peer that lost its state must not reuse an epoch, so the epoch comes from the clock. Steps of ten seconds are
-    shorter than any real restart, and leave room for sequence numbers in 64 bits.
+    shorter than any real restart, and leave room for versions in 64 bits. If the clock was set back, neighbours report
+    the epoch they have seen.
 
-    >>> first_epoch(1_800_000_000.0)
-    22216320
+    >>> first_epoch(1_800_000_000.0), first_epoch(0.0)
+    (22216320, 0)
     """
-    return int(now - START_OF_EPOCHS) // 10
+    return max(0, int(now - START_OF_EPOCHS) // 10)
 
 
 def _heaviest(model: Array) -> list[tuple[int, float]]:
@@ -182,7 +194,7 @@ class Node:
             except ValueError as error:
                 raise damaged(self.store.path, str(error)) from error
             self._recall_addresses(records, known)
-            self._perform(self.member.start(self._clock(), known))
+            self._perform(self.member.start(self._clock(), known, secrets.token_bytes(LIFE_SIZE)))
             accepting = asyncio.create_task(self.links.accept_all())
             self.is_up = True
             self.observer(Listening(self.member.me, self.ticket))
@@ -254,6 +266,8 @@ class Node:
             elif isinstance(effect, Refused):
                 self.messages_refused += 1
                 self.observer(MessageRefused(self.member.me, effect.sender, effect.reason))
+            elif isinstance(effect, Warned):
+                self.observer(NodeWarning(self.member.me, effect.text))
         if self.member.deadline < self._sleeping_until:
             self._changed.set()
 

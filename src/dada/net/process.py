@@ -22,7 +22,17 @@ import numpy as np
 from dada.net.handshake import Terms
 from dada.net.home import Home, read_ticket
 from dada.net.iroh_transport import LOOPBACK, IrohTransport
-from dada.net.node import LinkRefused, Listening, MessageRefused, Node, NodeEvent, NodeStatus, PeerGone, unwatched
+from dada.net.node import (
+    LinkRefused,
+    Listening,
+    MessageRefused,
+    Node,
+    NodeEvent,
+    NodeStatus,
+    NodeWarning,
+    PeerGone,
+    unwatched,
+)
 from dada.net.session import LinkOptions
 from dada.net.store import Store
 from dada.peer.journal import PeerJournal
@@ -127,6 +137,8 @@ class _Reporter:
             _log(event.ticket)
         elif isinstance(event, LinkRefused | MessageRefused):
             self._log_seldom(f"refused {event.peer.hex()[:10]}: {event.reason}")
+        elif isinstance(event, NodeWarning):
+            self._log_seldom(f"warning: {event.text}")
         elif isinstance(event, PeerGone):
             _log(f"neighbour {event.peer.hex()[:10]} is gone")
 

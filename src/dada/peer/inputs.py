@@ -21,9 +21,10 @@ class Restored(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class Started(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """A life begins."""
+    """A life begins; `life` is a random id, by which two processes with one identity are told apart."""
 
     now: float
+    life: bytes = b""
 
 
 class ModelStep(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -88,8 +89,8 @@ class Persist:
 def stored(key: bytes, record: Any) -> Persist:
     """A record to be stored; raises `msgspec.ValidationError` if it could not be loaded again.
 
-    >>> stored(b"key", Started(0.5)).value.hex()
-    '9201cb3fe0000000000000'
+    >>> stored(b"key", TimerFired(0.5)).value.hex()
+    '9207cb3fe0000000000000'
     """
     value = msgspec.msgpack.encode(record)
     msgspec.msgpack.decode(value, type=type(record))
@@ -117,4 +118,11 @@ class Failed(Refused):
     """A message was ignored because handling it raised an error: a flaw of this program, not of the sender."""
 
 
-Effect = Persist | Send | Refused
+@dataclass(frozen=True)
+class Warned:
+    """Something that the operator of this peer must know."""
+
+    text: str
+
+
+Effect = Persist | Send | Refused | Warned

@@ -290,12 +290,12 @@ class Member:
         self.planner.restore(records)
         self.sampling.restore(records)
 
-    def start(self, now: float, known: Iterable[Descriptor] = ()) -> list[Effect]:
-        """Begin a life, with some known peers. A new member first makes its local steps, so that others get a model."""
+    def start(self, now: float, known: Iterable[Descriptor] = (), life: bytes = b"") -> list[Effect]:
+        """Begin a life, with some known peers and a random id. A new member first makes its local steps."""
         self.sampling.introduce(known)
         self.next_exchange = now
         self.next_wakeup = now + self.planner.wait_s()
-        effects = self._handle(Started(now))
+        effects = self._handle(Started(now, life))
         while self.planner.is_alone:
             effects += self._handle(self.planner.next_action(self.search, now))
         return [*effects, self.planner.record()]

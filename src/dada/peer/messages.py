@@ -25,6 +25,7 @@ LONGEST_ID, OLDEST, MOST_ADDRESSES, LONGEST_ADDRESS = 64, 10_000, 8, 256
 PeerId = bytes
 SentId = Annotated[bytes, Meta(min_length=1, max_length=LONGEST_ID)]
 Epoch = Annotated[int, Meta(ge=0, le=LARGEST_EPOCH)]
+Life = Annotated[bytes, Meta(max_length=16)]
 Version = Annotated[int, Meta(ge=0, le=LARGEST_VERSION)]
 Count = Annotated[int, Meta(ge=0, le=LARGEST_COUNT)]
 SampleCount = Annotated[int, Meta(ge=1, le=LARGEST_SIZE)]
@@ -41,10 +42,11 @@ class ModelSnapshot(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """First on every connection: the digest of the sender's learning problem, and its epoch."""
+    """First on every connection: digest of the sender's learning problem, its epoch, and a random id of its life."""
 
     problem: Annotated[bytes, Meta(max_length=64)]
     epoch: Epoch
+    life: Life = b""
 
 
 class Goodbye(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -168,6 +170,13 @@ class FriendsReply(msgspec.Struct, frozen=True, array_like=True, tag=15):
     friends: Descriptors
 
 
+class EpochSeen(msgspec.Struct, frozen=True, array_like=True, tag=16):
+    """The answer to an old epoch, or to another life with the same one: the highest epoch that the sender has seen."""
+
+    epoch: Epoch
+    life: Life = b""
+
+
 Message = (
     Hello
     | Goodbye
@@ -185,7 +194,22 @@ Message = (
     | ModelOffer
     | FriendsRequest
     | FriendsReply
+    | EpochSeen
 )
+
+
+def epoch_of(message: Message) -> int | None:
+    """The sender's epoch, if a message contains it.
+
+    >>> epoch_of(FollowAck(version=7, follows=True, epoch=3, sequence=5)), epoch_of(Goodbye())
+    (3, None)
+    """
+    if isinstance(message, Hello | ModelDelta | EdgeAck | FollowAck):
+        return message.epoch
+    if isinstance(message, SnapshotReply | StateReply | EdgeState | ModelOffer) and message.snapshot is not None:
+        return message.snapshot.epoch
+    return None
+
 
 PROTOCOL_VERSION = 1
 # A model of a hundred thousand coordinates fits; no message needs more.

@@ -186,9 +186,9 @@ class OwnModel:
         """The model, to be stored."""
         return Persist(MODEL_KEY, msgspec.msgpack.encode(_StoredModel(self.model.snapshot(), self.updates)))
 
-    def begin_epoch(self) -> Persist:
-        """Begin a new epoch: no number of an earlier life repeats."""
-        self.model.epoch, self.model.sequence = self.model.epoch + 1, 0
+    def begin_epoch(self, after: int = 0) -> Persist:
+        """Begin an epoch above the last one and above a given one: no number of an earlier life repeats."""
+        self.model.epoch, self.model.sequence = max(self.model.epoch, after) + 1, 0
         return Persist(EPOCH_KEY, self.model.epoch.to_bytes(8, "big"))
 
     def restore(self, records: dict[bytes, bytes]) -> None:

@@ -12,6 +12,9 @@ state, so a journal of facts replays a peer bit for bit.
 that has missed one asks for a snapshot; repeated and late moves are ignored. Each start of a peer has a new epoch, so
 numbers never repeat.
 
+*Lives.* A peer that returns with an old epoch learns the highest one from its neighbours and takes a larger one. Two
+processes with one identity are noticed in the same way, by themselves and by their neighbours.
+
 *Edges.* The neighbourhood decides on weights, and on who must agree to them: the paper's graph
 (`dada.peer.distance_graph`) or the evidence graph (`dada.peer.evidence_graph`).
 
@@ -32,7 +35,7 @@ from dada.core.compiled import Array
 from dada.core.model_steps import ALL
 from dada.peer.config import PeerConfig
 from dada.peer.distance_graph import DistanceGraph
-from dada.peer.edges import Offences, PeerEdges, Rounds, Sizes
+from dada.peer.edges import Lives, Offences, PeerEdges, Rounds, Sizes
 from dada.peer.evidence_graph import EvidenceGraph
 from dada.peer.inputs import (
     Effect,
@@ -48,14 +51,25 @@ from dada.peer.inputs import (
     Send,
     Started,
     TimerFired,
+    Warned,
 )
-from dada.peer.messages import Goodbye, Hello, Message, ModelDelta, PeerId, SnapshotReply, SnapshotRequest
+from dada.peer.messages import (
+    EpochSeen,
+    Goodbye,
+    Hello,
+    Message,
+    ModelDelta,
+    PeerId,
+    SnapshotReply,
+    SnapshotRequest,
+    epoch_of,
+)
 from dada.peer.model import ImplausibleError, OwnModel
 
 # Implausible messages after which a peer is ignored.
 PATIENCE = 20
-# Peers whose offences are remembered.
-MOST_OFFENDERS = 1024
+# Peers whose offences are remembered, and peers whose epochs are.
+MOST_OFFENDERS, MOST_EPOCHS = 1024, 4096
 
 
 class Neighbourhood(Protocol):
@@ -142,6 +156,7 @@ class Peer:
         self.neighbourhood = NEIGHBOURHOODS[config.graph](me, self.own, largest_size)
         self.edges = self.neighbourhood.edges
         self.offences = Offences(PATIENCE, MOST_OFFENDERS)
+        self.lives = Lives(MOST_EPOCHS)
 
     @property
     def deadline(self) -> float:
@@ -150,7 +165,7 @@ class Peer:
 
     def hello(self) -> Hello:
         """The first message on a connection."""
-        return Hello(self.config.digest, self.own.model.epoch)
+        return Hello(self.config.digest, self.own.model.epoch, self.lives.life)
 
     def handle(self, fact: Fact) -> list[Effect]:
         """Respond to a fact."""
@@ -164,6 +179,7 @@ class Peer:
         if isinstance(fact, TimerFired):
             return self.neighbourhood.on_timer(fact.now)
         if isinstance(fact, Started):
+            self.lives.begin(fact.life)
             return [self.own.begin_epoch(), *self.neighbourhood.start(fact.now)]
         if isinstance(fact, Restored):
             self.own.restore(fact.records)
@@ -213,6 +229,16 @@ class Peer:
         return self.neighbourhood.on_unreachable(sender) if self.offences.add(sender) else []
 
     def _answer(self, sender: PeerId, message: Message, now: float) -> list[Effect] | None:
+        epoch = epoch_of(message)
+        if epoch is not None:
+            seen = self.lives.older(sender, epoch, message.life if isinstance(message, Hello) else b"")
+            if seen is not None:
+                reason = (
+                    f"epoch {epoch} after epoch {seen}: an old state of this peer, or two processes with its identity"
+                )
+                return [Refused(sender, reason), Send(sender, EpochSeen(seen, self.lives.life_of(sender)))]
+        if isinstance(message, EpochSeen):
+            return self._on_epoch(sender, message, now)
         if isinstance(message, ModelDelta) and self.edges.has_neighbour(sender):
             return self.edges.apply_delta(sender, message, now)
         if isinstance(message, SnapshotRequest):
@@ -226,3 +252,19 @@ class Peer:
                 raise ImplausibleError("works on another learning problem")
             return self.neighbourhood.on_hello(sender, now)
         return self.neighbourhood.receive(sender, message, now)
+
+    def _on_epoch(self, sender: PeerId, seen: EpochSeen, now: float) -> list[Effect]:
+        """Another life of this peer was seen with a higher epoch, or with the same one."""
+        own = self.own.model.epoch
+        is_other_life = seen.epoch == own and seen.life and seen.life != self.lives.life
+        if seen.epoch < own or not (seen.epoch > own or is_other_life):
+            return []
+        if not self.lives.is_rollback(sender, seen.epoch, own):
+            text = (
+                f"epoch {seen.epoch} of this peer was seen, it has {own}: another process uses its identity. Stop one."
+            )
+            return [Warned(text)]
+        text = f"epoch {seen.epoch} of this peer was seen, it had {own}: an old state was restored, or another process"
+        effects: list[Effect] = [Warned(f"{text} uses its identity"), self.own.begin_epoch(seen.epoch)]
+        effects += self.neighbourhood.start(now)
+        return [*effects, *self._to_followers(SnapshotReply(self.own.model.snapshot()))]

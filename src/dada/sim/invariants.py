@@ -22,7 +22,7 @@ from dada.core.neighbours import gossip_mix
 from dada.peer.edges import MOST_ENDED_EDGES, MOST_SIZES, Edge
 from dada.peer.evidence_graph import MOST_FOLLOWERS, EvidenceGraph
 from dada.peer.model import SLACK
-from dada.peer.peer import MOST_OFFENDERS
+from dada.peer.peer import MOST_EPOCHS, MOST_OFFENDERS
 from dada.peer.sampling import MOST_CANDIDATES
 from dada.sim.world import MOST_LOST_RECORDS, Host, World
 
@@ -97,6 +97,7 @@ class Invariants:
             ("records", len(host.records), most_edges + 2 * MOST_LOST_RECORDS + OTHER_RECORDS + most_followers),
             ("waiting edges", len(peer.edges.waiting), len(peer.edges)),
             ("offenders", len(peer.offences), MOST_OFFENDERS),
+            ("epochs", len(peer.lives), MOST_EPOCHS),
             ("sizes", len(neighbourhood.sizes), MOST_SIZES),
             ("view", len(sampling.view), sampling.view_size),
             ("reserve", len(sampling.reserve), sampling.view_size),

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dada.peer.inputs import Effect, Failed, Persist, Refused, Send
+from dada.peer.inputs import Effect, Failed, Persist, Refused, Send, Warned
 from dada.peer.member import Member
 from dada.peer.messages import Descriptor, PeerId, encode
 from dada.sim.liars import Deed, Liar
@@ -119,6 +119,7 @@ class World:
         self.events = 0
         self.counts = Counter(messages=0, bytes=0, sent=0, lost=0, refused=0, restarts=0)
         self.failures: list[str] = []
+        self.warnings: list[tuple[int, str]] = []
         self._under_way: Counter[tuple[int, int]] = Counter()
         self.numbers = {host.me: host.number for host in hosts}
         self._rng = rng
@@ -236,6 +237,8 @@ class World:
                     self.failures.append(f"host {host.number}: {deed.reason}")
                 host.refused += 1
                 self.counts["refused"] += 1
+            elif isinstance(deed, Warned):
+                self.warnings.append((host.number, deed.text))
             else:
                 self._transmit(host, deed.to, deed.data)
 
