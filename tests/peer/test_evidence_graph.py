@@ -5,7 +5,7 @@ import pytest
 
 from dada.peer.config import PeerConfig
 from dada.peer.edges import MOST_ENDED_EDGES
-from dada.peer.evidence_graph import FOLLOWER_KEY, MOST_FOLLOWERS
+from dada.peer.evidence_graph import FOLLOWER_KEY, MOST_STRANGERS
 from dada.peer.inputs import (
     GraphStep,
     Leave,
@@ -193,9 +193,9 @@ def test_the_greeting_of_a_stranger_gets_no_answer(three):
 def test_followers_are_bounded_and_one_too_many_is_refused():
     peer = make(b"me")
     peer.handle(Started(0.0))
-    for k in range(MOST_FOLLOWERS + 1):
+    for k in range(MOST_STRANGERS + 1):
         effects = peer.handle(Received(0.0, k.to_bytes(4, "big"), Follow(1, follows=True)))
-    assert len(peer.neighbourhood.followers) == MOST_FOLLOWERS
+    assert len(peer.neighbourhood.followers) == MOST_STRANGERS
     (answer,) = effects
     assert not answer.message.follows
     follower = make(b"you")

@@ -25,6 +25,7 @@ from dada.peer.model import ImplausibleError, ModelCopy
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
 from dada.sim.liars import (
+    ADAPTIVE_KINDS,
     KINDS,
     Attractor,
     Chameleon,
@@ -33,6 +34,7 @@ from dada.sim.liars import (
     Flooder,
     Garbler,
     Gossip,
+    Mirror,
     Poisoner,
     Rewinder,
     SendBytes,
@@ -159,6 +161,16 @@ def test_an_attractor_exaggerates_its_sample_count(kind):
     assert offer.snapshot != SNAPSHOT
 
 
+def test_a_mirror_sends_each_victim_its_own_model():
+    one = liar(Mirror)
+    one.overhear(b"me", SnapshotReply(SNAPSHOT))
+    one.overhear(b"her", SnapshotReply(ModelSnapshot(1, 1, b"\x03\x00\x00\x00", np.float32(2.0).tobytes())))
+    offers = [one.lie_to(peer, ModelOffer(1, SNAPSHOT, 3)) for peer in (b"me", b"her")]
+    sent = [ModelCopy.from_snapshot(offer.snapshot, 30, CONFIG.beta).alpha for offer in offers]
+    assert [int(np.argmax(alpha)) for alpha in sent] == [0, 3]
+    assert [offer.size for offer in offers] == [10**6, 10**6]
+
+
 def test_gossip_invents_friends():
     friends = liar(Gossip).lie(FriendsReply(())).friends
     assert len(friends) >= 4
@@ -166,7 +178,7 @@ def test_gossip_invents_friends():
 
 
 @pytest.mark.parametrize("graph", ["distance", "evidence"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS + ADAPTIVE_KINDS)
 def test_a_network_tolerates_a_fifth_of_any_kind(kind, graph):
     faults = Faults(lying=0.2, lost=0.1)
     result = network(K=15, steps=25, seed=1, faults=faults, graph=graph, liar_kinds=(kind,)).run()

@@ -292,7 +292,7 @@ class Node:
     def on_open(self, peer: PeerId, introduction: Introduction) -> None:
         """See `LinkUser`."""
         self.observer(LinkOpened(self.member.me, peer))
-        self.member.introduce(peer, introduction.addresses)
+        self.member.sampling.prove(peer, introduction.addresses)
         self._perform(self.member.receive(peer, introduction.hello, self._clock()))
 
     def on_closed(self, peer: PeerId, reason: str) -> None:

@@ -24,8 +24,9 @@ from dada.peer.inputs import Effect, Persist, Send
 from dada.peer.messages import Follow, FollowAck, Message, ModelDelta, ModelOffer, PeerId, StateRequest
 from dada.peer.model import ImplausibleError, ModelCopy, OwnModel
 
-# Followers of one peer: each of its moves goes to all of them.
-MOST_FOLLOWERS = 1024
+# Followers of one peer: each of its moves goes to all of them. The last quarter is for peers that it follows itself, so
+# that strangers cannot fill the list.
+MOST_FOLLOWERS, MOST_STRANGERS = 1024, 768
 FOLLOWER_KEY = b"follower:"
 
 
@@ -111,7 +112,8 @@ class EvidenceGraph:
         held = self.follow_states.get(sender)
         effects: list[Effect] = []
         if held is None or follow.version > held.version or (follow.version == held.version and not held.is_sure):
-            if follow.follows and len(self.followers) >= MOST_FOLLOWERS:
+            most = MOST_FOLLOWERS if self.edges.has_neighbour(sender) else MOST_STRANGERS
+            if follow.follows and not (held and held.follows) and len(self.followers) >= most:
                 return [self._acknowledgement(sender, FollowState(follow.version, follows=False))]
             held = FollowState(follow.version, follow.follows)
             effects.append(self._hold(sender, held))

@@ -37,6 +37,7 @@ from dada.peer.messages import (
     FriendsReply,
     FriendsRequest,
     Goodbye,
+    Hello,
     Message,
     PeerId,
     ViewReply,
@@ -339,6 +340,8 @@ class Member:
             return self._exchange(sender, message)
         if isinstance(message, Goodbye):
             self.sampling.forget(sender)
+        elif isinstance(message, Hello):
+            self.sampling.meet(sender)
         return self._handle(Received(now, sender, message))
 
     def _exchange(
@@ -354,11 +357,6 @@ class Member:
         except Exception as error:
             reason = f"{type(message).__name__} raised {type(error).__name__}: {error}"
             return [Failed(sender, reason), *self.peer.offend(sender)]
-
-    def introduce(self, peer: PeerId, addresses: tuple[str, ...]) -> None:
-        """Add a peer known from elsewhere, with its addresses."""
-        self.sampling.introduce([Descriptor(peer, 0, addresses)])
-        self.search.note_addresses(peer, addresses)
 
     def on_unreachable(self, peer: PeerId, now: float) -> list[Effect]:
         """The transport has stopped trying to reach a peer."""

@@ -13,6 +13,19 @@ A partner that does not answer until the next exchange moves to a small reserve.
 that is clearly younger than the loss. Every tenth exchange calls a peer of the reserve, so that the halves of a divided
 network find each other again.
 
+*Floods.* Many identities can call often, but they cannot take the whole view. Two parts of a full view do not change
+because somebody calls (see `_kept`):
+
+- three tenths are chosen by rank: each slot keeps the peer whose id has the lowest value of a private hash function,
+  among all peers that answer. What counts is how many identities there are, not how often they are named (min-wise
+  sampling, as in Brahms, Bortnikov et al., 2009, and Basalt, Auvolat et al., 2023). One function in turn is replaced
+  now and then, so that the choice stays fresh.
+- four tenths are peers that had been in the view for long when their place became free. They keep it as long as they
+  answer.
+
+*Addresses.* A peer proves its addresses by the handshake of a link. Others only pass them on: such an address is used
+until the peer proves one, and it never replaces an address that the view holds.
+
 *Liars.* The effect of a message is bounded: half a view of well-formed descriptors; between two exchanges one offer per
 sender and four in all (others are answered, but merged only while there is room); no reply that was not asked for. A
 peer that leaves another question unanswered is doubted: it is not passed on, is called next, and is lost if it stays
@@ -21,6 +34,7 @@ silent again. So invented peers neither last nor spread.
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable
 
@@ -40,6 +54,12 @@ RESERVE_EVERY = 10
 # Exchanges between two writes of the view; a slightly old one is good enough for a restart.
 STORED_EVERY = 10
 RECORD_KEY = b"view"
+# Parts of a view that are chosen by rank and by acquaintance, and exchanges between two changes of a hash function.
+RANKED_SHARE, LONG_KNOWN_SHARE, RANK_CHANGED_EVERY = 0.3, 0.4, 10
+# Exchanges after which a peer counts as known for long.
+LONG_KNOWN_AFTER = 10
+# Peers whose proven addresses are remembered, and peers outside the view whose addresses are.
+MOST_KNOWN_ADDRESSES = 1024
 # Offers that are merged between two exchanges: one is expected, many are an attack on the view.
 MOST_OFFERS = 4
 
@@ -77,7 +97,15 @@ class PeerSampling:
         self.view: dict[PeerId, Descriptor] = {}
         self.reserve: dict[PeerId, Descriptor] = {}
         self.exchanges = 0
+        self.proven: OrderedDict[PeerId, tuple[str, ...]] = OrderedDict()
         self._rng = rng
+        self._private = rng.spawn(1)[0]
+        self._hash_key = self._private.bytes(16)
+        n_ranks = int(view_size * RANKED_SHARE) + int(view_size * LONG_KNOWN_SHARE)
+        self._ranks = [self._new_rank() for _ in range(n_ranks)]
+        self._known_since: dict[PeerId, int] = {}
+        self._hashes: dict[PeerId, int] = {}
+        self._long_known: list[PeerId] = []
         self._partner: PeerId | None = None
         self._given: frozenset[PeerId] = frozenset()
         self._offered: set[PeerId] = set()
@@ -92,9 +120,9 @@ class PeerSampling:
         return tuple(self.view)
 
     def addresses_of(self, peer: PeerId) -> tuple[str, ...]:
-        """Known addresses of a peer."""
+        """The proven addresses of a peer, or those that others passed on."""
         known = self.view.get(peer) or self.reserve.get(peer)
-        return known.addresses if known is not None else ()
+        return self.proven.get(peer) or (known.addresses if known is not None else ())
 
     def sample(self, kappa: int) -> tuple[PeerId, ...]:
         """At most `kappa` distinct peers of the view, drawn uniformly; none twice before all were drawn."""
@@ -109,8 +137,18 @@ class PeerSampling:
     # -- facts -----------------------------------------------------------------------------------------------------
 
     def introduce(self, descriptors: Iterable[Descriptor]) -> None:
-        """Add peers known from elsewhere: a ticket, stored neighbours, an incoming connection."""
+        """Add peers known from elsewhere: a ticket, a stored view."""
         self._merge(descriptors, frozenset())
+
+    def meet(self, peer: PeerId) -> None:
+        """A peer has opened a link. It enters the view only while there is room."""
+        if len(self.view) < self.view_size and peer not in self.view and peer != self.me:
+            self._merge([Descriptor(peer, 0, self.addresses_of(peer))], frozenset())
+
+    def prove(self, peer: PeerId, addresses: tuple[str, ...]) -> None:
+        """A peer has sent its own addresses over an authenticated link."""
+        if addresses:
+            put_last(self.proven, peer, addresses, MOST_KNOWN_ADDRESSES)
 
     def forget(self, peer: PeerId) -> None:
         """Remove a peer that has left for good."""
@@ -146,6 +184,8 @@ class PeerSampling:
         self.exchanges += 1
         self._offered.clear()
         self._age()
+        if self.exchanges % RANK_CHANGED_EVERY == 0:
+            self._ranks[self.exchanges // RANK_CHANGED_EVERY % len(self._ranks)] = self._new_rank()
         self._partner = self._choose_partner()
         if self._partner is None:
             return []
@@ -165,13 +205,13 @@ class PeerSampling:
             if sender != self._partner:
                 return [Refused(sender, "a view that was not asked for, or came too late")]
             self._partner = None
-            self._merge(message.view, self._given)
+            self._merge(message.view, self._given, sender)
             return []
         offer = self._offer(sender)
         is_room = len(self.view) + len(message.view) <= self.view_size
         if sender not in self._offered and (is_room or len(self._offered) < MOST_OFFERS):
             self._offered.add(sender)
-            self._merge(message.view, frozenset(given.peer for given in offer))
+            self._merge(message.view, frozenset(given.peer for given in offer), sender)
         return [Send(sender, ViewReply(offer))]
 
     def record(self) -> Persist:
@@ -182,6 +222,7 @@ class PeerSampling:
         """Add the peers of a stored view."""
         if RECORD_KEY in records:
             self.introduce(msgspec.msgpack.decode(records[RECORD_KEY], type=tuple[Descriptor, ...]))
+            self._known_since = dict.fromkeys(self.view, -LONG_KNOWN_AFTER)
 
     # -- views -----------------------------------------------------------------------------------------------------
 
@@ -201,9 +242,10 @@ class PeerSampling:
         others = [others[p] for p in self._rng.permutation(len(others))]
         old = sorted(others, key=lambda known: -known.age)[:HEALER]
         others = [known for known in others if known not in old] + old
-        return (Descriptor(self.me, 0, self.addresses), *others[: self.view_size // 2 - 1])
+        offered = [Descriptor(one.peer, one.age, self.addresses_of(one.peer)) for one in others]
+        return (Descriptor(self.me, 0, self.addresses), *offered[: self.view_size // 2 - 1])
 
-    def _merge(self, news: Iterable[Descriptor], given: frozenset[PeerId]) -> None:
+    def _merge(self, news: Iterable[Descriptor], given: frozenset[PeerId], sender: PeerId | None = None) -> None:
         for known in news:
             if known.peer == self.me:
                 continue
@@ -214,14 +256,49 @@ class PeerSampling:
             self.reserve.pop(known.peer, None)
             held = self.view.get(known.peer)
             if held is None or known.age < held.age:
-                self.view[known.peer] = known
+                addresses = (
+                    known.addresses if held is None or sender == known.peer else held.addresses or known.addresses
+                )
+                self.view[known.peer] = Descriptor(known.peer, known.age, addresses)
+                if held is None:
+                    self._known_since[known.peer], self._hashes[known.peer] = self.exchanges, self._hash(known.peer)
                 self._doubted.discard(known.peer)
                 given -= {known.peer}
         if len(self.view) > self.view_size:
-            self._drop_excess(sorted(self.view, key=lambda peer: -self.view[peer].age)[:HEALER])
+            kept = self._kept()
+            free = [peer for peer in self.view if peer not in kept]
+            self._drop_excess(sorted(free, key=lambda peer: -self.view[peer].age)[:HEALER])
             swapper = self.view_size // 2 - HEALER
-            self._drop_excess(self._draw([peer for peer in self.view if peer in given], swapper))
-            self._drop_excess(self._draw(list(self.view), len(self.view)))
+            self._drop_excess(self._draw([peer for peer in free if peer in self.view and peer in given], swapper))
+            self._drop_excess(self._draw([peer for peer in free if peer in self.view], len(free)))
+
+    def _kept(self) -> frozenset[PeerId]:
+        """Peers that a flood does not displace: the lowest of each rank, and some that were known for long."""
+        peers = [peer for peer in self.view if peer not in self._doubted]
+        n_all = int(self.view_size * RANKED_SHARE)
+        ranks = self._ranks[n_all:]
+        ranked = self._lowest(peers, self._ranks[:n_all])
+        waiting = [peer for peer in peers if self.exchanges - self._known_since[peer] >= LONG_KNOWN_AFTER]
+        for rank in ranks[len(self._long_known) :]:
+            waiting = [peer for peer in waiting if peer not in self._long_known]
+            self._long_known += self._lowest(waiting, [rank])
+        return frozenset((*ranked, *self._long_known))
+
+    def _lowest(self, peers: list[PeerId], ranks: list[tuple[int, int]]) -> list[PeerId]:
+        """The peer with the lowest value of each private hash function."""
+        if not peers or not ranks:
+            return []
+        values = np.array([self._hashes[peer] for peer in peers], np.uint64)
+        a, b = np.array(ranks, np.uint64).T
+        return [peers[p] for p in (a[:, None] * values + b[:, None]).argmin(axis=1)]
+
+    def _hash(self, peer: PeerId) -> int:
+        return int.from_bytes(hashlib.blake2b(peer, digest_size=8, key=self._hash_key).digest(), "big")
+
+    def _new_rank(self) -> tuple[int, int]:
+        """A random hash function of 64-bit numbers: multiply by an odd number and add."""
+        a, b = self._private.integers(2**64, size=2, dtype=np.uint64)
+        return int(a) | 1, int(b)
 
     def _drop_excess(self, peers: list[PeerId]) -> None:
         """Drop the first of these peers, no more than must go."""
@@ -231,6 +308,9 @@ class PeerSampling:
 
     def _drop(self, peer: PeerId) -> None:
         del self.view[peer]
+        del self._known_since[peer], self._hashes[peer]
+        if peer in self._long_known:
+            self._long_known.remove(peer)
         self._sampled.discard(peer)
         self._doubted.discard(peer)
 
@@ -255,8 +335,6 @@ def flaw_of(view: tuple[Descriptor, ...], most: int) -> str | None:
 # Neighbours named in a reply, candidates kept for the next graph steps, neighbours whose replies are awaited, and
 # replies of each.
 FRIENDS_PER_REPLY, MOST_CANDIDATES, MOST_ASKED, MOST_ANSWERS = 4, 32, 8, 4
-# Peers outside the view whose addresses are remembered.
-MOST_KNOWN_ADDRESSES = 1024
 
 
 class Search:

@@ -23,7 +23,7 @@ from dada.peer.edges import MOST_ENDED_EDGES, MOST_SIZES, Edge
 from dada.peer.evidence_graph import MOST_FOLLOWERS, EvidenceGraph
 from dada.peer.model import SLACK
 from dada.peer.peer import MOST_EPOCHS, MOST_OFFENDERS
-from dada.peer.sampling import MOST_CANDIDATES
+from dada.peer.sampling import MOST_CANDIDATES, MOST_KNOWN_ADDRESSES
 from dada.sim.world import MOST_LOST_RECORDS, Host, World
 
 # Models of each owner kept for comparison; copies of older ones are not compared.
@@ -101,6 +101,7 @@ class Invariants:
             ("sizes", len(neighbourhood.sizes), MOST_SIZES),
             ("view", len(sampling.view), sampling.view_size),
             ("reserve", len(sampling.reserve), sampling.view_size),
+            ("proven addresses", len(sampling.proven), MOST_KNOWN_ADDRESSES),
             ("senders", len(member.limit), member.limit.most_senders),
             ("replies", len(round_.replies) if round_ else 0, gossip_mix(member.planner.rhythm.kappa).size),
             ("candidates", len(member.search.candidates), MOST_CANDIDATES),

@@ -16,6 +16,7 @@ from dada.core.compiled import Array
 from dada.peer.inputs import Effect, Send
 from dada.peer.member import Member
 from dada.peer.messages import (
+    VERSIONS_PER_LIFE,
     Descriptor,
     EdgeState,
     Follow,
@@ -55,16 +56,25 @@ class Liar:
         The member, which is honest itself.
     rng : numpy.random.Generator
         Source of randomness.
+    gang : sequence of bytes
+        Ids of all liars of the network; some kinds cooperate.
     """
 
-    def __init__(self, member: Member, rng: np.random.Generator) -> None:
-        self.member, self.rng = member, rng
+    def __init__(self, member: Member, rng: np.random.Generator, gang: Sequence[PeerId] = ()) -> None:
+        self.member, self.rng, self.gang = member, rng, gang
         self.beta = member.peer.config.beta
         self.n_predictors = member.peer.config.n_predictors
 
     def falsify(self, effects: Sequence[Effect]) -> list[Deed]:
         """The effects of the member, with other messages."""
-        return [Send(one.to, self.lie(one.message)) if isinstance(one, Send) else one for one in effects]
+        return [Send(one.to, self.lie_to(one.to, one.message)) if isinstance(one, Send) else one for one in effects]
+
+    def overhear(self, sender: PeerId, message: Message) -> None:
+        """A message to the member has arrived."""
+
+    def lie_to(self, peer: PeerId, message: Message) -> Message:
+        """The message that is sent to a peer in place of another."""
+        return self.lie(message)
 
     def lie(self, message: Message) -> Message:
         """The message that is sent in place of another."""
@@ -117,8 +127,8 @@ class Exaggerator(Liar):
 class Attractor(Liar):
     """Sends a useless but well-formed model with the loss, degree and size that attract most."""
 
-    def __init__(self, member: Member, rng: np.random.Generator) -> None:
-        super().__init__(member, rng)
+    def __init__(self, member: Member, rng: np.random.Generator, gang: Sequence[PeerId] = ()) -> None:
+        super().__init__(member, rng, gang)
         model = rng.standard_normal(self.n_predictors) * (rng.random(self.n_predictors) < 0.1)
         model[0] = 1.0
         self.model = 0.99 * self.beta * model / np.abs(model).sum()
@@ -228,6 +238,71 @@ class Gossip(Liar):
         return [Send(peer, self.lie(ViewReply(()))) for peer in self.victims(2)]
 
 
+class Mirror(Liar):
+    """Sends each victim the victim's own model, which fits its samples best, and slowly turns it against all others.
+
+    It gets the models by following its victims and by asking for snapshots. It claims a million samples.
+    """
+
+    DRIFT, MOST_DRIFT = 0.01, 1.0
+
+    def __init__(self, member: Member, rng: np.random.Generator, gang: Sequence[PeerId] = ()) -> None:
+        super().__init__(member, rng, gang)
+        self.models: dict[PeerId, Array] = {}
+        self.sent = 0
+
+    def overhear(self, sender: PeerId, message: Message) -> None:
+        """See `Liar`."""
+        snapshot = getattr(message, "snapshot", None)
+        if snapshot is not None and sender not in self.gang:
+            self.models[sender] = self.member.peer.own.copy_of(snapshot).alpha.astype(np.float64)
+
+    def image(self, peer: PeerId) -> Array:
+        """The model that a victim receives."""
+        own = self.member.peer.own.model.alpha.astype(np.float64)
+        mean = sum(self.models.values(), np.zeros_like(own)) / max(1, len(self.models))
+        drift = min(self.DRIFT * self.member.planner.wakeups, self.MOST_DRIFT)
+        image = self.models.get(peer, own) - drift * mean
+        return 0.99 * image * min(1.0, self.beta / max(np.abs(image).sum(), 1e-9))
+
+    def lie_to(self, peer: PeerId, message: Message) -> Message:
+        """See `Liar`."""
+        if isinstance(message, ModelDelta):
+            message = SnapshotReply(self.member.peer.own.model.snapshot())
+        self.sent += 1
+        epoch = self.member.peer.own.model.epoch
+        lie = _in_place_of_models(message, _as_snapshot(self.image(peer), epoch, self.sent))
+        return msgspec.structs.replace(lie, size=10**6) if isinstance(lie, StateReply | ModelOffer) else lie
+
+    def attack(self) -> Sequence[Deed]:
+        """See `Liar`."""
+        victims = self.victims(4)
+        version = VERSIONS_PER_LIFE * (self.member.peer.own.model.epoch + 1) + self.sent
+        oracle: list[Deed] = [Send(peer, SnapshotRequest()) for peer in victims]
+        oracle += [Send(peer, Follow(version, follows=True)) for peer in victims]
+        images = [Send(peer, self.lie_to(peer, ModelDelta(0, 0, 0, True, 0, 0.0, False))) for peer in self.models]
+        return [*oracle, *images]
+
+
+class Eclipser(Poisoner):
+    """One of many identities that fill the view of one victim with each other, and send it poison."""
+
+    def lie(self, message: Message) -> Message:
+        """See `Liar`."""
+        if isinstance(message, ViewRequest | ViewReply | FriendsReply):
+            most = 4 if isinstance(message, FriendsReply) else 15
+            chosen = self.rng.permutation(len(self.gang))[:most]
+            return type(message)(tuple(Descriptor(self.gang[p], 0) for p in chosen))
+        return super().lie(message)
+
+    def attack(self) -> Sequence[Deed]:
+        """See `Liar`."""
+        victim = min(peer for peer in (*self.member.sampling.view, b"\xff") if peer not in self.gang)
+        return [Send(victim, self.lie(ViewRequest(())))]
+
+
 KINDS: tuple[type[Liar], ...] = (
     Exaggerator, Attractor, Poisoner, Chameleon, Claimer, Rewinder, Garbler, Flooder, Gossip,
 )  # fmt: skip
+# Liars that use what they learn about their victims; a network meets them only by name.
+ADAPTIVE_KINDS: tuple[type[Liar], ...] = (Mirror, Eclipser)

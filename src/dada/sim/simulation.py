@@ -109,6 +109,8 @@ class SimulatedNetwork:
         Records the facts of the first peer.
     liar_kinds : sequence of classes
         Kinds of liars, in turn.
+    liars_join_s : float
+        When liars join; until then there are only honest peers.
 
     Examples
     --------
@@ -132,6 +134,7 @@ class SimulatedNetwork:
         replay: str = "",
         journal: BinaryIO | None = None,
         liar_kinds: Sequence[type[Liar]] = KINDS,
+        liars_join_s: float = 0.0,
     ) -> None:
         if steps < 1:
             raise ValueError(f"steps must be at least 1, got {steps}")
@@ -143,11 +146,12 @@ class SimulatedNetwork:
         self.invariants = Invariants(replay)
         rng = self._generator(0)
         self._roles = _Roles.draw(rng, problem.n_users, faults, liar_kinds)
+        self._gang = tuple(peer_id(k) for k in self._roles.liars)
         hosts = [
             Host(k, peer_id(k), self._maker(k), is_honest=k not in self._roles.liars) for k in range(problem.n_users)
         ]
         self.world = World(hosts, self._link(), self._generator(1), self.invariants)
-        self._plan_lives(rng)
+        self._plan_lives(rng, liars_join_s)
 
     def run(self, observe: Callable[[NetworkPoint], None] | None = None, n_points: int = 20) -> SimulationResult:
         """Run for the whole time, then check that all ends agree; `observe` is called `n_points` times."""
@@ -182,7 +186,7 @@ class SimulatedNetwork:
                 WAKEUPS_PER_EXCHANGE / self.rhythm.wakeups_per_s,
                 journal=self._journal if k == 0 else None,
             )
-            return member, None if kind is None else kind(member, rng)
+            return member, None if kind is None else kind(member, rng, self._gang)
 
         return make
 
@@ -199,10 +203,11 @@ class SimulatedNetwork:
             link = partitioned_link(link, self._roles.apart, third, third + self.duration_s / 5)
         return link
 
-    def _plan_lives(self, rng: np.random.Generator) -> None:
+    def _plan_lives(self, rng: np.random.Generator, liars_join_s: float) -> None:
         world, roles = self.world, self._roles
         for k in range(self.problem.n_users):
             begin = float(rng.uniform(0.1, 0.6)) * self.duration_s if k in roles.late else 0.01 * k
+            begin += liars_join_s if k in roles.liars else 0.0
             # Host 0 runs from beginning to end, and all others start with its address.
             world.at(begin, world.start, k, (0,) if k > 0 else ())
             if k in roles.leaving:

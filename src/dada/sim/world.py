@@ -13,6 +13,7 @@ import heapq
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from dada.peer.inputs import Effect, Failed, Persist, Refused, Send, Warned
 from dada.peer.member import Member
-from dada.peer.messages import Descriptor, PeerId, encode
+from dada.peer.messages import Descriptor, PeerId, decode, encode
 from dada.sim.liars import Deed, Liar
 from dada.sim.links import VirtualLink
 
@@ -69,6 +70,12 @@ class Host:
         if self._liar is None:
             return effects
         return [*self._liar.falsify(effects), *(self._liar.attack() if is_timer else ())]
+
+    def overhear(self, sender: PeerId, data: bytes) -> None:
+        """Let a liar see a message to its member."""
+        if self._liar is not None:
+            with suppress(ValueError):
+                self._liar.overhear(sender, decode(data))
 
     def store(self, record: Persist) -> None:
         """Keep a record; an empty value deletes its key."""
@@ -202,6 +209,7 @@ class World:
             return
         self.counts["messages"] += 1
         self.counts["bytes"] += len(data)
+        host.overhear(sender.me, data)
         self._did(host, host.deeds(host.member.receive_bytes(sender.me, data, self.now)), sender)
 
     def _on_giving_up(self, host: Host, other: Host, life: int) -> None:
