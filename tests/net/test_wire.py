@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("compiled_kernels")
 
 # All that may be said, message by message: numbers about models and edges, and who is where.
 ALLOWED = {
-    "Hello": {"problem", "epoch"},
+    "Hello": {"problem", "epoch", "life"},
     "Goodbye": set(),
     "ModelDelta": {"epoch", "sequence", "j", "positive", "away", "gamma", "takes_all"},
     "SnapshotRequest": set(),
@@ -41,6 +41,7 @@ ALLOWED = {
     "ModelOffer": {"round", "snapshot", "size"},
     "FriendsRequest": set(),
     "FriendsReply": {"friends"},
+    "EpochSeen": {"epoch", "life"},
     "ModelSnapshot": {"epoch", "sequence", "coordinates", "values"},
     "Descriptor": {"peer", "age", "addresses"},
 }
