@@ -21,6 +21,7 @@ __all__ = [
     "PerUserKFold",
     "Population",
     "Pretrained",
+    "Privacy",
     "RandomFourier",
     "Stumps",
     "Union",
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
         save_model,
     )
     from dada.modelfile import ModelFileError
+    from dada.privacy.accounting import Privacy
 else:
     # scikit-learn and Numba take seconds to import: a name is fetched when it is first used.
     _HOMES = {
@@ -85,6 +87,7 @@ else:
             "save_model",
         ),
         "dada.modelfile": ("ModelFileError",),
+        "dada.privacy.accounting": ("Privacy",),
     }
 
     def __getattr__(name: str) -> Any:

@@ -201,3 +201,21 @@ def test_text_is_no_number(stays):
     result = dada("fit", stays, "--user", "person", "--label", "kind", "--task", "numbers")
     assert result.exit_code == 2
     assert "column 'kind' must hold numbers" in result.stderr
+
+
+def test_a_private_fit_reports_what_was_sent_and_holds_nothing_out(folder):
+    columns = ["--user", "person", "--label", "came", "-o", folder / "p.dada", "--updates", 40, "--json"]
+    labels = dada("fit", folder / "train.csv", *columns, "--epsilon", 4, "--protects", "labels",
+                  "--ledger", folder / "released")  # fmt: skip
+    assert labels.exit_code == 0, labels.stderr
+    found = json.loads(labels.stdout)
+    assert (found["held_out"], found["privacy"]["sent"]) == (None, True)
+    assert load_model(folder / "p.dada").privacy.epsilon == 4.0
+    rows = json.loads(dada("fit", folder / "train.csv", *columns, "--epsilon", 1, "--ranges", -3, 3).stdout)
+    assert rows["privacy"]["reason"].startswith("Nothing is sent")
+
+
+def test_privacy_of_rows_without_ranges_is_refused(folder):
+    refused = dada("fit", folder / "train.csv", "--user", "person", "--label", "came", "--epsilon", 1)
+    assert refused.exit_code != 0
+    assert "ranges must be given to protect rows" in str(refused.exception or refused.stderr)

@@ -73,14 +73,30 @@ def fit(
     latency: Annotated[
         float | None, typer.Option(help="Message delay, in units of a user's mean update interval.")
     ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Differential privacy: budget of each user; smaller protects more.")
+    ] = None,
+    delta: Annotated[float, typer.Option(help="Differential privacy: delta of the budget.")] = 1e-5,
+    protects: Annotated[
+        Literal["rows", "labels"], typer.Option(help="What epsilon protects: whole rows, or labels only.")
+    ] = "rows",
+    ranges: Annotated[
+        tuple[float, float] | None, typer.Option(help="Public range of all features, to protect rows.")
+    ] = None,
+    targets: Annotated[
+        tuple[float, float] | None, typer.Option(help="Public range of the label if it is a number, to protect rows.")
+    ] = None,
+    norm: Annotated[float | None, typer.Option(help="Public bound on the norm of a scaled row.")] = None,
+    ledger: Annotated[Path | None, typer.Option(help="File that records what was released.")] = None,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
     """Learn a model for every user of a table, and the graph between them.
 
     First a share of every user's rows is held out, to compare learning together with learning alone; then the model
-    is fitted to all rows. With a folder of Parquet files, or --stream, every shard reads the rows of its users and no
-    process holds all of them; nothing is held out.
+    is fitted to all rows. With --epsilon nothing is held out: a trial would need a release of its own. With a folder of
+    Parquet files, or --stream, every shard reads the rows of its users and no process holds all of them; nothing is
+    held out.
 
     **Examples**
 
@@ -93,8 +109,10 @@ def fit(
     - `dada fit visits/ --user person --label came --engine ray`
     - `dada fit visits.parquet --user person --label came --stream`
     - `dada fit visits.csv --user person --label came --live`
+    - `dada fit visits.csv --user person --label came --epsilon 4 --protects labels --ledger released`
+    - `dada fit visits.csv --user person --label came --epsilon 4 --ranges 0 1 --ledger released`
     """
-    from dada import population_from_table, save_model
+    from dada import Privacy, population_from_table, save_model
     from dada.core.memory import peak_bytes
     from dada.data import ParquetUsers
     from dada.events import fan_out
@@ -107,6 +125,10 @@ def fit(
     given: dict[str, Any] = {"beta": beta, "mu": mu, "lam": lam, "n_updates": updates, "max_neighbours": max_neighbours}
     given |= {"n_jobs": jobs, "latency": latency, "graph": graph, "engine": engine, "random_state": seed}
     settings = {name: value for name, value in given.items() if value is not None}
+    if epsilon is not None:
+        bounds: Any = {"ranges": ranges, "targets": targets, "norm": norm, "ledger": ledger}
+        settings["privacy"] = Privacy(epsilon, delta, protects, **bounds)
+        holdout = 0.0
     with watching(live, record) as page:
         with progress() as watch:
             held_out = _try_out(people, settings, holdout, seed, watch) if holdout > 0 and not in_shards else None
@@ -123,6 +145,7 @@ def fit(
             "neighbours": round(model.graph_.mean_neighbours, 6),
             "bits": round(model.bits_),
             "held_out": held_out,
+            "privacy": None if epsilon is None else {"sent": model.privacy_.sent, "reason": model.privacy_.reason},
             "peak_gb": round(peak_bytes() / 1e9, 3),
             "status": model.status_.value,
             "model": str(output),
@@ -218,4 +241,6 @@ def _show(result: dict[str, Any]) -> None:
         rows.append([f"{what} on {held_out['rows']} held-out rows", percent(held_out["together"])])
         rows.append(["  each user alone", percent(held_out["alone"])])
     print_table(("", ""), rows)
+    if result["privacy"] is not None:
+        stdout().print(f"\n{result['privacy']['reason']}", highlight=False, soft_wrap=True)
     stdout().print(f"\n{result['status']} Written to [bold]{result['model']}[/bold].", highlight=False, soft_wrap=True)

@@ -21,6 +21,7 @@ from dada.data.arrays import as_features, collected, shorten
 from dada.events import Event, Observer, TracePoint, TrialStarted, fan_out, silent
 from dada.fitting.fit import Checkpoint, Fit, average_model, blockwise_decisions, fit, positions_of
 from dada.fitting.held_out import decide
+from dada.fitting.private import fit_privately
 from dada.fitting.settings import Parameters, Settings, check_unknown_user, generator
 
 
@@ -146,6 +147,11 @@ class PersonalEstimator(Parameters, BaseEstimator):
         self, settings: Settings, population: Population, observer: Observer = silent, checkpoint: Checkpoint = None
     ) -> None:
         rng, watch = generator(self.random_state), fan_out(observer, write_line) if self.verbose else observer
+        if settings.privacy is not None:
+            private = fit_privately(settings, population, rng, watch, checkpoint)
+            self._keep(population, private.home)
+            self.released_models_, self.privacy_ = private.released, private.report
+            return
         decided = decide(settings, population, rng.spawn(1)[0], watch)
         self._keep(population, fit(decided, population, rng, watch, checkpoint))
         if self.status_ is Status.INTERRUPTED:

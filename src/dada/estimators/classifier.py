@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -16,6 +17,7 @@ from dada.data import ParquetUsers, Population
 from dada.data.arrays import as_values
 from dada.estimators.online import GrowingEstimator
 from dada.fitting.fit import Fit, best_class, class_scores
+from dada.privacy.accounting import Privacy
 
 
 @dataclass(eq=False, repr=False)
@@ -104,6 +106,9 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
         Source of randomness. The same seed gives the same models, bit for bit.
     verbose : int
         Above 0, write a line to the standard error stream at every trial of settings and every point of the trace.
+    privacy : Privacy, optional
+        Differentially private collaboration: what a user's releases may reveal about its rows or labels. `models_` are
+        then home models, which never leave a user, and `released_models_` what others can compute. See docs/privacy.md.
 
     Attributes
     ----------
@@ -136,6 +141,10 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
         Model updates made, of all users together.
     status_ : Status
         Why the fit ended; its value is a sentence.
+    released_models_ : array of shape (n_users, n_predictors)
+        With `privacy`: the models that others can compute from what was released.
+    privacy_ : PrivacyReport
+        With `privacy`: whether anything was sent and why, what each user spent, and the released bytes.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -299,11 +308,22 @@ class DadaRegressor(RegressorMixin, GrowingEstimator):
     def _learn_scale(self, y: NDArray[np.float64]) -> None:
         if y.size == 1:
             raise ValueError("y must hold two numbers or more to learn from, got n_samples = 1")
+        if self.privacy is not None:
+            self.target_mean_, self.target_scale_ = _public_scale(self.privacy)
+            return
         self.target_mean_, spread = float(y.mean()), float(y.std())
         self.target_scale_ = spread if spread > 0 else 1.0
 
     def _standardised(self, y: NDArray[np.float64]) -> NDArray[np.float64]:
         return (y - self.target_mean_) / self.target_scale_
+
+
+def _public_scale(privacy: Privacy) -> tuple[float, float]:
+    """Centre and half width of the public range of targets: statistics of y would reveal it."""
+    low, high = privacy.targets or (0.0, 0.0)
+    if not -math.inf < low < high < math.inf:
+        raise ValueError(f"privacy needs the public range of the targets, targets=(low, high), got {privacy.targets!r}")
+    return (low + high) / 2, (high - low) / 2
 
 
 def _column(y: Any) -> NDArray[Any]:

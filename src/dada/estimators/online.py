@@ -61,6 +61,7 @@ class GrowingEstimator(PersonalEstimator):
         array([0, 1])
         """
         check_is_fitted(self)
+        self._refuse_private()
         if positions_of(self.users_, [user])[0][0] >= 0:
             raise ValueError(f"user must be a new one, got {user!r}, who has a model: use partial_fit for more rows")
         population = self._population(X, y, np.full(np.shape(y)[0], user), reset=False, fresh=False)
@@ -102,6 +103,7 @@ class GrowingEstimator(PersonalEstimator):
 
     def _continue(self, X: Any, y: Any, users: Any, n_updates: int | None, *, fresh: bool) -> Self:
         """`partial_fit`; `fresh`: the first call learns the classes or the scale from y."""
+        self._refuse_private()
         if not hasattr(self, "models_"):
             self._learn(self._settings(), self._population(X, y, users, fresh=fresh))
             return self
@@ -185,6 +187,10 @@ class GrowingEstimator(PersonalEstimator):
     def __getstate__(self) -> dict[str, Any]:
         # A model that is passed on must not pass on the rows it was learned from.
         return {name: value for name, value in super().__getstate__().items() if name != "held_"}
+
+    def _refuse_private(self) -> None:
+        if self.privacy is not None:
+            raise ValueError("a private fit cannot grow: each further row or user needs a release. Fit again")
 
     def _updates(self, n_updates: int | None) -> int:
         if n_updates is None:

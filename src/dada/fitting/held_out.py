@@ -26,6 +26,8 @@ GRAPHS = ("everyone", "evidence")
 # Four times mu would gain 0.15 points on School on average, but more of its users would do better alone.
 MU_SCALES = (1.0, 0.25)
 N_FOLDS = 3
+# Standard errors by which a local model must be better to replace the one that was learned together.
+DOUBT = 1.64
 # A sample of this size shows which settings suit a population.
 MOST_USERS = 1000
 
@@ -177,6 +179,17 @@ def is_clear(gains: NDArray[np.float64]) -> bool:
     (True, False)
     """
     return bool(gains.sum() > gains.std() * np.sqrt(gains.size))
+
+
+def better_alone(gains: NDArray[np.float32], population: Population, doubt: float) -> NDArray[np.bool_]:
+    """Users whose local model was right more often, by McNemar's test with Edwards' correction for few rows.
+
+    >>> people = Population.from_arrays(np.zeros((6, 1)), [0, 1] * 3, ["ann"] * 6)
+    >>> better_alone(np.ones(6, np.float32), people, doubt=1.64).tolist()
+    [True]
+    """
+    error = np.sqrt(np.maximum(per_user(population, gains**2), 1.0))
+    return np.asarray(per_user(population, gains) - 1.0 > doubt * error)
 
 
 class Choice(NamedTuple):

@@ -21,6 +21,7 @@ from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree, Regu
 from dada.data import BasePredictors, Constant, Linear, ParquetUsers, Population, Recipe, Stumps, Union
 from dada.engine.backends import Processes
 from dada.engine.shards import Read, Sharded, ThisProcess, Threads, Workers
+from dada.privacy.accounting import Privacy
 from dada.task import problem
 
 AUTO = "auto"
@@ -89,6 +90,7 @@ class Parameters:
     n_jobs: int | None = None
     random_state: Any = None
     verbose: int = 0
+    privacy: Privacy | None = None
 
 
 @dataclass(eq=False)
@@ -117,6 +119,8 @@ class Settings(Parameters):
                 not isinstance(value, Real) or not math.isfinite(value) or (limit and value <= 0)
             ):
                 raise ValueError(f"{name} must be a finite number{limit}{_or_auto(name)}, got {value!r}")
+        if self.privacy is not None and not isinstance(self.privacy, Privacy):
+            raise TypeError(f"privacy must be a dada.Privacy or None, got {self.privacy!r}")
         check_unknown_user(self.unknown_user)
         check_workers(self.engine, self.latency, self.n_jobs)
         if isinstance(self.graph, str) and self.graph not in GRAPHS:

@@ -287,8 +287,8 @@ class Estimate(NamedTuple):
 def worth_sending(mechanism: StatisticsMechanism, n_users: int, n_rows: int) -> Estimate:
     """Compare the sum of all users' statistics with the sum of their noise, from public numbers only.
 
-    The signal is what a direction of G receives from `n_rows` rows of norm R on average; the noise is the largest
-    eigenvalue of the summed noise (a Wigner matrix). Where the noise is larger, nothing is sent, at epsilon = 0.
+    The signal is what a direction of G receives from `n_rows` rows of norm R on average; the noise is the
+    root mean square of the eigenvalues of the summed noise. Where the noise is larger, nothing is sent: epsilon = 0.
 
     Examples
     --------
@@ -301,7 +301,7 @@ def worth_sending(mechanism: StatisticsMechanism, n_users: int, n_rows: int) -> 
     """
     n = mechanism.n_predictors
     signal = n_rows * mechanism.norm**2 / n
-    noise = 2 * mechanism.gram_sigma / math.sqrt(2) * math.sqrt(n_users * n)
+    noise = mechanism.gram_sigma / math.sqrt(2) * math.sqrt(n_users * n)
     what = f"the pooled signal of {n_rows} rows ({signal:.3g} per direction)"
     if signal >= noise:
         return Estimate(True, f"Releases are sent: {what} exceeds the pooled noise ({noise:.3g}).")

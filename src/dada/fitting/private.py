@@ -1,0 +1,370 @@
+"""Private fits: what users release, what is computed from releases, and home models that never leave.
+
+Rows: each user releases noisy statistics once; centres, groups and released models are computed from releases alone
+(`dada.privacy.pooling`). Labels: each user releases its labels after randomised response; the usual fit runs on these.
+Either way a user's home model is learned from its own exact rows next to what others released.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dada.core.bits import FLOATS, MESSAGES
+from dada.core.graph import CollaborationGraph
+from dada.core.plan import Status
+from dada.core.problem import Problem
+from dada.data import BasePredictors, Constant, Linear, Population, Recipe, Union
+from dada.engine import Ledger, RunResult
+from dada.engine.block_loops import nothing_shared
+from dada.events import Observer, TracePoint, silent
+from dada.fitting.fit import Checkpoint, Fit, fit
+from dada.fitting.folds import PerUserKFold
+from dada.fitting.held_out import DOUBT, HeldOutScores, better_alone, decide, per_user
+from dada.fitting.newcomers import NOBODY, Candidates, Followed, best, follow, learn_next_to
+from dada.fitting.prediction import decisions
+from dada.fitting.settings import Settings, everyone
+from dada.privacy.accounting import Cost, Privacy
+from dada.privacy.ledger import PrivacyLedger
+from dada.privacy.noise import Bits, SecureBits, SeededBits
+from dada.privacy.pooling import Pool, find_groups, home_model, own_excluded
+from dada.privacy.release import (
+    Statistics,
+    StatisticsMechanism,
+    read_labels,
+    read_statistics,
+    release_labels,
+    worth_sending,
+)
+from dada.task import problem
+
+FROM_RANGES = "public ranges"
+HOME_FOLDS = 3
+# A held-out row that one model predicts and another does not multiplies the odds between them by e to this power.
+ROW_EVIDENCE = 1.0
+
+
+class PrivacyReport(NamedTuple):
+    """What a private fit released.
+
+    `sent` is False where the noise estimate advised against it, and `reason` says why. `spent` is the cost of each
+    user; `releases` holds the bytes of each user's release, in the order of `users_`.
+    """
+
+    sent: bool
+    reason: str
+    spent: Cost
+    releases: tuple[bytes, ...]
+
+
+class PrivateFit(NamedTuple):
+    """A fit whose models are home models, the models that others can compute, and the report."""
+
+    home: Fit
+    released: NDArray[Any]
+    report: PrivacyReport
+
+
+def fit_privately(
+    settings: Settings,
+    population: Population,
+    rng: np.random.Generator,
+    observer: Observer = silent,
+    checkpoint: Checkpoint = None,
+) -> PrivateFit:
+    """Release once, learn from releases, then learn home models.
+
+    Parameters
+    ----------
+    settings : Settings
+        With `privacy`.
+    population : Population
+        Exact rows; only releases of them influence anything but home models.
+    rng : numpy.random.Generator
+        Randomness of the fit; of the noise only with ``noise="seeded"``.
+    observer : callable
+        Receives events of a fit to released labels; none of a fit to released statistics.
+    checkpoint : path, optional
+        Of a fit to released labels.
+    """
+    privacy = settings.privacy
+    if privacy is None:
+        raise ValueError("privacy must be given for a private fit, got None")
+    if population.weights is not None:
+        raise ValueError("privacy does not support weights: leave out sample_weight and class_weight")
+    source: Bits = SecureBits() if privacy.noise == "secure" else SeededBits(rng.spawn(1)[0])
+    with _opened(privacy) as ledger:
+        if privacy.protects == "labels":
+            return _by_labels(settings, privacy, population, rng, observer, checkpoint, ledger, source)
+        return _by_statistics(settings, privacy, population, rng, ledger, source)
+
+
+@contextmanager
+def _opened(privacy: Privacy) -> Iterator[PrivacyLedger]:
+    ledger = PrivacyLedger(privacy.ledger, epsilon=privacy.epsilon, delta=privacy.delta)
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
+def _released(
+    ledger: PrivacyLedger, population: Population, what: str, cost: Cost, make: Callable[[slice], bytes]
+) -> tuple[bytes, ...]:
+    """The release of each user, from the ledger if these rows were released before."""
+    found = []
+    for k, user in enumerate(population.user_ids.tolist()):
+        rows = population.user_rows(k)
+        digest = hashlib.sha256(np.ascontiguousarray(population.X[rows]).tobytes() + population.y[rows].tobytes())
+        name = f"{what} of rows {digest.hexdigest()[:16]}"
+        found.append(ledger.release(repr(user), name, cost, lambda rows=rows: make(rows)))  # type: ignore[misc]
+    return tuple(found)
+
+
+def public_predictors(recipe: Recipe | None, ranges: Any, n_features: int) -> BasePredictors:
+    """Base predictors that depend on public ranges only.
+
+    By default the features divided by their ranges, and a constant; zero stays zero where a range includes it, so that
+    sparse rows stay short. A given recipe is fitted to the two corners of the ranges.
+
+    Examples
+    --------
+    >>> public_predictors(None, (0, 10), 2).predict(np.array([[5.0, 20.0]]))
+    array([[0.5, 1. , 1. ]], dtype=float32)
+    """
+    try:
+        low, high = (np.broadcast_to(np.asarray(side, np.float64), (n_features,)) for side in ranges)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"ranges must be (low, high): two numbers, or two sequences of {n_features} numbers, got {ranges!r}"
+        ) from error
+    if not (np.isfinite(low) & np.isfinite(high) & (low <= high)).all() or not (low < high).any():
+        raise ValueError("ranges must be finite with low <= high, and low < high for some feature")
+    if recipe is not None:
+        return recipe.fit(np.stack([low, high]))
+    furthest, keeps_zero = np.maximum(abs(low), abs(high)), (low <= 0) & (high >= 0) & (low < high)
+    corners = np.stack([np.where(keeps_zero, -furthest, low), np.where(keeps_zero, furthest, high)])
+    return Union(Linear(), Constant(coupling=0.1)).fit(corners)
+
+
+def _by_statistics(
+    settings: Settings,
+    privacy: Privacy,
+    population: Population,
+    rng: np.random.Generator,
+    ledger: PrivacyLedger,
+    source: Bits,
+) -> PrivateFit:
+    predictors = public_predictors(settings.predictors, privacy.ranges, population.n_features)
+    h, y = predictors.predict(population.X).astype(np.float64), outputs(population)
+    mechanism = StatisticsMechanism.calibrated(
+        privacy.epsilon, privacy.delta, n_predictors=predictors.n, n_outputs=y.shape[1], norm=privacy.norm
+    )
+    estimate = worth_sending(mechanism, population.n_users, population.n_rows)
+    cost, bodies = Cost(), tuple[bytes, ...]()
+    coupling = np.asarray(predictors.coupling, np.float64)
+    shape = (population.n_users, predictors.n, y.shape[1])
+    centres, released = np.zeros((population.n_users, 0, *shape[1:])), np.zeros(shape)
+    graph, name = CollaborationGraph.empty(population.n_users), "none"
+    if estimate.send and population.n_users > 1:
+        spec, cost = _spec(predictors, privacy), mechanism.cost(privacy.epsilon)
+
+        def make(rows: slice) -> bytes:
+            return mechanism.release(h[rows], y[rows], source, spec)
+
+        bodies = _released(ledger, population, f"statistics {spec} {mechanism.gram_steps}", cost, make)
+        constant = predictors.n - 1 if settings.predictors is None else None
+        pool = Pool.of([_checked(body, spec) for body in bodies], coupling, constant)
+        groups = find_groups(pool, rng)
+        released = pool.released_models(np.tensordot(groups.share, groups.centres, 1))
+        centres = np.stack([own_excluded(pool, groups, k) for k in range(pool.n_users)])
+        graph, name = _group_graph(groups.share.argmax(axis=1)), f"{groups.n} groups" if groups.n > 1 else "everyone"
+    home = np.stack(
+        [
+            home_model(h[rows], y[rows], centres[k], coupling)
+            for k, rows in enumerate(map(population.user_rows, range(population.n_users)))
+        ]
+    )
+    shown = {"loss": "squared", "graph": name, "n_predictors": predictors.n, "predictors": settings.predictors}
+    shown |= {"predictors_from": FROM_RANGES, "held_out": {}, "norm": mechanism.norm, "mu": 0.0, "n_updates": 0}
+    shown |= {"gram_sigma": mechanism.gram_sigma, "moment_sigma": mechanism.moment_sigma}
+    result = _result(_flat(home, settings), graph, len(bodies), predictors.n, y.shape[1])
+    report = PrivacyReport(bool(bodies), estimate.reason, cost, bodies)
+    return PrivateFit(Fit(predictors, shown, result), _flat(released, settings), report)
+
+
+def outputs(population: Population) -> NDArray[np.float64]:
+    """Targets as columns of norm 1 at most: -1 and 1, an indicator for each of several classes, or clipped numbers.
+
+    >>> outputs(Population.from_arrays(np.zeros((3, 1)), ["a", "b", "c"], [1, 1, 1])).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    if population.n_classes > 2:
+        return np.eye(population.n_classes)[population.y]
+    return np.clip(population.y.astype(np.float64), -1.0, 1.0)[:, None]
+
+
+def _spec(predictors: BasePredictors, privacy: Privacy) -> str:
+    """Digest of the base predictors and the norm: releases are comparable only if these agree."""
+    probe = np.random.default_rng(0).uniform(-1, 1, (8, predictors.n_features))
+    scale = np.max([np.max(np.abs(side)) for side in privacy.ranges])
+    digest = hashlib.sha256(predictors.predict(probe * scale).tobytes() + repr(privacy.norm).encode())
+    return digest.hexdigest()[:16]
+
+
+def _checked(body: bytes, spec: str) -> Statistics:
+    found, theirs = read_statistics(body)
+    if theirs != spec:
+        raise ValueError(f"a release has base predictors and ranges {theirs!r}, this fit has {spec!r}")
+    return found
+
+
+def _group_graph(group: NDArray[np.intp]) -> CollaborationGraph:
+    """Equal weights between users of a group."""
+    ends = []
+    for j in np.unique(group):
+        members = np.flatnonzero(group == j)
+        if members.size > 1:
+            k, l, _ = everyone(members.size, np.random.default_rng(members.size)).edges()
+            ends.append(np.stack([members[k], members[l]]))
+    if not ends:
+        return CollaborationGraph.empty(len(group))
+    k, l = np.concatenate(ends, axis=1)
+    return CollaborationGraph.from_edges(len(group), k, l, np.ones(k.size))
+
+
+def _flat(models: NDArray[np.float64], settings: Settings) -> NDArray[Any]:
+    """Models of shape (users, n, outputs) with a block of n weights per output."""
+    return np.ascontiguousarray(models.transpose(0, 2, 1).reshape(len(models), -1).astype(settings.dtype))
+
+
+def _result(models: NDArray[Any], graph: CollaborationGraph, n_sent: int, n: int, n_outputs: int) -> RunResult:
+    """The result of a fit without steps: every release reaches every other user once."""
+    ledger = Ledger(models.shape[1])
+    numbers = n * (n + 1) // 2 + n * n_outputs
+    ledger.graph[MESSAGES] = n_sent * (len(models) - 1)
+    # A number of a release has 64 bits, a float 32.
+    ledger.graph[FLOATS] = ledger.graph[MESSAGES] * 2 * numbers
+    unknown = np.full(len(models), np.nan, np.float32)
+    edges = len(graph.edges()[0])
+    point = TracePoint(0, 0, float("nan"), float("nan"), unknown, unknown[:0], edges, ledger.bits, ledger.graph_bits)
+    return RunResult(models, graph, (point,), ledger, Status.FINISHED, 0, nothing_shared(0, 0, models.dtype))
+
+
+def _by_labels(
+    settings: Settings,
+    privacy: Privacy,
+    population: Population,
+    rng: np.random.Generator,
+    observer: Observer,
+    checkpoint: Checkpoint,
+    ledger: PrivacyLedger,
+    source: Bits,
+) -> PrivateFit:
+    if population.n_classes == 0:
+        raise ValueError("protects='labels' needs classes, got numbers: protect rows, with ranges and targets")
+    n_classes, cost = population.n_classes, Cost(epsilon=privacy.epsilon)
+    codes = (population.y > 0).astype(np.int64) if n_classes == 2 else population.y
+
+    def make(rows: slice) -> bytes:
+        return release_labels(codes[rows], n_classes, privacy.epsilon, source)
+
+    bodies = _released(ledger, population, f"labels {privacy.epsilon!r}", cost, make)
+    given = np.concatenate([read_labels(body) for body in bodies])
+    noisy = replace(population, y=(2 * given - 1).astype(np.int8) if n_classes == 2 else given)
+    decided = decide(settings, noisy, rng.spawn(1)[0], observer)
+    found = fit(decided, noisy, rng, observer, checkpoint)
+    home = home_models(found, population, rng)
+    reason = f"Labels are sent after randomised response with epsilon {privacy.epsilon:g}; features are not protected."
+    report = PrivacyReport(True, reason, cost, bodies)
+    kept = replace(found, result=replace(found.result, models=home))
+    return PrivateFit(kept, found.result.models, report)
+
+
+class HomeTrials(NamedTuple):
+    """Models of each user by each way to learn, shape (users, ways, weights); and which held-out rows they predict.
+
+    The ways are alone, next to the neighbours, and next to the best on own rows; `right` has shape (ways, rows).
+    """
+
+    models: NDArray[Any]
+    right: NDArray[np.float32]
+
+
+def home_models(released: Fit, population: Population, rng: np.random.Generator, doubt: float = DOUBT) -> NDArray[Any]:
+    """Each user's model from its exact rows, next to released models, or alone if held-out rows say so.
+
+    Every user learns next to its neighbours in the released graph, and next to the users whose released models do best
+    on its rows; its model is the average of both, weighted by held-out rows. It keeps its local model instead if that
+    was significantly better on them (McNemar's test). Nobody sees these choices, so they cost nothing.
+
+    Parameters
+    ----------
+    released : Fit
+        To released labels.
+    population : Population
+        Exact rows.
+    rng : numpy.random.Generator
+        Decides the folds.
+    doubt : float
+        Standard errors by which a local model must be better.
+    """
+    models, right = home_trials(released, population, rng)
+    alone, together = right[0], right[1:]
+    scores = np.stack([per_user(population, each) for each in together], axis=1)
+    weights = np.exp(ROW_EVIDENCE * (scores - scores.max(axis=1, keepdims=True)))
+    weights /= weights.sum(axis=1, keepdims=True)
+    home = (weights[:, :, None] * models[:, 1:]).sum(axis=1).astype(models.dtype)
+    expected = (weights[population.owners].T * together).sum(axis=0)
+    stays = better_alone((alone - expected).astype(np.float32), population, doubt)
+    home[stays] = models[stays, 0]
+    return np.asarray(home)
+
+
+def home_trials(released: Fit, population: Population, rng: np.random.Generator) -> HomeTrials:
+    """Learn each user's model in each way, from all of its rows and without each fold."""
+    used, result = released.settings, released.result
+    h = released.predictors.predict(population.X)
+    candidates = Candidates(result.models, population.confidence, result.graph)
+    whole = problem(
+        population, released.predictors, predictions=h, loss=used["loss"], beta=used["beta"], mu1=used["mu"]
+    )
+    per_row = max(1, population.n_classes - 1)
+
+    def learned(k: int, rows: NDArray[np.intp]) -> NDArray[Any]:
+        """A model for each way to learn, from some rows of user k."""
+        cells = (rows[:, None] * per_row + np.arange(per_row)).ravel()
+        own = whole.of_rows(cells, np.array([0, cells.size]))
+        trust = rows.size / population.sizes.max()
+        ways = _ways(candidates, own, used, rng, k)
+        return np.stack([learn_next_to(each, candidates, own, trust, int(used["n_updates"])) for each in ways])
+
+    n_users = population.n_users
+    rows_of = [np.arange(rows.start, rows.stop) for rows in map(population.user_rows, range(n_users))]
+    models = np.stack([learned(k, rows) for k, rows in enumerate(rows_of)])
+    found = HomeTrials(models, np.zeros((models.shape[1], population.n_rows), np.float32))
+    folds = PerUserKFold(HOME_FOLDS, shuffle=True, random_state=rng)
+    for kept, tested in folds.split(population.owners, population.y, users=population.owners):
+        held_out, ends = population.take(tested), np.searchsorted(kept, population.row_start)
+        parts = [kept[ends[k] : ends[k + 1]] for k in range(n_users)]
+        trial = np.stack([learned(k, rows) if rows.size else models[k] for k, rows in enumerate(parts)])
+        for way in range(trial.shape[1]):
+            values = decisions(h[tested], held_out.row_start, trial[:, way])
+            found.right[way, tested] = HeldOutScores.of(held_out, values).right
+    return found
+
+
+def _ways(
+    candidates: Candidates, own: Problem, used: dict[str, Any], rng: np.random.Generator, k: int
+) -> tuple[Followed, Followed, Followed]:
+    """Whom user k may learn from: nobody, its neighbours, or those whose released models do best on its rows."""
+    if used["mu"] == 0 or used["graph"] == "none" or len(candidates.models) == 1:
+        return NOBODY, NOBODY, NOBODY
+    suited = best(candidates, own, used["n_neighbours"], used["tau"], rng, k)
+    return NOBODY, follow(candidates, own, used, rng, k), suited

@@ -1,0 +1,188 @@
+"""Private fits: what leaves a user depends on releases only, and home models are no worse than learning alone."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from dada import DadaClassifier, DadaClassifierCV, DadaRegressor, Linear, Population, Privacy, load_model, save_model
+from dada.privacy.ledger import BudgetError
+from dada.privacy.pooling import Pool, mixture
+from dada.privacy.release import content_hash, read_labels, read_statistics
+
+ROWS = {"ranges": (-1, 1), "noise": "seeded"}
+LABELS = {"protects": "labels", "noise": "seeded"}
+
+
+def people(seed=0, n_users=60, n_rows=60, n_features=4, n_groups=1, classes=2):
+    """Users of a few groups; a group shares a linear rule."""
+    rng = np.random.default_rng(seed)
+    rules = rng.normal(size=(n_groups, n_features, 1 if classes == 2 else classes))
+    owner = np.repeat(np.arange(n_users), n_rows)
+    X = rng.uniform(-1, 1, (owner.size, n_features))
+    scores = np.einsum("id,idc->ic", X, rules[owner % n_groups]) + 0.5 * rng.normal(size=(owner.size, 1))
+    y = (scores[:, 0] > 0).astype(int) if classes == 2 else scores.argmax(axis=1)
+    return Population.from_arrays(X, y, owner)
+
+
+def split(population, n_train):
+    """The first rows of each user, and the others."""
+    place = np.arange(population.n_rows) - population.row_start[population.owners]
+    return population.take(place < n_train), population.take(place >= n_train)
+
+
+def rows(population):
+    return {"X": population.X, "y": population.targets, "users": population.users}
+
+
+def right(model, test):
+    return float((model.predict(test.X, users=test.users) == test.targets).mean())
+
+
+def test_few_rows_gain_from_releases_of_others():
+    train, test = split(people(n_users=150), 20)
+    model = DadaClassifier(privacy=Privacy(4.0, **ROWS), random_state=0).fit(**rows(train))
+    alone = DadaClassifier(privacy=Privacy(0.01, **ROWS), random_state=0).fit(**rows(train))
+    assert model.privacy_.sent
+    assert not alone.privacy_.sent
+    assert right(model, test) > right(alone, test) + 0.01
+
+
+def test_nothing_sent_costs_nothing_and_leaves_no_graph():
+    train = people(n_users=5, n_rows=6)
+    model = DadaClassifier(privacy=Privacy(1.0, **ROWS), random_state=0).fit(**rows(train))
+    assert model.privacy_.reason.startswith("Nothing is sent")
+    assert model.privacy_.spent.delta_at(0.0) == 0.0
+    assert (model.privacy_.releases, model.bits_) == ((), 0.0)
+    assert model.graph_.mean_neighbours == 0
+    assert not model.released_models_.any()
+
+
+def test_groups_are_found_in_releases():
+    train, test = split(people(3, n_users=80, n_rows=150, n_groups=2), 100)
+    model = DadaClassifier(privacy=Privacy(8.0, **ROWS), random_state=0).fit(**rows(train))
+    assert model.settings_["graph"] == "2 groups"
+    k, l, _ = model.graph_.edges()
+    assert (k % 2 == l % 2).mean() > 0.95
+    model.models_ = model.released_models_
+    assert right(model, test) > 0.7
+
+
+def test_released_models_follow_from_the_released_bytes():
+    train = people(n_users=30, n_rows=40)
+    model = DadaClassifier(privacy=Privacy(4.0, **ROWS), random_state=0).fit(**rows(train))
+    pool = Pool.of([read_statistics(body)[0] for body in model.privacy_.releases], model.predictors_.coupling, 4)
+    groups = mixture(pool, 1, np.random.default_rng(0))
+    released = pool.released_models(np.repeat(groups.centres, 30, axis=0))[:, :, 0]
+    assert_array_equal(model.released_models_, released.astype(np.float32))
+
+
+def test_a_second_fit_to_the_same_rows_sends_the_same_bytes(tmp_path):
+    train = people(n_users=30, n_rows=40)
+    privacy = Privacy(4.0, ranges=(-1, 1), ledger=tmp_path / "ledger")
+    first, again = (DadaClassifier(privacy=privacy, random_state=0).fit(**rows(train)) for _ in range(2))
+    assert list(map(content_hash, first.privacy_.releases)) == list(map(content_hash, again.privacy_.releases))
+    assert_array_equal(first.models_, again.models_)
+
+
+def test_changed_rows_are_refused_beyond_the_budget(tmp_path):
+    train = people(n_users=30, n_rows=60)
+    privacy = Privacy(4.0, **ROWS, ledger=tmp_path / "ledger")
+    DadaClassifier(privacy=privacy, random_state=0).fit(**rows(train))
+    changed = replace(train, X=train.X + 0.01)
+    with pytest.raises(BudgetError, match="above the budget"):
+        DadaClassifier(privacy=privacy, random_state=0).fit(**rows(changed))
+
+
+def test_secure_noise_ignores_the_seed():
+    train = people(n_users=30)
+    bodies = [
+        DadaClassifier(privacy=Privacy(4.0, ranges=(-1, 1)), random_state=0).fit(**rows(train)).privacy_.releases[0]
+        for _ in range(2)
+    ]
+    assert bodies[0] != bodies[1]
+
+
+def test_base_predictors_come_from_public_ranges():
+    """Rows outside of the ranges are clipped; no predictor depends on the rows."""
+    train = people(n_users=30)
+    wider = replace(train, X=train.X * 3)
+    found = [DadaClassifier(privacy=Privacy(4.0, **ROWS), random_state=0).fit(**rows(each)) for each in (train, wider)]
+    probe = np.linspace(-2, 2, 12).reshape(3, 4)
+    assert_array_equal(found[0].predictors_.predict(probe), found[1].predictors_.predict(probe))
+    given = DadaClassifier(Linear(clip=2.0), privacy=Privacy(4.0, **ROWS), random_state=0).fit(**rows(train))
+    assert_array_equal(given.predictors_.predict(np.full((1, 4), 1.0)), np.full((1, 4), 0.5, np.float32))
+
+
+def test_several_classes_and_numbers():
+    three = people(n_users=100, classes=3)
+    model = DadaClassifier(privacy=Privacy(8.0, **ROWS), random_state=0).fit(**rows(three))
+    assert model.privacy_.sent
+    assert read_statistics(model.privacy_.releases[0])[0].moment.shape == (5, 3)
+    assert right(model, three) > 0.6
+    X = np.tile(np.linspace(-1, 1, 50), 40)[:, None]
+    users = np.repeat(np.arange(40), 50)
+    numbers = DadaRegressor(privacy=Privacy(4.0, **ROWS, targets=(-4, 4)), random_state=0)
+    assert numbers.fit(X, 3 * X[:, 0] + 1, users=users).score(X, 3 * X[:, 0] + 1, users=users) > 0.9
+    assert (numbers.target_mean_, numbers.target_scale_) == (0.0, 4.0)
+
+
+def test_labels_are_flipped_once_and_home_uses_the_true_ones(tmp_path):
+    train = people(n_users=12, n_rows=20)
+    privacy = Privacy(1.0, **LABELS, ledger=tmp_path / "ledger")
+    model = DadaClassifier(privacy=privacy, n_updates=50, random_state=0).fit(**rows(train))
+    given = np.concatenate([read_labels(body) for body in model.privacy_.releases])
+    assert 0.15 < (given != (train.y > 0)).mean() < 0.4
+    again = DadaClassifier(privacy=privacy, n_updates=50, random_state=0).fit(**rows(train))
+    assert again.privacy_.releases == model.privacy_.releases
+    assert right(model, train) > float((given == (train.y > 0)).mean())
+
+
+def test_useless_labels_do_not_pull_users_below_learning_alone():
+    """At epsilon 0.05 labels are noise; held-out rows at home show it."""
+    train, test = split(people(7, n_users=30, n_rows=90, n_groups=3), 45)
+    settings = {"n_updates": 100, "random_state": 0}
+    home = DadaClassifier(privacy=Privacy(0.05, **LABELS), **settings).fit(**rows(train))
+    alone = DadaClassifier(graph="none", **settings).fit(**rows(train))
+    error = np.sqrt(0.25 / test.n_rows)
+    assert right(home, test) > right(alone, test) - 2 * error
+
+
+def test_a_model_file_keeps_the_budget(tmp_path):
+    train = people(n_users=30)
+    model = DadaClassifier(privacy=Privacy(4.0, **ROWS, ledger=tmp_path / "l"), random_state=0).fit(**rows(train))
+    save_model(model, tmp_path / "model.dada")
+    loaded = load_model(tmp_path / "model.dada")
+    assert loaded.privacy.epsilon == 4.0
+    assert_array_equal(loaded.models_, model.models_)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "message"),
+    [
+        (DadaClassifier(privacy=Privacy(1.0, **ROWS), class_weight="balanced"), "does not support weights"),
+        (DadaClassifier(privacy=Privacy(1.0, ranges=(1, 0))), "ranges must be finite with low <= high"),
+        (DadaClassifier(privacy=Privacy(1.0, ranges=((0, 0), (1, 1)))), "two sequences of 4 numbers"),
+        (DadaClassifierCV(DadaClassifier(privacy=Privacy(1.0, **ROWS))), "a search compares settings on exact rows"),
+        (DadaRegressor(privacy=Privacy(1.0, **ROWS)), "needs the public range of the targets"),
+        (DadaRegressor(privacy=Privacy(1.0, **LABELS, targets=(0, 1))), "protects='labels' needs classes"),
+    ],
+)
+def test_what_would_reveal_rows_is_refused(estimator, message):
+    train = people(n_users=10, n_rows=8)
+    with pytest.raises(ValueError, match=message):
+        estimator.fit(train.X, train.targets, users=train.users)
+
+
+def test_privacy_of_another_kind_is_refused():
+    train = people(n_users=10, n_rows=8)
+    with pytest.raises(TypeError, match=r"privacy must be a dada\.Privacy or None, got 1\.0"):
+        DadaClassifier(privacy=1.0).fit(**rows(train))
+
+
+def test_a_private_fit_cannot_grow():
+    train = people(n_users=10, n_rows=8)
+    model = DadaClassifier(privacy=Privacy(1.0, **ROWS), random_state=0).fit(**rows(train))
+    with pytest.raises(ValueError, match="a private fit cannot grow"):
+        model.add_user(train.X[:3], [0, 1, 0], 99)
