@@ -211,11 +211,11 @@ def test_a_private_fit_reports_what_was_sent_and_holds_nothing_out(folder):
     found = json.loads(labels.stdout)
     assert (found["held_out"], found["privacy"]["sent"]) == (None, True)
     assert load_model(folder / "p.dada").privacy.epsilon == 4.0
-    rows = json.loads(dada("fit", folder / "train.csv", *columns, "--epsilon", 1, "--ranges", -3, 3).stdout)
+    rows = json.loads(dada("fit", folder / "train.csv", *columns, "--epsilon", 0.1, "--ranges", -3, 3).stdout)
     assert rows["privacy"]["reason"].startswith("Nothing is sent")
 
 
 def test_privacy_of_rows_without_ranges_is_refused(folder):
     refused = dada("fit", folder / "train.csv", "--user", "person", "--label", "came", "--epsilon", 1)
     assert refused.exit_code != 0
-    assert "ranges must be given to protect rows" in str(refused.exception or refused.stderr)
+    assert "ranges must be given to protect rows" in " ".join(refused.stderr.split())

@@ -66,6 +66,9 @@ def save_model(
     is_regression = isinstance(model, DadaRegressor)
     names = getattr(model, "feature_names_in_", None)
     params = model.get_params(deep=False)
+    if params["privacy"] is None:
+        # Files of fits without privacy are the same as before there was any.
+        del params["privacy"]
     stored = StoredModel(
         library=f"dada-learn {__version__}",
         settings={**{name: _to_json(name, value) for name, value in params.items()}, USED: _used(model)},
