@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from dada.data import Population, Recipe
 from dada.estimators.classifier import DadaClassifier
 from dada.fitting.fit import run_engine
-from dada.fitting.held_out import Fold, HeldOutScores, PerUserKFold, is_ahead, per_user, share_right
+from dada.fitting.held_out import DOUBT, Fold, HeldOutScores, PerUserKFold, better_alone, is_ahead, share_right
 from dada.fitting.settings import AUTO, LEAST_UPDATES, Settings, check_workers, generator
 from dada.task import n_blocks, shared_predictors
 
@@ -118,7 +118,7 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
     mu_scales: Any = (4.0, 2.0, 1.0, 0.5, 0.25, 0.1)
     n_splits: int = 3
     n_repeats: int = 2
-    doubt: float = 1.64
+    doubt: float = DOUBT
     engine: str = "local"
     n_jobs: int | None = None
     verbose: int = 0
@@ -131,6 +131,10 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         """
         base = DadaClassifier() if self.estimator is None else clone(self.estimator)
         settings = base._settings()
+        if settings.privacy is not None:
+            raise ValueError(
+                "a search compares settings on exact rows, which reveals them: fit DadaClassifier(privacy=...)"
+            )
         check_workers(self.engine, "auto", self.n_jobs)
         for name in ("betas", "mu_scales"):
             _check_grid(name, getattr(self, name))
@@ -248,17 +252,6 @@ def best_setting(scores: dict[Setting, HeldOutScores], population: Population, b
         if best is None or is_ahead(population, scores[other].right, scores[best].right):
             best = other
     return best or _likeliest(scores)
-
-
-def better_alone(gains: NDArray[np.float32], population: Population, doubt: float) -> NDArray[np.bool_]:
-    """Users whose local model was right more often, by McNemar's test with Edwards' correction for few rows.
-
-    >>> people = Population.from_arrays(np.zeros((6, 1)), [0, 1] * 3, ["ann"] * 6)
-    >>> better_alone(np.ones(6, np.float32), people, doubt=1.64).tolist()
-    [True]
-    """
-    error = np.sqrt(np.maximum(per_user(population, gains**2), 1.0))
-    return np.asarray(per_user(population, gains) - 1.0 > doubt * error)
 
 
 def _best_of_kind(scores: dict[Setting, HeldOutScores], population: Population, beta: float) -> Setting:

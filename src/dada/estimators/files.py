@@ -16,6 +16,7 @@ from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree
 from dada.data import Constant, Linear, RandomFourier, Stumps, Union
 from dada.estimators.classifier import DadaClassifier, DadaRegressor
 from dada.modelfile import StoredModel
+from dada.privacy.accounting import Privacy
 
 # Name, among the stored settings, of the values used for "auto".
 USED = "used"
@@ -24,7 +25,7 @@ ATTRIBUTES = {
     **{name: f"{name}_" for name in ("predictors", "models", "confidence", "graph", "trace", "ledger", "status")},
     **{"user_ids": "users_", "n_updates": "n_iter_"},
 }
-_KINDS = {kind.__name__: kind for kind in (Constant, DegreeTarget, Linear, LogDegree, RandomFourier, Stumps)}
+_KINDS = {kind.__name__: kind for kind in (Constant, DegreeTarget, Linear, LogDegree, Privacy, RandomFourier, Stumps)}
 
 
 def save_model(
@@ -159,6 +160,10 @@ def _to_json(name: str, value: Any) -> Any:
         return {"kind": "weights", "of": [[_to_json(name, label), float(value[label])] for label in value]}
     if isinstance(value, np.generic):
         return value.item()
+    if name in ("ranges", "targets") and value is not None:
+        return [np.asarray(side).tolist() for side in value]
+    if name == "ledger" and value is not None:
+        return os.fspath(value)
     if value is None or isinstance(value, str | int | float):
         return value
     raise TypeError(

@@ -95,6 +95,8 @@ def fit_parquet(
             "leave it out, or fit to rows in memory"
         )
     settings = model._settings()
+    if settings.privacy is not None:
+        raise ValueError("privacy needs all rows in one process: fit to rows in memory, without --stream")
     if settings.latency in (AUTO, 0):
         settings = replace(settings, latency=LATENCY)
     if settings.is_graph(AUTO):

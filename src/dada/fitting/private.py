@@ -24,11 +24,9 @@ from dada.data import BasePredictors, Constant, Linear, Population, Recipe, Unio
 from dada.engine import Ledger, RunResult
 from dada.engine.block_loops import nothing_shared
 from dada.events import Observer, TracePoint, silent
-from dada.fitting.fit import Checkpoint, Fit, fit
-from dada.fitting.folds import PerUserKFold
-from dada.fitting.held_out import DOUBT, HeldOutScores, better_alone, decide, per_user
+from dada.fitting.fit import Checkpoint, Fit, decisions, fit
+from dada.fitting.held_out import DOUBT, HeldOutScores, PerUserKFold, better_alone, decide, per_user
 from dada.fitting.newcomers import NOBODY, Candidates, Followed, best, follow, learn_next_to
-from dada.fitting.prediction import decisions
 from dada.fitting.settings import Settings, everyone
 from dada.privacy.accounting import Cost, Privacy
 from dada.privacy.ledger import PrivacyLedger
