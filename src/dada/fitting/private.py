@@ -19,14 +19,13 @@ from numpy.typing import NDArray
 from dada.core.bits import FLOATS, MESSAGES
 from dada.core.graph import CollaborationGraph
 from dada.core.plan import Status
-from dada.core.problem import Problem
 from dada.data import BasePredictors, Constant, Linear, Population, Recipe, Union
 from dada.engine import Ledger, RunResult
 from dada.engine.block_loops import nothing_shared
 from dada.events import Observer, TracePoint, silent
 from dada.fitting.fit import Checkpoint, Fit, decisions, fit
-from dada.fitting.held_out import DOUBT, HeldOutScores, PerUserKFold, better_alone, decide, per_user
-from dada.fitting.newcomers import NOBODY, Candidates, Followed, best, follow, learn_next_to
+from dada.fitting.held_out import DOUBT, HeldOutScores, PerUserKFold, better_alone, decide
+from dada.fitting.newcomers import NOBODY, Candidates, follow, learn_next_to
 from dada.fitting.settings import Settings, everyone
 from dada.privacy.accounting import Cost, Privacy
 from dada.privacy.ledger import PrivacyLedger
@@ -44,8 +43,6 @@ from dada.task import problem
 
 FROM_RANGES = "public ranges"
 HOME_FOLDS = 3
-# A held-out row that one model predicts and another does not multiplies the odds between them by e to this power.
-ROW_EVIDENCE = 1.0
 
 
 class PrivacyReport(NamedTuple):
@@ -286,9 +283,9 @@ def _by_labels(
 
 
 class HomeTrials(NamedTuple):
-    """Models of each user by each way to learn, shape (users, ways, weights); and which held-out rows they predict.
+    """Models of each user alone and next to its neighbours, shape (users, 2, weights), and their held-out rows.
 
-    The ways are alone, next to the neighbours, and next to the best on own rows; `right` has shape (ways, rows).
+    `right` has shape (2, rows): 1 where a model predicts a row that it did not learn from.
     """
 
     models: NDArray[Any]
@@ -296,11 +293,10 @@ class HomeTrials(NamedTuple):
 
 
 def home_models(released: Fit, population: Population, rng: np.random.Generator, doubt: float = DOUBT) -> NDArray[Any]:
-    """Each user's model from its exact rows, next to released models, or alone if held-out rows say so.
+    """Each user's model from its exact rows next to its neighbours' released models, or alone if held-out rows say so.
 
-    Every user learns next to its neighbours in the released graph, and next to the users whose released models do best
-    on its rows; its model is the average of both, weighted by held-out rows. It keeps its local model instead if that
-    was significantly better on them (McNemar's test). Nobody sees these choices, so they cost nothing.
+    A user keeps its local model if that was significantly better on held-out rows (McNemar's test). Nobody sees this
+    choice, nor the neighbours that a user follows by evidence on its own rows: so they cost nothing.
 
     Parameters
     ----------
@@ -313,20 +309,13 @@ def home_models(released: Fit, population: Population, rng: np.random.Generator,
     doubt : float
         Standard errors by which a local model must be better.
     """
-    models, right = home_trials(released, population, rng)
-    alone, together = right[0], right[1:]
-    scores = np.stack([per_user(population, each) for each in together], axis=1)
-    weights = np.exp(ROW_EVIDENCE * (scores - scores.max(axis=1, keepdims=True)))
-    weights /= weights.sum(axis=1, keepdims=True)
-    home = (weights[:, :, None] * models[:, 1:]).sum(axis=1).astype(models.dtype)
-    expected = (weights[population.owners].T * together).sum(axis=0)
-    stays = better_alone((alone - expected).astype(np.float32), population, doubt)
-    home[stays] = models[stays, 0]
-    return np.asarray(home)
+    models, (alone, together) = home_trials(released, population, rng)
+    stays = better_alone(alone - together, population, doubt)
+    return np.where(stays[:, None], models[:, 0], models[:, 1])
 
 
 def home_trials(released: Fit, population: Population, rng: np.random.Generator) -> HomeTrials:
-    """Learn each user's model in each way, from all of its rows and without each fold."""
+    """Learn each user's model alone and next to its neighbours, from all of its rows and without each fold."""
     used, result = released.settings, released.result
     h = released.predictors.predict(population.X)
     candidates = Candidates(result.models, population.confidence, result.graph)
@@ -340,7 +329,7 @@ def home_trials(released: Fit, population: Population, rng: np.random.Generator)
         cells = (rows[:, None] * per_row + np.arange(per_row)).ravel()
         own = whole.of_rows(cells, np.array([0, cells.size]))
         trust = rows.size / population.sizes.max()
-        ways = _ways(candidates, own, used, rng, k)
+        ways = (NOBODY, follow(candidates, own, used, rng, k))
         return np.stack([learn_next_to(each, candidates, own, trust, int(used["n_updates"])) for each in ways])
 
     n_users = population.n_users
@@ -356,13 +345,3 @@ def home_trials(released: Fit, population: Population, rng: np.random.Generator)
             values = decisions(h[tested], held_out.row_start, trial[:, way])
             found.right[way, tested] = HeldOutScores.of(held_out, values).right
     return found
-
-
-def _ways(
-    candidates: Candidates, own: Problem, used: dict[str, Any], rng: np.random.Generator, k: int
-) -> tuple[Followed, Followed, Followed]:
-    """Whom user k may learn from: nobody, its neighbours, or those whose released models do best on its rows."""
-    if used["mu"] == 0 or used["graph"] == "none" or len(candidates.models) == 1:
-        return NOBODY, NOBODY, NOBODY
-    suited = best(candidates, own, used["n_neighbours"], used["tau"], rng, k)
-    return NOBODY, follow(candidates, own, used, rng, k), suited
