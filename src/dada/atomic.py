@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,6 +54,23 @@ def write_bytes(path: str | os.PathLike[str], content: bytes, *, private: bool =
     """Replace the content of a file; see `replacing`."""
     with replacing(path, private=private, durable=durable) as file:
         file.write(content)
+
+
+def remove_leftovers(path: str | os.PathLike[str]) -> None:
+    """Remove the temporary files that killed writers of `path` left beside it. Nobody may be writing it now.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = (Path(folder) / ".state.a1b2c3d4").write_bytes(b"half")
+    ...     remove_leftovers(Path(folder) / "state")
+    ...     os.listdir(folder)
+    []
+    """
+    target = Path(os.path.realpath(path))
+    # The names that `mkstemp` makes.
+    name = re.compile(re.escape(f".{target.name}.") + "[a-z0-9_]{8}")
+    for file in target.parent.iterdir():
+        if name.fullmatch(file.name):
+            file.unlink(missing_ok=True)
 
 
 def _umask() -> int:

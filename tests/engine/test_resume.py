@@ -101,6 +101,16 @@ def test_resume_without_a_checkpoint_yet_starts_at_the_beginning(tmp_path):
         go(resume=True)
 
 
+def test_half_written_files_of_a_killed_run_are_removed_by_the_next(tmp_path):
+    path = tmp_path / "run.ckpt"
+    for name in (".run.ckpt.a1b2c3d4", ".run.ckpt.other.a1b2c3d4", "run.ckpt.a1b2c3d4"):
+        (tmp_path / name).write_bytes(b"half")
+    go(checkpoint=path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        ".run.ckpt.other.a1b2c3d4", "run.ckpt", "run.ckpt.a1b2c3d4",
+    ]  # fmt: skip
+
+
 def test_without_resume_an_old_checkpoint_is_replaced(tmp_path):
     go(seed=9, checkpoint=tmp_path / "run")
     assert bits_of(go(checkpoint=tmp_path / "run")) == bits_of(go())

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dada.atomic import remove_leftovers
 from dada.engine.state import State
 from dada.events import CheckpointFailed, CheckpointSaved, Observer
 
@@ -53,6 +54,7 @@ class Checkpoints:
             )
         if self.path.is_dir():
             raise IsADirectoryError(f"checkpoint {self.path} is a folder: give the path of a file")
+        remove_leftovers(self.path)
         self.last_attempt = self.now()
 
     def resume(self) -> None:
