@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -45,6 +46,8 @@ class PeerConfig:
     trust_largest : float
         Share of the largest reported sample counts that is ignored when confidence is computed. A few liars then cannot
         lower the confidence of all others.
+    largest_prediction : float
+        Largest size of a base prediction. It bounds the loss that a sound peer can report.
     reply_timeout_s : float
         How long a graph step waits for replies, and the first wait before a message is repeated.
     """
@@ -66,6 +69,7 @@ class PeerConfig:
     damping: float = 1.0
     vet: bool = False
     trust_largest: float = 0.0
+    largest_prediction: float = 1.0
     reply_timeout_s: float = 2.0
     predictors_digest: bytes = b""
 
@@ -82,6 +86,8 @@ class PeerConfig:
             raise ValueError(f"n_neighbours must be >= 1 and tau > 0, got {self.n_neighbours} and {self.tau}")
         if not (self.beta > 0 and self.mu1 >= 0):
             raise ValueError(f"beta must be > 0 and mu >= 0, got beta={self.beta}, mu={self.mu1}")
+        if not 0 < self.largest_prediction < math.inf:
+            raise ValueError(f"largest_prediction must be > 0 and finite, got {self.largest_prediction}")
         if not 0 < self.damping <= 1:
             raise ValueError(f"damping must be in (0, 1], got {self.damping}")
         loss_code(self.loss)
@@ -92,6 +98,16 @@ class PeerConfig:
         return float(self.mu1 if self.mu2 is None else self.mu2)
 
     @property
+    def least_loss(self) -> float:
+        """Lower bound of a peer's loss: that of margins which are all as large as a model of the ball can make them.
+
+        >>> PeerConfig(n_predictors=5, beta=10.0, mu1=1.0, largest_prediction=3.0).least_loss
+        -30.0
+        """
+        can_be_negative = self.loss == "adaboost" and self.graph_loss != "logistic"
+        return -self.beta * self.largest_prediction if can_be_negative else 0.0
+
+    @property
     def heaviest_weight(self) -> float:
         """Upper bound of an edge's weight: twice the best weight at the least possible cost.
 
@@ -99,9 +115,8 @@ class PeerConfig:
         True
         """
         regularizer = self.regularizer.compiled
-        least_cost = -2.0 * self.beta if self.loss == "adaboost" and self.graph_loss != "logistic" else 0.0
         # A coupling of zero makes every weight cost nothing.
-        marginal = least_cost / self.graph_mu if self.graph_mu > 0.0 else -LARGEST_COST
+        marginal = 2.0 * self.least_loss / self.graph_mu if self.graph_mu > 0.0 else -LARGEST_COST
         return 2.0 * float(best_weight(regularizer, marginal + degree_slope(regularizer, 0.0), 0.0))
 
     @property
@@ -117,4 +132,6 @@ class PeerConfig:
         shared = (self.n_predictors, self.beta, self.mu1, self.graph_mu, self.loss, self.graph)
         graph = by_distance if self.graph == "distance" else by_evidence
         text = repr((shared, graph, self.settings.coupling.tolist(), self.predictors_digest))
+        if self.largest_prediction != 1.0:
+            text += repr(self.largest_prediction)
         return hashlib.sha256(text.encode()).digest()[:16]

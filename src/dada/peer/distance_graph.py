@@ -22,7 +22,7 @@ from dada.core.graph_steps import GRAPH_STEPS, LIPSCHITZ, exact_step, lipschitz_
 from dada.peer.edges import Edge, PeerEdges, Rounds, Sizes
 from dada.peer.inputs import Effect, Send
 from dada.peer.messages import EdgeAck, EdgeState, Message, ModelDelta, PeerId, StateReply, StateRequest
-from dada.peer.model import ImplausibleError, ModelCopy, OwnModel
+from dada.peer.model import SLACK, ImplausibleError, ModelCopy, OwnModel
 
 # If the network vets, no neighbour can raise its weight above this many times that of the heaviest other one.
 MOST_TIMES_OTHERS = 2.0
@@ -165,7 +165,7 @@ class DistanceGraph:
         return StateReply(number, self.own.model.snapshot(), self.own.loss, self.edges.degree, self.own.size)
 
     def _on_state(self, sender: PeerId, reply: StateReply, now: float) -> list[Effect]:
-        if not (-self.config.beta - 1.0 <= reply.loss < math.inf):
+        if not (self.config.least_loss * (1 + SLACK) - SLACK <= reply.loss < math.inf):
             raise ImplausibleError(f"a loss of {reply.loss}")
         if not 0.0 <= reply.degree <= LARGEST_DEGREE:
             raise ImplausibleError(f"a degree of {reply.degree}")

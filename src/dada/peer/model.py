@@ -72,6 +72,11 @@ class OwnModel:
     def __init__(self, A: Array, config: PeerConfig) -> None:
         if A.ndim != 2 or A.shape[0] < 1 or A.shape[1] != config.n_predictors:
             raise ValueError(f"A must have samples as rows and {config.n_predictors} columns, got shape {A.shape}")
+        if abs(A).max() > config.largest_prediction:
+            raise ValueError(
+                f"A has entries of size {abs(A).max():.6g}, but the network agreed on {config.largest_prediction:g}: "
+                "other peers would refuse its losses. Set largest_prediction, or scale the base predictors"
+            )
         self.config = config
         self.size = int(A.shape[0])
         n = config.n_predictors
@@ -210,7 +215,7 @@ def add_models(neighbour_sum: Array, models: Iterable[tuple[float, ModelCopy]]) 
     return total
 
 
-# Rounding in single precision may take a model this far beyond its l1 ball.
+# Rounding errors of sound peers, of other versions and machines too, are smaller than this relative to a bound.
 SLACK = 1e-3
 
 

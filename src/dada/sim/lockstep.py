@@ -1,7 +1,7 @@
 """Peers on a perfect network, driven by the engine's schedule: wake-ups are sequential, messages arrive at once.
 
 Given the same problem, plan and schedule, the peers compute the models, the graph and the message counts of the
-compiled engine, bit for bit.
+compiled engine, bit for bit. `check_agreement` names the settings of the engine that peers in lockstep do not support.
 """
 
 from __future__ import annotations
@@ -27,10 +27,30 @@ def peer_id(k: int) -> PeerId:
     return k.to_bytes(8, "big")
 
 
+def check_agreement(problem: Problem, plan: Plan) -> None:
+    """Refuse what peers in lockstep do not do as the engine does, by name."""
+    mix = plan.batch_mix(problem.n_users)
+    unsupported = {
+        "row weights: set weights=None": problem.weights is not None,
+        "offsets, which regression needs: set offset=None": problem.offset is not None,
+        f"step={plan.step!r}: set one of {sorted(STEP_RULES)}": plan.step not in STEP_RULES,
+        f"gossip batches, got sampler={plan.sampler!r}: set sampler='uniform'": plan.learn_graph
+        and mix.size > mix.n_uniform,
+        f"bounded lists, got max_neighbours={plan.max_neighbours}: set None": plan.max_neighbours is not None,
+        f"latency, got {plan.latency}: set 0": plan.latency > 0,
+    }
+    limits = {name: getattr(plan, name) for name in ("max_bits", "max_time_s", "gap_tolerance")}
+    unsupported |= {f"{name}, got {limit}: set None": limit is not None for name, limit in limits.items()}
+    for what, is_wanted in unsupported.items():
+        if is_wanted:
+            raise ValueError(f"peers in lockstep do not support {what}")
+
+
 def config_of(problem: Problem, plan: Plan, **others: Any) -> PeerConfig:
     """The peers' settings that correspond to a problem and a plan of the engine."""
+    check_agreement(problem, plan)
     if not isinstance(problem.loss, str):
-        raise ValueError("peers support the built-in losses only: pass the name of one")
+        raise ValueError(f"peers support built-in losses only, got {problem.loss.name!r}: pass the name of one")
     return PeerConfig(
         problem.n_predictors,
         problem.beta,
@@ -45,6 +65,7 @@ def config_of(problem: Problem, plan: Plan, **others: Any) -> PeerConfig:
         tau=plan.tau,
         step=plan.step,
         graph_step=plan.graph_step,
+        largest_prediction=max(1.0, float(abs(problem.A).max())),
         **others,
     )
 
