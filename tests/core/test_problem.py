@@ -149,7 +149,8 @@ A, ROWS = np.ones((3, 2), np.int8), np.array([0, 1, 3])
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"beta": 0.0}, "beta must be > 0 and finite .*, got 0.0"),
+        ({"beta": 0.0}, r"beta must be > 0 and at most 1e\+12 .*, got 0.0"),
+        ({"beta": 1e300}, r"overflow single precision\), got 1e\+300"),
         ({"beta": np.inf}, "got inf"),
         ({"mu1": -0.1}, "mu must be >= 0 and finite, got -0.1"),
         ({"mu1": np.nan}, "got nan"),

@@ -179,7 +179,7 @@ def test_what_does_not_fit_together_is_refused(plan, changes, message):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"step": "newton"}, r"step must be one of \['line-search', 'local', 'pairwise', 'paper'\], got 'newton'"),
+        ({"step": "newton"}, r"step must be one of .*'pairwise', 'paper'.*, got 'newton'"),
         ({"graph_step": "newton"}, r"graph_step must be one of \['exact', 'lipschitz'\], got 'newton'"),
         ({"restart": "best"}, r"restart must be one of \['local', 'zero'\], got 'best'"),
         ({"graph_rule": "fate"}, r"graph_rule must be one of \['distance', 'evidence'\], got 'fate'"),
@@ -209,3 +209,13 @@ def test_a_problem_without_any_information_has_converged():
     result = go(Plan(n_updates=50, learn_graph=False, gap_tolerance=0.1), problem=problem)
     assert result.status is Status.CONVERGED
     assert not result.models.any()
+
+
+def test_a_short_run_reports_that_its_models_are_far_from_settled():
+    short = go(replace(ALONE, n_updates=5), graph=GRAPH)
+    long = go(replace(ALONE, n_updates=3000), graph=GRAPH)
+    at_zero = PROBLEM.model_gap(np.zeros_like(long.models), GRAPH)
+    for result in (short, long):
+        assert result.relative_gap == result.trace[-1].gap / at_zero
+    assert not short.is_settled
+    assert long.is_settled

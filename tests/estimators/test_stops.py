@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -25,6 +26,19 @@ def test_a_fit_ends_after_its_updates():
     assert model.n_iter_ == model.trace_[-1].updates == 120
     assert model.objective_ == model.trace_[-1].objective
     assert model.bits_ == model.ledger_.bits == model.trace_[-1].bits
+
+
+def test_too_few_updates_raise_a_warning_with_the_way_out():
+    train, _ = moons_rows(1, n_users=20)
+    with pytest.warns(ConvergenceWarning, match="far from settled after 2 updates per user.* Set a larger n_updates"):
+        fit(train, graph="everyone", n_updates=2)
+
+
+def test_default_updates_are_enough_to_settle():
+    train, _ = moons_rows(1, n_users=20)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(train)
 
 
 def test_objective_and_bits_are_unknown_before_the_fit():

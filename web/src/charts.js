@@ -71,7 +71,7 @@ const CHARTS = [
     series: [{ label: "objective", value: (item) => item.objective }],
   },
   {
-    title: "Duality gap",
+    title: "Gap",
     format: short,
     exact: decimal,
     logarithmic: true,

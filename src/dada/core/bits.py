@@ -118,7 +118,10 @@ def _no_counts() -> Array:
 
 @dataclass(eq=False)
 class Ledger:
-    """Messages, floats and indices sent in model phases and in graph phases, and bits of coded messages in both."""
+    """Messages, floats and indices sent in model phases and in graph phases, and bits of coded messages in both.
+
+    Like the paper's count, it leaves out the model that a waking user sends to a new neighbour, and requests.
+    """
 
     n_predictors: int
     float_bits: int = FLOAT_BITS

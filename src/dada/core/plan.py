@@ -21,7 +21,7 @@ class Status(Enum):
     """The reason a run stopped."""
 
     FINISHED = "All planned updates were made."
-    CONVERGED = "The duality gap fell below the wanted tolerance."
+    CONVERGED = "The gap fell below the wanted tolerance."
     OUT_OF_BITS = "The communication budget is used up."
     OUT_OF_TIME = "The time limit was reached."
     INTERRUPTED = "The run was interrupted; its state so far is kept."
@@ -198,7 +198,7 @@ class Plan:
         result differs from a run without `span`.
     max_bits, max_time_s, gap_tolerance : float, optional
         Stop before the wake-up whose messages would exceed the budget, after this many seconds, or at the first trace
-        point whose duality gap is below this share of the gap of zero models.
+        point whose gap (`Problem.model_gap`) is below this share of the gap of zero models.
     trace_every : int, optional
         Model updates between two trace points; 1/50 of the run by default.
     """

@@ -32,6 +32,8 @@ from dada.core.losses import (
 from dada.core.model_steps import ModelSettings, UserModel, add_model, block_gradient, squared_difference
 from dada.core.regularizers import LogDegree, Regularizer, RegularizerCode, degree_value, weight_value
 
+LARGEST_BETA = 1e12
+
 
 class RemoteRows(Protocol):
     """Rows that other processes hold. They compute everything in a `Problem` that depends on A."""
@@ -119,8 +121,11 @@ class Problem:
     rows_name: str = ""
 
     def __post_init__(self) -> None:
-        if not 0 < self.beta < math.inf:
-            raise ValueError(f"beta must be > 0 and finite (it bounds the l1 norm of a model), got {self.beta}")
+        if not 0 < self.beta <= LARGEST_BETA:
+            raise ValueError(
+                f"beta must be > 0 and at most {LARGEST_BETA:g} (it bounds the l1 norm of a model; squares of "
+                f"larger numbers overflow single precision), got {self.beta}"
+            )
         if not 0 <= self.mu1 < math.inf:
             raise ValueError(f"mu must be >= 0 and finite, got {self.mu1}")
         if self.mu2 is not None and not 0 < self.mu2 < math.inf:
@@ -223,7 +228,7 @@ class Problem:
         return self._losses(alpha, self.graph_loss)
 
     def objective(self, alpha: Array, graph: CollaborationGraph) -> float:
-        """J(alpha, w), Eq. (1); a directed graph has no regularizer, and f counts every arc."""
+        """J(alpha, w), Eq. (1). On a directed graph, the sum of the users' objectives: no regularizer, every arc."""
         if graph.directed:
             return self.model_objective(alpha, graph)
         return self.model_objective(alpha, graph) + self.graph_mu * self.regularizer_value(graph)
@@ -269,9 +274,13 @@ class Problem:
         return frank_wolfe_gaps(self.model_gradient(alpha, graph), alpha, self.beta)
 
     def model_gap(self, alpha: Array, graph: CollaborationGraph) -> float:
-        """sum_k d_k gap_k >= f(alpha) - f*: the certificate of the models.
+        """sum_k d_k gap_k: the certificate of the models.
 
-        A user without neighbours counts with weight one, although f ignores it: its local problem must converge too.
+        On a symmetric graph it is the duality gap, an upper bound of f(alpha) - f*. On a directed graph users have
+        objectives of their own and no common one; there it is the equilibrium gap, an upper bound of what all users
+        together could gain if each changed its own model while the others stay fixed. It is zero exactly at a fixed
+        point, where nobody gains by a change. A user without neighbours counts with weight one, although f ignores it:
+        its local problem must converge too.
         """
         return float(np.where(graph.degree > 0, graph.degree, 1.0) @ self.model_gaps(alpha, graph))
 

@@ -38,6 +38,8 @@ CHUNK_WORK = 1e8
 LEAST_CHUNK = 16
 # Fewest chunks of a run with an observer, so that short runs show progress too.
 OBSERVED_CHUNKS = 200
+# Gaps above this share of the gap of zero models are far from the optimum.
+SETTLED = 0.1
 # Beyond these limits weighted sums may overflow or underflow in single precision.
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-12, 1e12
 
@@ -59,6 +61,8 @@ class RunResult:
         Model updates made.
     shared : SharedModels
         The models that neighbours hold under block steps; empty under other steps.
+    relative_gap : float
+        The gap at the end (see `Problem.model_gap`) divided by the gap of zero models on the same graph.
     """
 
     models: Array
@@ -68,6 +72,12 @@ class RunResult:
     status: Status
     updates: int
     shared: SharedModels
+    relative_gap: float
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the models are near their optimum: the gap is at most a tenth of that of zero models."""
+        return self.relative_gap <= SETTLED
 
 
 def run(
@@ -163,8 +173,8 @@ def run(
     if failure is not None:
         warnings.warn(f"this run cannot be resumed from its end: {failure}", RuntimeWarning, stacklevel=2)
     observer(Stopped(status.value))
-    learned = state.users.alpha.copy()
-    return RunResult(learned, state.graph, trace, state.ledger, status, state.updates, state.shared)
+    learned, at_end = state.users.alpha.copy(), runner.relative(trace[-1].gap)
+    return RunResult(learned, state.graph, trace, state.ledger, status, state.updates, state.shared, at_end)
 
 
 def _check(problem: Problem, plan: Plan, graph: CollaborationGraph | None, samples: dict[str, Samples | None]) -> None:
@@ -411,9 +421,13 @@ class Runner:
         state, point = self.state, self.point()
         state.trace.append(point)
         if self.plan.gap_tolerance is not None:
-            at_zero = self.problem.model_gap(np.zeros_like(state.users.alpha), state.graph)
-            state.relative_gap = point.gap / at_zero if at_zero > 0 else 0.0
+            state.relative_gap = self.relative(point.gap)
         self.observer(point)
+
+    def relative(self, gap: float) -> float:
+        """A gap on the current graph divided by the gap of zero models."""
+        at_zero = self.problem.model_gap(np.zeros_like(self.state.users.alpha), self.state.graph)
+        return gap / at_zero if at_zero > 0 else 0.0
 
     def full_trace(self) -> tuple[TracePoint, ...]:
         """The regular points, and the end of the run if it is later."""

@@ -153,9 +153,12 @@ class PersonalEstimator(Parameters, BaseEstimator):
             self.released_models_, self.privacy_ = private.released, private.report
             return
         decided = decide(settings, population, rng.spawn(1)[0], watch)
-        self._keep(population, fit(decided, population, rng, watch, checkpoint))
+        found = fit(decided, population, rng, watch, checkpoint)
+        self._keep(population, found)
         if self.status_ is Status.INTERRUPTED:
             warnings.warn(self.status_.value, ConvergenceWarning, stacklevel=3)
+        if self.status_ is Status.FINISHED and not found.result.is_settled:
+            warnings.warn(unsettled(found), ConvergenceWarning, stacklevel=3)
 
     def _targets(self, y: Any, fresh: bool) -> tuple[NDArray[Any], dict[str, Any]]:
         """Targets and what they are, for `Population.from_arrays`; `fresh`: learn the classes or the scale from y."""
@@ -269,6 +272,15 @@ class PersonalEstimator(Parameters, BaseEstimator):
         """Simulated communication of the fit, in bits."""
         check_is_fitted(self)
         return float(self.ledger_.bits)
+
+
+def unsettled(found: Fit) -> str:
+    """What a user can do about models that are far from their optimum."""
+    return (
+        f"models are far from settled after {found.settings['n_updates']} updates per user: their gap is "
+        f"{found.result.relative_gap:.0%} of that of zero models. Set a larger n_updates, or a mu below "
+        f"{found.settings['mu']:.3g} for weaker coupling"
+    )
 
 
 def write_line(event: Event) -> None:

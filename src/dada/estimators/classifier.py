@@ -82,7 +82,7 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
     class_weight : dict, "balanced" or None
         Weight of the rows of each label within each user's loss. "balanced" gives all labels the same total weight.
     tol : float, optional
-        Stop when the duality gap falls below this fraction of the gap of zero models.
+        Stop when the gap falls below this fraction of the gap of zero models; `TracePoint` describes the gap.
     max_bits : float, optional
         Stop when the simulated communication reaches this many bits.
     max_time_s : float, optional
@@ -136,7 +136,8 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
     ledger_ : Ledger
         Simulated messages between users, by kind.
     bits_ : float
-        Their size in bits.
+        Their size in bits, in the paper's count. It leaves out the model that a waking user sends to a new neighbour,
+        and requests.
     n_iter_ : int
         Model updates made, of all users together.
     status_ : Status

@@ -18,7 +18,7 @@ _ALONG = {"updates": "model updates", "bits": "bits sent"}
 _VALUES = {
     "accuracy": "accuracy",
     "objective": "objective",
-    "gap": "duality gap",
+    "gap": "gap",
     "edges": "edges",
     "bits": "bits sent",
 }
