@@ -77,6 +77,12 @@ def test_accuracies(audited):
                 assert (right & sure).mean() - 1e-6 <= found[k] <= (right | ~sure).mean() + 1e-6
 
 
+def test_models_stay_in_the_ball(audited):
+    case, _, run = audited
+    for moment in run.moments:
+        assert abs(moment.alpha).sum(axis=1).max() <= case.beta * (1 + 1e-12)
+
+
 @pytest.mark.parametrize("seed", range(3, 60, 6))
 def test_the_learned_graph_is_the_optimum_for_its_models(seed):
     case = random_case(seed)

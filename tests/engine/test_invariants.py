@@ -35,7 +35,7 @@ def assert_consistent(problem, plan, state):
         assert_array_equal(np.sort(support), np.flatnonzero(alpha[k]))
         margins = users.margins[problem.row_start[k] : problem.row_start[k + 1]]
         assert_allclose(margins, margins_in_numpy(problem, k, alpha[k]), rtol=0, atol=tolerance * problem.beta)
-    assert (np.abs(alpha).sum(axis=1) <= problem.beta * (1 + tolerance)).all()
+    assert (np.abs(alpha).sum(axis=1) <= problem.beta * (1 + 1e-12)).all()
     assert_array_equal(users.sent.sum(axis=0), state.ledger.models + state.ledger.graph)
     fresh = users.stale == 0
     degree = weights.sum(axis=1)
@@ -121,13 +121,22 @@ def test_margins_are_made_anew_even_where_neighbours_change_before_every_update(
     assert np.abs(users.margins - exact).max() < 40 * np.finfo(np.float32).eps
 
 
-@pytest.mark.parametrize("step", ["pairwise", "paper", "local", "line-search"])
-def test_the_norm_does_not_drift_in_many_single_precision_updates(step):
+@pytest.mark.parametrize(
+    ("step", "n_updates"), [("pairwise", 1_000_000), ("paper", 60_000), ("local", 60_000), ("line-search", 60_000)]
+)
+# 0.3 is larger in single precision than in double precision.
+@pytest.mark.parametrize("beta", [0.3, 5.0])
+def test_models_never_leave_the_ball_in_single_precision(step, n_updates, beta):
     rng = np.random.default_rng(1)
-    problem = random_problem(rng, 2, 8, beta=1.0, mu1=0.3, dtype=np.float32)
+    problem = random_problem(rng, 2, 8, beta=beta, mu1=0.3, dtype=np.float32)
     graph = random_graph(rng, 2, density=1.0)
-    plan = Plan(n_updates=60_000, learn_graph=False, step=step, trace_every=60_000)
-    states = []
-    watched_run(problem, plan, 1, states.append, chunk=20_000, graph=graph)
-    norms = np.abs(states[-1].users.alpha.astype(np.float64)).sum(axis=1)
-    assert norms.max() <= 1 + 1e-5
+    plan = Plan(n_updates=n_updates, learn_graph=False, step=step, trace_every=n_updates)
+    norms = []
+
+    def look(state):
+        norms.append(np.abs(state.users.alpha.astype(np.float64)).sum(axis=1).max())
+
+    watched_run(problem, plan, 1, look, chunk=n_updates // 100, graph=graph)
+    assert max(norms) <= beta * (1 + 1e-12)
+    # Near the sphere, where rounding matters.
+    assert norms[-1] >= 0.999 * beta

@@ -31,6 +31,10 @@ CENTRE, ALL = -1, -2
 # keep the rounding error of single precision far below the optimisation error.
 REFRESH_EVERY = 256
 
+SINGLE_EPSILON = 2.0**-23
+# Relative error of a sum in double precision: an l1 norm that exceeds the ball by less is inside.
+ROUNDING = 1e-13
+
 
 class ModelSettings(NamedTuple):
     """Settings of model updates, shared by all users."""
@@ -169,7 +173,8 @@ def toward_vertex(
     number = user.alpha.dtype.type
     h, gradient = scratch.h[:m], scratch.gradient
     j = largest_entry(gradient)
-    vertex = number(-settings.beta if gradient[j] > 0.0 else settings.beta)
+    toward = -settings.beta if gradient[j] > 0.0 else settings.beta
+    vertex = number(toward)
     for i in range(m):
         h[i] = vertex * number(user.A[i, j]) - (user.margins[i] - user.offset[i])
     if gamma < 0.0:
@@ -183,7 +188,7 @@ def toward_vertex(
         gamma = 0.0
         if slope < 0.0:
             gamma = exact_gamma(settings, confidence, slope, mu * quadratic, user.margins, user.sample_weight, h)
-    return Move(j, np.float64(vertex), ALL, np.float64(number(gamma)), False)
+    return Move(j, toward, ALL, np.float64(number(gamma)), False)
 
 
 @lean_kernel
@@ -242,17 +247,43 @@ def between_vertices(
     curvature = max(confidence * curvature + mu * length, 1e-30 * growth * growth)
     gamma = math.log1p(growth * pair_gap / curvature) / growth if growth > 1e-12 else pair_gap / curvature
     takes_all = gamma >= most and away_index >= 0 and away_index != j
-    return Move(j, toward, away_index, np.float64(number(min(gamma, most))), takes_all)
+    gamma = min(gamma, most)
+    # More than the slack would lead out of the ball; a vertex bounds what it loses when the move is applied.
+    rounded = inward(gamma, user.alpha) if away_index == CENTRE else number(gamma)
+    return Move(j, toward, away_index, np.float64(rounded), takes_all)
+
+
+@lean_kernel
+def inward(x: float, alpha: Array) -> float:
+    """x in the precision of a model, rounded toward zero."""
+    number = alpha.dtype.type
+    near = number(x)
+    return np.nextafter(near, number(0.0)) if abs(np.float64(near)) > abs(x) else near
+
+
+@lean_kernel
+def bounded_change(alpha: Array, j: int, delta: float, growth: float) -> float:
+    """The change `delta` of a weight, shortened so that the rounded weight grows by at most `growth` in size."""
+    if abs(np.float64(delta)) > growth:
+        delta = alpha.dtype.type(growth if delta > 0.0 else -growth)
+    new = alpha[j] + delta
+    while abs(np.float64(new)) > abs(np.float64(alpha[j])) + growth:
+        # One or two units in the last place of the sum. In double precision rounding is monotone and needs none.
+        delta -= new * alpha.dtype.type(SINGLE_EPSILON)
+        new = alpha[j] + delta
+    return delta
 
 
 @lean_kernel
 def apply_move(move: Move, alpha: Array, support: Array, n_support: int, scratch: StepScratch) -> tuple[int, int]:
     """Apply a move to a model or to a copy of it, with the same operations.
 
-    Returns the new size of the support and the number of changed coordinates, listed in the scratch.
+    Rounding never takes a model out of its ball, whatever the precision and the number of moves: in a pairwise move a
+    weight gains at most what another loses, and a Frank-Wolfe move that ends outside is scaled back. Returns the new
+    size of the support and the number of changed coordinates, listed in the scratch.
     """
     number = alpha.dtype.type
-    gamma, toward = number(move.gamma), number(move.toward)
+    gamma = number(move.gamma)
     if gamma == 0.0:
         return n_support, 0
     if alpha[move.j] == 0.0:
@@ -261,30 +292,46 @@ def apply_move(move: Move, alpha: Array, support: Array, n_support: int, scratch
     some_zero = False
     if move.away == ALL:
         n_changed = n_support
-        keep = number(1.0) - gamma
+        keep, norm = number(1.0) - gamma, 0.0
         for p in range(n_support):
             q = support[p]
             updated = keep * alpha[q]
             if q == move.j:
-                updated += gamma * toward
+                updated += gamma * number(move.toward)
             scratch.coordinate[p] = q
+            scratch.delta[p] = updated
+            norm += abs(np.float64(updated))
+        # Rounding would otherwise carry the norm beyond the ball, a little further with every step.
+        excess = norm / abs(move.toward)
+        for p in range(n_support):
+            q = support[p]
+            updated = scratch.delta[p]
+            if excess > 1.0 + ROUNDING:
+                updated = inward(updated / excess, alpha)
             scratch.delta[p] = updated - alpha[q]
             alpha[q] = updated
             some_zero |= updated == 0.0
     else:
         n_changed = 1
+        before = alpha[move.j]
+        gain = gamma * number(move.toward)
         scratch.coordinate[0] = move.j
-        scratch.delta[0] = gamma * toward
         if move.away == move.j:
-            scratch.delta[0] += gamma * toward
-        elif move.away >= 0:
+            # Mass moves between the two vertices of one coordinate: at most all of it, which changes the sign.
+            gain += gain
+            scratch.delta[0] = gain if abs(before + gain) <= abs(before) else -(before + before)
+        elif move.away == CENTRE:
+            gain = inward(move.gamma * move.toward, alpha)
+            scratch.delta[0] = bounded_change(alpha, move.j, gain, abs(np.float64(gain)))
+        else:
             n_changed = 2
-            scratch.coordinate[1] = move.away
+            away = alpha[move.away]
             # Taking all mass of a vertex must leave an exact zero; otherwise its coordinate stays in the support.
-            mass = gamma * abs(toward)
-            scratch.delta[1] = -mass if alpha[move.away] > 0.0 else mass
-            if move.takes_all:
-                scratch.delta[1] = -alpha[move.away]
+            loss = -away if move.takes_all else (-abs(gain) if away > 0.0 else abs(gain))
+            lost = max(0.0, abs(np.float64(away)) - abs(np.float64(away + loss)))
+            scratch.coordinate[1] = move.away
+            scratch.delta[1] = loss
+            scratch.delta[0] = bounded_change(alpha, move.j, gain, lost)
         for c in range(n_changed):
             alpha[scratch.coordinate[c]] += scratch.delta[c]
             some_zero |= alpha[scratch.coordinate[c]] == 0.0
