@@ -4,7 +4,7 @@
     python benchmarks/privacy.py --data school --protects rows --epsilons 1 4 --splits 5 6 7
 
 Shows mean accuracy over users, in per cent: home models, released models, users alone, and no privacy. No setting is
-tuned here: constants of the method were chosen on School, splits 2 to 4. The noise is seeded. Real data must be in the
+tuned here: constants of the method were chosen on School, splits 2 and 3. The noise is seeded. Real data must be in the
 cache (`dada datasets fetch`). Ranges are facts about the questionnaires and sensors, not read off the rows: School has
 one-hot features (norm 2 with the constant), Computer answers -1 and 1, HARWS publishes features in [-1, 1].
 """

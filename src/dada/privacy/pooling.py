@@ -23,7 +23,7 @@ from dada.privacy.release import Statistics
 Floats = NDArray[np.float64]
 # Ratios of the noise of an output to the prior variance of a weight; each user averages over them by evidence.
 PULLS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
-# Variance of an output around its model, and the ratio for released models. Both chosen on School, splits 2 to 4.
+# Variance of an output around its model, and the ratio for released models. Both chosen on School, splits 2 and 3.
 RESIDUAL, RELEASED_PULL = 0.8, 50.0
 # How far G of one user is trusted beyond its share of the sum of all.
 OWN_SHARE = 0.3

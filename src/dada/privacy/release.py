@@ -30,7 +30,7 @@ FORMAT = 1
 # Cells of h and y have this many fractional bits, their products twice as many.
 CELL_BITS = 16
 UNIT = 1 << (2 * CELL_BITS)
-# Part of mu^2 that B receives. B decides the direction of a model, G its length; chosen on School, splits 2 to 4.
+# Part of mu^2 that B receives. B decides the direction of a model, G its length; chosen on School, splits 2 and 3.
 MOMENT_SHARE = 0.5
 # Float products are exact up to 2^53.
 EXACT_ROWS = 1 << 20
