@@ -44,9 +44,11 @@ def test_without_a_graphics_card_the_page_draws_on_a_canvas(url, new_page):
     assert page.value("dada.scene.renderer.kind") == "canvas"
     # The browser warns of canvases that are read again and again, so a copy is read.
     painted = """(() => {
-        const copy = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
-        copy.drawImage(dada.scene.canvas, 0, 0);
-        return copy.getImageData(0, 0, 300, 150).data.some((value) => value > 0);
+        const {width, height} = dada.scene.canvas;
+        const copy = Object.assign(document.createElement('canvas'), {width, height});
+        const context = copy.getContext('2d', {willReadFrequently: true});
+        context.drawImage(dada.scene.canvas, 0, 0);
+        return context.getImageData(0, 0, width, height).data.some((value) => value > 0);
     })()"""
     assert page.until(painted)
     assert page.problems == []

@@ -1,5 +1,7 @@
 """The evidence graph: who does well on my samples, directed, at most n_neighbours of them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -86,7 +88,7 @@ def test_followers_mirror_the_lists_and_each_user_spends_one_unit_of_weight():
     learner, done = EvidenceRule(problem, evidence_plan()), 0
     while done < 50:
         done += learner.wake(state, awake[done:], batches[done:], np.zeros((50 - done, 0), np.int64))
-    followed_by = State(state.users, state.followers, state.lists, state.nearest, state.ledger).graph
+    followed_by = replace(state, lists=state.followers, followers=state.lists).graph
     assert_array_equal(state.graph.to_scipy().toarray(), followed_by.to_scipy().T.toarray())
 
 

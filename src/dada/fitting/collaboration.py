@@ -224,7 +224,7 @@ def deal_folds(sizes: Array, rows_per_sample: int, rng: np.random.Generator) -> 
     """A fold for every row: each user's samples are dealt out in random order, -1 for a user's only sample.
 
     >>> deal_folds(np.array([1, 4, 2]), 1, np.random.default_rng(0)).tolist()
-    [-1, 0, 2, 1, 0, 1, 0]
+    [-1, 2, 0, 1, 0, 1, 0]
     """
     folds = []
     for size in sizes // rows_per_sample:

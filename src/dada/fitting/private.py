@@ -249,7 +249,8 @@ def _result(models: NDArray[Any], graph: CollaborationGraph, n_sent: int, n: int
     unknown = np.full(len(models), np.nan, np.float32)
     edges = len(graph.edges()[0])
     point = TracePoint(0, 0, float("nan"), float("nan"), unknown, unknown[:0], edges, ledger.bits, ledger.graph_bits)
-    return RunResult(models, graph, (point,), ledger, Status.FINISHED, 0, nothing_shared(0, 0, models.dtype))
+    shared = nothing_shared(0, 0, models.dtype)
+    return RunResult(models, graph, (point,), ledger, Status.FINISHED, 0, shared, relative_gap=0.0)
 
 
 def _by_labels(
