@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from dada.privacy.accounting import Cost, Privacy, gaussian_delta, gaussian_epsilon, gaussian_mu, grid_delta, total
+from dada.privacy.accounting import (
+    Privacy,
+    PrivacyCost,
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_mu,
+    grid_delta,
+    total,
+)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 16.0])
@@ -24,7 +32,7 @@ def test_dp_accounting_agrees(ratios, epsilon):
     accountant = PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL, value_discretization_interval=1e-4)
     for ratio in ratios:
         accountant.compose(dp.GaussianDpEvent(1 / ratio))
-    ours = total(Cost(mu=ratio) for ratio in ratios).delta_at(epsilon)
+    ours = total(PrivacyCost(mu=ratio) for ratio in ratios).delta_at(epsilon)
     theirs = accountant.get_delta(epsilon)
     assert ours == pytest.approx(theirs, rel=2e-3)
     # Theirs is an upper bound.
@@ -32,9 +40,9 @@ def test_dp_accounting_agrees(ratios, epsilon):
 
 
 def test_pure_costs_add_and_leave_less_for_gaussian_ones():
-    assert Cost(epsilon=1.0).delta_at(1.0) == 0.0
-    assert (Cost(epsilon=0.6) + Cost(epsilon=0.6)).delta_at(1.0) == 1.0
-    both = Cost(mu=0.268, epsilon=0.5)
+    assert PrivacyCost(epsilon=1.0).delta_at(1.0) == 0.0
+    assert (PrivacyCost(epsilon=0.6) + PrivacyCost(epsilon=0.6)).delta_at(1.0) == 1.0
+    both = PrivacyCost(mu=0.268, epsilon=0.5)
     assert both.delta_at(1.5) == gaussian_delta(0.268, 1.0)
 
 

@@ -7,19 +7,19 @@ import sys
 
 import pytest
 
-from dada.privacy.accounting import Cost, gaussian_mu
+from dada.privacy.accounting import PrivacyCost, gaussian_mu
 from dada.privacy.ledger import BudgetError, LedgerError, PrivacyLedger
 
 BUDGET = {"epsilon": 2.0, "delta": 1e-5}
 # Draws fresh noise and reports every release; the test kills it in between.
 SENDER = """
 import secrets, sys
-from dada.privacy.accounting import Cost
+from dada.privacy.accounting import PrivacyCost
 from dada.privacy.ledger import PrivacyLedger
 ledger = PrivacyLedger(sys.argv[1], epsilon=2.0, delta=1e-5)
 print("ready", flush=True)
 for number in range(200):
-    body = ledger.release("me", f"release {number}", Cost(mu=0.001), lambda: secrets.token_bytes(64))
+    body = ledger.release("me", f"release {number}", PrivacyCost(mu=0.001), lambda: secrets.token_bytes(64))
     print(number, body.hex(), flush=True)
 """
 
@@ -33,14 +33,14 @@ def test_a_name_returns_its_bytes_and_draws_once(tmp_path):
 
     for _ in range(3):
         ledger = PrivacyLedger(tmp_path / "ledger", **BUDGET)
-        assert ledger.release("ann", "first", Cost(mu=0.1), make) == b"\x01"
+        assert ledger.release("ann", "first", PrivacyCost(mu=0.1), make) == b"\x01"
         ledger.close()
     assert len(drawn) == 1
 
 
 def test_the_budget_is_of_each_owner_and_holds_to_the_end():
     ledger, whole = PrivacyLedger(None, **BUDGET), gaussian_mu(**BUDGET)
-    half = Cost(mu=whole / 2**0.5 * (1 - 1e-9))
+    half = PrivacyCost(mu=whole / 2**0.5 * (1 - 1e-9))
     for owner in ("ann", "bob"):
         for name in ("one", "two"):
             assert ledger.release(owner, name, half, lambda: b"x") == b"x"
@@ -49,7 +49,7 @@ def test_the_budget_is_of_each_owner_and_holds_to_the_end():
         raise AssertionError("noise was drawn beyond the budget")
 
     with pytest.raises(BudgetError, match="above the budget of 1e-05"):
-        ledger.release("ann", "three", Cost(mu=whole / 10), never)
+        ledger.release("ann", "three", PrivacyCost(mu=whole / 10), never)
     assert [entry.name for entry in ledger.entries("ann")] == ["one", "two"]
     assert ledger.spent("ann").mu == pytest.approx(whole)
 
@@ -63,9 +63,9 @@ def test_another_budget_cannot_replace_the_first(tmp_path):
 def test_nothing_is_recorded_if_the_noise_fails():
     ledger = PrivacyLedger(None, **BUDGET)
     with pytest.raises(ZeroDivisionError):
-        ledger.release("ann", "first", Cost(mu=0.1), lambda: b"%d" % (1 // 0))
+        ledger.release("ann", "first", PrivacyCost(mu=0.1), lambda: b"%d" % (1 // 0))
     assert ledger.entries() == []
-    assert ledger.release("ann", "first", Cost(mu=0.1), lambda: b"x") == b"x"
+    assert ledger.release("ann", "first", PrivacyCost(mu=0.1), lambda: b"x") == b"x"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_nothing_is_recorded_if_the_noise_fails():
 )
 def test_the_record_only_grows(tmp_path, change):
     ledger = PrivacyLedger(tmp_path / "ledger", **BUDGET)
-    ledger.release("ann", "first", Cost(mu=0.1), lambda: b"x")
+    ledger.release("ann", "first", PrivacyCost(mu=0.1), lambda: b"x")
     ledger.close()
     connection = sqlite3.connect(tmp_path / "ledger")
     with pytest.raises(sqlite3.IntegrityError):
@@ -83,13 +83,13 @@ def test_the_record_only_grows(tmp_path, change):
 
 def test_damage_is_noticed(tmp_path):
     ledger = PrivacyLedger(tmp_path / "ledger", **BUDGET)
-    ledger.release("ann", "first", Cost(mu=0.1), lambda: b"noisy statistics")
+    ledger.release("ann", "first", PrivacyCost(mu=0.1), lambda: b"noisy statistics")
     ledger.close()
     content = (tmp_path / "ledger").read_bytes()
     (tmp_path / "ledger").write_bytes(content.replace(b"noisy statistics", b"other statistics"))
     ledger = PrivacyLedger(tmp_path / "ledger", **BUDGET)
     with pytest.raises(LedgerError, match="damaged"):
-        ledger.release("ann", "first", Cost(mu=0.1), lambda: b"x")
+        ledger.release("ann", "first", PrivacyCost(mu=0.1), lambda: b"x")
     ledger.close()
 
 
@@ -117,6 +117,6 @@ def test_bytes_that_were_sent_survive_kill_9(tmp_path, received):
     stored = {entry.name for entry in ledger.entries()}
     assert {f"release {number}" for number in sent} <= stored
     for number, body in sent.items():
-        again = ledger.release("me", f"release {number}", Cost(mu=0.001), lambda: b"fresh noise")
+        again = ledger.release("me", f"release {number}", PrivacyCost(mu=0.001), lambda: b"fresh noise")
         assert again == body if number < received else again.hex().encode().startswith(body)
     ledger.close()

@@ -27,7 +27,7 @@ from dada.fitting.fit import Checkpoint, Fit, decisions, fit
 from dada.fitting.held_out import DOUBT, HeldOutScores, PerUserKFold, better_alone, decide
 from dada.fitting.newcomers import NOBODY, Candidates, follow, learn_next_to
 from dada.fitting.settings import Settings, everyone
-from dada.privacy.accounting import Cost, Privacy
+from dada.privacy.accounting import Privacy, PrivacyCost
 from dada.privacy.ledger import PrivacyLedger
 from dada.privacy.noise import Bits, SecureBits, SeededBits
 from dada.privacy.pooling import Pool, find_groups, home_model, own_excluded
@@ -54,7 +54,7 @@ class PrivacyReport(NamedTuple):
 
     sent: bool
     reason: str
-    spent: Cost
+    spent: PrivacyCost
     releases: tuple[bytes, ...]
 
 
@@ -110,7 +110,7 @@ def _opened(privacy: Privacy) -> Iterator[PrivacyLedger]:
 
 
 def _released(
-    ledger: PrivacyLedger, population: Population, what: str, cost: Cost, make: Callable[[slice], bytes]
+    ledger: PrivacyLedger, population: Population, what: str, cost: PrivacyCost, make: Callable[[slice], bytes]
 ) -> tuple[bytes, ...]:
     """The release of each user, from the ledger if these rows were released before."""
     found = []
@@ -162,7 +162,7 @@ def _by_statistics(
         privacy.epsilon, privacy.delta, n_predictors=predictors.n, n_outputs=y.shape[1], norm=privacy.norm
     )
     estimate = worth_sending(mechanism, population.n_users, population.n_rows)
-    cost, bodies = Cost(), tuple[bytes, ...]()
+    cost, bodies = PrivacyCost(), tuple[bytes, ...]()
     coupling = np.asarray(predictors.coupling, np.float64)
     shape = (population.n_users, predictors.n, y.shape[1])
     centres, released = np.zeros((population.n_users, 0, *shape[1:])), np.zeros(shape)
@@ -265,7 +265,7 @@ def _by_labels(
 ) -> PrivateFit:
     if population.n_classes == 0:
         raise ValueError("protects='labels' needs classes, got numbers: protect rows, with ranges and targets")
-    n_classes, cost = population.n_classes, Cost(epsilon=privacy.epsilon)
+    n_classes, cost = population.n_classes, PrivacyCost(epsilon=privacy.epsilon)
     codes = (population.y > 0).astype(np.int64) if n_classes == 2 else population.y
 
     def make(rows: slice) -> bytes:

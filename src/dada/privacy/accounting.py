@@ -89,24 +89,24 @@ class Privacy:
 
 
 @dataclass(frozen=True)
-class Cost:
+class PrivacyCost:
     """What releases cost: `mu` of Gaussian noise, `epsilon` of pure mechanisms, and `delta` of drawing on a grid.
 
-    >>> Cost(mu=0.3) + Cost(mu=0.4)
-    Cost(mu=0.5, epsilon=0.0, delta=0.0)
+    >>> PrivacyCost(mu=0.3) + PrivacyCost(mu=0.4)
+    PrivacyCost(mu=0.5, epsilon=0.0, delta=0.0)
     """
 
     mu: float = 0.0
     epsilon: float = 0.0
     delta: float = 0.0
 
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(math.hypot(self.mu, other.mu), self.epsilon + other.epsilon, self.delta + other.delta)
+    def __add__(self, other: PrivacyCost) -> PrivacyCost:
+        return PrivacyCost(math.hypot(self.mu, other.mu), self.epsilon + other.epsilon, self.delta + other.delta)
 
     def delta_at(self, epsilon: float) -> float:
         """The delta that these releases guarantee at this epsilon; 1 if pure mechanisms alone cost more.
 
-        >>> round(Cost(mu=0.925).delta_at(4.0), 7)
+        >>> round(PrivacyCost(mu=0.925).delta_at(4.0), 7)
         1e-05
         """
         if self.epsilon > epsilon * (1 + 1e-12):
@@ -114,13 +114,13 @@ class Cost:
         return min(1.0, gaussian_delta(self.mu, max(0.0, epsilon - self.epsilon)) + self.delta)
 
 
-def total(costs: Iterable[Cost]) -> Cost:
+def total(costs: Iterable[PrivacyCost]) -> PrivacyCost:
     """The cost of all releases together.
 
     >>> total([])
-    Cost(mu=0.0, epsilon=0.0, delta=0.0)
+    PrivacyCost(mu=0.0, epsilon=0.0, delta=0.0)
     """
-    return sum(costs, Cost())
+    return sum(costs, PrivacyCost())
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:

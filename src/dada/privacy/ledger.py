@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import NamedTuple
 
-from dada.privacy.accounting import Cost, total
+from dada.privacy.accounting import PrivacyCost, total
 from dada.privacy.release import content_hash
 
 _SCHEMA = """
@@ -38,13 +38,13 @@ class LedgerError(OSError):
     """The ledger is damaged, or was made for another budget."""
 
 
-class Entry(NamedTuple):
+class LedgerEntry(NamedTuple):
     """One release: its number, owner, name, cost and digest."""
 
     number: int
     owner: str
     name: str
-    cost: Cost
+    cost: PrivacyCost
     digest: str
 
 
@@ -64,11 +64,11 @@ class PrivacyLedger:
     Examples
     --------
     >>> ledger = PrivacyLedger(None, epsilon=1.0, delta=1e-5)
-    >>> ledger.release("ann", "labels", Cost(epsilon=1.0), lambda: b"noisy")
+    >>> ledger.release("ann", "labels", PrivacyCost(epsilon=1.0), lambda: b"noisy")
     b'noisy'
-    >>> ledger.release("ann", "labels", Cost(epsilon=1.0), lambda: b"drawn again")
+    >>> ledger.release("ann", "labels", PrivacyCost(epsilon=1.0), lambda: b"drawn again")
     b'noisy'
-    >>> ledger.release("ann", "more labels", Cost(epsilon=0.5), lambda: b"noisy")
+    >>> ledger.release("ann", "more labels", PrivacyCost(epsilon=0.5), lambda: b"noisy")
     Traceback (most recent call last):
     dada.privacy.ledger.BudgetError: release 'more labels' of ann would cost epsilon 1.5 ...
     >>> ledger.close()
@@ -94,7 +94,7 @@ class PrivacyLedger:
                 "stays"
             )
 
-    def release(self, owner: str, name: str, cost: Cost, make: Callable[[], bytes]) -> bytes:
+    def release(self, owner: str, name: str, cost: PrivacyCost, make: Callable[[], bytes]) -> bytes:
         """The stored release of this name, or a new one if the budget allows it.
 
         Parameters
@@ -103,7 +103,7 @@ class PrivacyLedger:
             Whose rows are released.
         name : str
             Names the rows and the mechanism: other rows or another mechanism need another name.
-        cost : Cost
+        cost : PrivacyCost
             Of the new release.
         make : callable
             Draws the noise and encodes the release. Called at most once, inside the transaction.
@@ -134,13 +134,13 @@ class PrivacyLedger:
             raise self._explained(error) from error
         return body
 
-    def entries(self, owner: str | None = None) -> list[Entry]:
+    def entries(self, owner: str | None = None) -> list[LedgerEntry]:
         """All releases, or those of one owner, in the order they were made."""
         with closing(self._connection.execute("SELECT * FROM releases ORDER BY number")) as rows:
-            found = [Entry(row[0], row[1], row[2], Cost(*row[3:6]), row[6]) for row in rows]
+            found = [LedgerEntry(row[0], row[1], row[2], PrivacyCost(*row[3:6]), row[6]) for row in rows]
         return [entry for entry in found if owner in (None, entry.owner)]
 
-    def spent(self, owner: str) -> Cost:
+    def spent(self, owner: str) -> PrivacyCost:
         """The cost of an owner's releases together."""
         return total(entry.cost for entry in self.entries(owner))
 
@@ -158,7 +158,7 @@ class PrivacyLedger:
             raise LedgerError(f"{self.path}: release {name!r} of {owner} is damaged: restore the file from a backup")
         return bytes(row[1])
 
-    def _check(self, owner: str, name: str, cost: Cost) -> None:
+    def _check(self, owner: str, name: str, cost: PrivacyCost) -> None:
         together = self.spent(owner) + cost
         needed = together.delta_at(self.epsilon)
         if needed > self.delta:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dada.privacy.accounting import Cost, gaussian_mu, grid_delta
+from dada.privacy.accounting import PrivacyCost, gaussian_mu, grid_delta
 from dada.privacy.noise import Bits, gaussian_vector, randomised_response
 
 MAGIC = b"dada-rel"
@@ -120,13 +120,13 @@ class StatisticsMechanism:
         """Standard deviation of the noise on B."""
         return self.moment_steps / UNIT
 
-    def cost(self, epsilon: float) -> Cost:
+    def cost(self, epsilon: float) -> PrivacyCost:
         """The cost of one release, with the delta of the grid at this epsilon."""
         mu = math.hypot(math.sqrt(2) * self.norm**2 / self.gram_sigma, 2 * self.norm / self.moment_sigma)
         off = _off_diagonal(self.gram_steps)
         steps = (self.gram_steps, off, self.moment_steps)
         counts = (self.n_predictors, self.n_predictors * (self.n_predictors - 1) // 2, self._moment_size)
-        return Cost(mu=mu, delta=grid_delta(epsilon, steps, counts))
+        return PrivacyCost(mu=mu, delta=grid_delta(epsilon, steps, counts))
 
     @property
     def _moment_size(self) -> int:
