@@ -13,7 +13,7 @@ import math
 import os
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,12 @@ from dada.core.graph import CollaborationGraph
 from dada.core.plan import Status
 from dada.data import BasePredictors, predictors_from_arrays
 from dada.engine import Ledger
+from dada.engine.state import TRACE_FIELDS, trace_columns, trace_of
 from dada.events import TracePoint
 
 FORMAT, VERSION = "dada-model", 2
 MANIFEST = "manifest.json"
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
-_TRACE_FIELDS = tuple(item.name for item in fields(TracePoint))
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -130,11 +130,6 @@ def read(path: str | os.PathLike[str]) -> StoredModel:
         raise ModelFileError(f"{path}: the content of the model file makes no sense ({error!r})") from error
 
 
-def annotate(path: str | os.PathLike[str], **note: str) -> None:
-    """Replace the note of a model file."""
-    write(replace(read(path), note=note), path)
-
-
 def _encode(model: StoredModel) -> bytes:
     spec, predictor_arrays = model.predictors.to_arrays()
     # Fails now, rather than when reading, for a family that cannot be read again.
@@ -154,7 +149,7 @@ def _encode(model: StoredModel) -> bytes:
         "users": model.user_ids,
     }
     arrays |= {f"predictors/{name}": array for name, array in predictor_arrays.items()}
-    arrays |= {f"trace/{name}": np.array([getattr(point, name) for point in model.trace]) for name in _TRACE_FIELDS}
+    arrays |= {f"trace/{name}": column for name, column in trace_columns(model.trace).items()}
     members = {f"{name}.npy": _npy_bytes(name, array) for name, array in sorted(arrays.items())}
     manifest = {
         "format": FORMAT,
@@ -265,7 +260,6 @@ def _decode(manifest: Mapping[str, Any], arrays: Arrays) -> StoredModel:
     n_weights = n * n_classes if n_classes > 2 else n
     _require(confidence.shape == (K,) and bool((confidence > 0).all()), f"{K} confidences > 0")
     ledger = Ledger(n_weights, int(manifest["float_bits"]), arrays["ledger/models"], arrays["ledger/graph"])
-    columns = [arrays[f"trace/{name}"] for name in _TRACE_FIELDS]
     return StoredModel(
         library=str(manifest["library"]),
         settings=dict(manifest["settings"]),
@@ -276,7 +270,7 @@ def _decode(manifest: Mapping[str, Any], arrays: Arrays) -> StoredModel:
         models=_csr(arrays, "models", "data", (K, n_weights)).toarray(),
         confidence=confidence,
         graph=_graph(arrays, K, bool(manifest["graph_directed"])),
-        trace=tuple(_trace_point(values) for values in zip(*columns, strict=True)),
+        trace=tuple(trace_of(arrays[f"trace/{name}"] for name in TRACE_FIELDS)),
         ledger=ledger,
         status=Status[manifest["status"]],
         n_updates=int(manifest["n_updates"]),
@@ -307,8 +301,3 @@ def _graph(arrays: Arrays, K: int, directed: bool) -> CollaborationGraph:
 def _require(holds: bool, what: str) -> None:
     if not holds:
         raise ModelFileError(f"the model file is damaged: it should hold {what}")
-
-
-def _trace_point(values: tuple[Any, ...]) -> TracePoint:
-    """A trace point from one row of each stored column; numbers come back as Python numbers."""
-    return TracePoint(*(value if np.ndim(value) else value.item() for value in values))

@@ -9,7 +9,6 @@ from dada.core.plan import Plan, Schedule
 from dada.core.problem import Problem
 from dada.core.regularizers import DegreeTarget, LogDegree
 from dada.engine import Samples
-from dada.engine.checkpoint import TimeLimit
 from dada.engine.runner import Runner
 from dada.engine.state import State
 from dada.events import PhaseStarted, Progress, TracePoint
@@ -131,7 +130,7 @@ def audited_run(case, plan, seed, W=None):
             moments.append(moment())
 
     runner = Runner(problem, plan, schedule, state, train, test, observer, chunk=1)
-    runner.go(lambda: False, TimeLimit(lambda: 0.0, None), None)
+    runner.go()
     return Audited(schedule, train, test, points, moments, state)
 
 

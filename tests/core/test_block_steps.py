@@ -38,7 +38,7 @@ from tests.helpers.problems import (
 FLOATS = (np.float32, np.float64)
 
 
-def user_of(problem, k, alpha, neighbour_sum, dtype=np.float64):
+def user_of(problem, k, alpha, neighbour_sum, dtype=np.float64, confidence=1.0, degree=1.0):
     """User k's arrays at a model, and the size of its support."""
     A = rows_of(problem, k).astype(np.int8 if dtype == np.float32 else dtype)
     used = np.flatnonzero(alpha)
@@ -48,7 +48,8 @@ def user_of(problem, k, alpha, neighbour_sum, dtype=np.float64):
     offset = problem.offsets[rows].astype(dtype)
     weights = problem.sample_weight[rows] if problem.sample_weight.size else ALL_ALIKE
     margins = (offset + A @ alpha).astype(dtype)
-    return UserModel(A, margins, alpha.astype(dtype), neighbour_sum.astype(dtype), support, offset, weights), used.size
+    own, total = alpha.astype(dtype), neighbour_sum.astype(dtype)
+    return UserModel(A, margins, own, total, support, offset, weights, confidence, degree), used.size
 
 
 def scratch_of(problem, dtype=np.float64):
@@ -88,14 +89,11 @@ def test_a_wake_up_solves_the_block_towards_the_mean_carried_on(loss, wakeups):
     graph, models, k = random_graph(rng, 6, density=1.0), random_models(rng, problem), 2
     weights = graph.to_scipy().toarray()[k]
     mean, before = weights @ models / weights.sum(), rng.normal(size=5)
-    user, n_support = user_of(problem, k, models[k], weights @ models)
+    known = {"confidence": problem.confidence[k], "degree": float(weights.sum())}
+    user, n_support = user_of(problem, k, models[k], weights @ models, **known)
     step = BlockStep(inner_moves=3000, momentum=0.6, theta=0.7).checked()
     previous, target = before.copy(), np.empty(5)
-    degree = float(weights.sum())
-    block_step(
-        problem.settings(), step, problem.confidence[k], degree, wakeups, user, n_support, previous, target,
-        scratch_of(problem),
-    )  # fmt: skip
+    block_step(problem.settings(), step, wakeups, user, n_support, previous, target, scratch_of(problem))
     assert_allclose(previous, mean)
     t = wakeups + 1
     y = mean + (min(0.6, (t - 2) / (t + 1)) if t > 2 else 0.0) * (mean - before)
@@ -127,7 +125,7 @@ def test_a_block_is_solved_to_the_part_asked_for():
     scratch, settings_, gaps = scratch_of(problem), problem.settings(), []
     for part in (1.0, 1e-2, 1e-8):
         user, n_support = user_of(problem, 1, np.zeros(6), np.zeros(6))
-        n_support = solve_block(settings_, 1.0, 1.0, user, n_support, 5000, part, scratch)
+        n_support = solve_block(settings_, user, n_support, 5000, part, scratch)
         gaps.append(first_order_gap(lambda own: one_user(problem, own), user.alpha, 3.0))
         assert_array_equal(np.sort(user.support[:n_support]), np.flatnonzero(user.alpha))
     at_zero = first_order_gap(lambda own: one_user(problem, own), np.zeros(6), 3.0)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from dada.core.losses import ALL_ALIKE, curvature_along, loss_and_weights, loss_code, loss_value, slope_along
+from dada.core.losses import ALL_ALIKE, curvature_along, loss_and_weights, loss_code, slope_along
 from tests.helpers.problems import EXPONENTIAL, LOSSES, STEEP, loss_in_numpy
 
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: getattr(loss, "name", loss))
@@ -82,11 +82,12 @@ def test_equal_margins_weigh_alike():
     assert_allclose(eta, 0.25)
 
 
-def test_a_loss_of_ones_own_is_called_by_its_functions():
-    assert_allclose(loss_value(EXPONENTIAL, [0.0, 1.0]), (1 + np.exp(-1)) / 2)
-    assert_allclose(loss_value(STEEP, [0.5]), np.log(1 + np.exp(-1)))
+def test_a_custom_loss_is_called_by_its_functions():
+    margins, eta = np.array([0.0, 1.0]), np.empty(2)
+    assert_allclose(loss_and_weights(loss_code(EXPONENTIAL), margins, ALL_ALIKE, eta), (1 + np.exp(-1)) / 2)
+    assert_allclose(loss_and_weights(loss_code(STEEP), np.array([0.5]), ALL_ALIKE, eta), np.log(1 + np.exp(-1)))
 
 
-def test_an_unknown_loss_is_told_the_known_ones():
+def test_the_error_of_an_unknown_loss_names_the_known_ones():
     with pytest.raises(ValueError, match=r"one of \['adaboost', .*\] .* got 'hinge'"):
-        loss_value("hinge", [1.0])
+        loss_code("hinge")

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from dada.core.block_steps import evidence_gain, evidence_weights, prefers_evidence
 from dada.core.losses import ALL_ALIKE
 from dada.core.model_steps import UserModel, make_scratch
 from dada.core.problem import Problem
-from dada.core.switch import evidence_gain, evidence_weights, prefers_evidence
 
 
 def user_rows(A, offset=None, weights=ALL_ALIKE):
@@ -49,7 +49,7 @@ def test_the_gain_is_that_of_held_out_rows():
         target = evidence @ models / evidence.sum()
         expected += losses_in_numpy(A[fold == f], background[None])[0] - losses_in_numpy(A[fold == f], target[None])[0]
     gain = evidence_gain(
-        settings, 1.0, user_rows(A), fold, background, models, sizes, 1.0, 2, 30, scratch
+        settings, user_rows(A), fold, background, models, sizes, 1.0, 2, 30, scratch
     )  # fmt: skip
     assert_allclose(gain, expected, rtol=1e-4)
 
@@ -60,7 +60,7 @@ def test_a_user_that_can_hold_nothing_out_gains_nothing(fold):
     A, settings, scratch = setting(rng, m=len(fold))
     models = rng.normal(size=(5, 4))
     gain = evidence_gain(
-        settings, 1.0, user_rows(A), np.array(fold), models[0], models, np.ones(5, np.int64), 1.0, 2, 30, scratch
+        settings, user_rows(A), np.array(fold), models[0], models, np.ones(5, np.int64), 1.0, 2, 30, scratch
     )
     assert gain == 0.0
 
@@ -72,9 +72,7 @@ def test_evidence_that_knows_the_users_kind_gains():
     A *= np.sign(A @ kinds[0])[:, None]
     models = np.repeat(kinds, 3, axis=0)
     fold = np.arange(30) % 3
-    gain = evidence_gain(
-        settings, 1.0, user_rows(A), fold, models.mean(axis=0), models, np.full(6, 5), 1.0, 3, 30, scratch
-    )
+    gain = evidence_gain(settings, user_rows(A), fold, models.mean(axis=0), models, np.full(6, 5), 1.0, 3, 30, scratch)
     assert gain > 1.0
 
 

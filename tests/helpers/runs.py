@@ -8,7 +8,6 @@ import numpy as np
 from dada.core.graph import CollaborationGraph
 from dada.core.model_steps import refresh_margins
 from dada.core.plan import GRAPH_STREAM, Schedule
-from dada.engine.checkpoint import TimeLimit
 from dada.engine.graph_loops import DistanceRule
 from dada.engine.model_loops import user_model
 from dada.engine.runner import Runner
@@ -29,7 +28,7 @@ def watched_run(problem, plan, seed, look, graph=None, dtype=np.float32, chunk=1
     n_asked = plan.batch_mix(problem.n_users).n_uniform if plan.learn_graph else 1
     schedule = Schedule.draw(np.random.default_rng(seed), problem.n_users, n_asked, plan.span)
     runner = Runner(problem, plan, schedule, state, None, None, observer, chunk=chunk)
-    runner.go(lambda: False, TimeLimit(lambda: 0.0, None), None)
+    runner.go()
     return state
 
 

@@ -19,10 +19,8 @@ def one_step(problem, graph, alpha, k, rule, gamma=-1.0, dtype=np.float64):
     margins = margins_in_numpy(problem, k, own.astype(np.float64)).astype(dtype)
     offset = problem.offsets[problem.row_start[k] : problem.row_start[k + 1]].astype(dtype)
     sample_weight = problem.sample_weight[problem.row_start[k] : problem.row_start[k + 1]]
-    user = UserModel(A, margins, own, neighbour_sum, support, offset, sample_weight)
-    scratch = make_scratch(n, A.shape[0], np.dtype(dtype))
-    settings, degree = problem.settings(dtype), float(weights.sum())
-    move, n_support, n_changed = model_step(
-        STEP_RULES[rule], settings, problem.confidence[k], degree, user, used.size, gamma, scratch
-    )
+    known = problem.confidence[k], float(weights.sum())
+    user = UserModel(A, margins, own, neighbour_sum, support, offset, sample_weight, *known)
+    scratch, settings = make_scratch(n, A.shape[0], np.dtype(dtype)), problem.settings(dtype)
+    move, n_support, n_changed = model_step(STEP_RULES[rule], settings, user, used.size, gamma, scratch)
     return user, support[:n_support], n_changed, move

@@ -322,7 +322,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 def test_a_note_stays_with_the_model_and_changes_nothing_else(path):
     before = modelfile.read(path)
-    modelfile.annotate(path, user_column="person", label_column="went")
+    modelfile.write(replace(before, note={"user_column": "person", "label_column": "went"}), path)
     after = modelfile.read(path)
     assert before.note == {}
     assert after.note == {"user_column": "person", "label_column": "went"}

@@ -45,21 +45,13 @@ def is_right(values: Array, y: Array) -> Array:
 
 
 def mean_per_user(values: Array, row_start: Array) -> Array:
-    """Mean of each user's rows: of right and wrong rows, the user's accuracy. NaN for a user without rows.
-
-    >>> mean_per_user(np.array([True, False, True]), np.array([0, 2, 2, 3])).tolist()
-    [0.5, nan, 1.0]
-    """
+    """Mean of each user's rows: of right and wrong rows, the user's accuracy. NaN for a user without rows."""
     means: Array = _means(np.ascontiguousarray(values, np.float64), row_start)
     return means
 
 
 def mean_by_owner(values: Array, owners: Array) -> Array:
-    """Mean of the rows of each owner, for rows in any order; owners are sorted.
-
-    >>> mean_by_owner(np.array([1.0, 0.0, 1.0]), np.array(["bob", "ann", "ann"])).tolist()
-    [0.5, 1.0]
-    """
+    """Mean of the rows of each owner, for rows in any order; owners are sorted."""
     codes = np.unique(owners, return_inverse=True)[1]
     order = np.argsort(codes, kind="stable")
     row_start = np.concatenate([[0], np.cumsum(np.bincount(codes))]).astype(np.int64)

@@ -3,14 +3,6 @@
 Messages carry floats and predictor indices. A float costs `FLOAT_BITS`, an index log2(n_predictors) bits; user ids,
 signs, versions and framing are free. This is the paper's count, applied to the messages that a run really sends.
 Coded messages (see `dada.core.block_steps`) hold integers of a few bits instead; `coded_bits` is their full length.
-
-Like the paper, it leaves out two things: the model that a waking user sends to a new neighbour, and the requests
-that precede a reply.
-
->>> ledger = Ledger(n_predictors=256)
->>> ledger.models += move_cost(n_indices=1)
->>> ledger.bits
-40.0
 """
 
 from __future__ import annotations
@@ -80,9 +72,6 @@ def coded_bits(n_predictors: int, n_entries: int, value_bits: int) -> int:
     """Bits of a coded message with this many entries.
 
     Coordinates are their number and indices, or a bitmap of all predictors if that is shorter.
-
-    >>> coded_bits(200, 3, 8), coded_bits(200, 100, 8)
-    (65, 1009)
     """
     index_bits = 0
     while (1 << index_bits) < n_predictors:
@@ -93,7 +82,7 @@ def coded_bits(n_predictors: int, n_entries: int, value_bits: int) -> int:
 
 @inlined
 def bits_of(floats: Any, indices: Any, float_bits: float, index_bits: float) -> Any:
-    """Bits of so many floats and indices; numbers or arrays."""
+    """Bits of messages with these counts of floats and indices; numbers or arrays."""
     return floats * float_bits + indices * index_bits
 
 
@@ -121,6 +110,13 @@ class Ledger:
     """Messages, floats and indices sent in model phases and in graph phases, and bits of coded messages in both.
 
     Like the paper's count, it leaves out the model that a waking user sends to a new neighbour, and requests.
+
+    Examples
+    --------
+    >>> ledger = Ledger(n_predictors=256)
+    >>> ledger.models += move_cost(n_indices=1)
+    >>> ledger.bits
+    40.0
     """
 
     n_predictors: int
@@ -136,9 +132,8 @@ class Ledger:
 
     def model_bill(self, allowed: float = math.inf) -> Bill:
         """The bill of model updates, with a budget for all phases together."""
-        return Bill(
-            self.models, float(self.float_bits), bits_per_index(self.n_predictors), float(allowed), self.graph_bits
-        )
+        index_bits = bits_per_index(self.n_predictors)
+        return Bill(self.models, float(self.float_bits), index_bits, float(allowed), self.graph_bits)
 
     @property
     def model_bits(self) -> float:
@@ -180,6 +175,5 @@ def cached_graph_bits(users: Array, batches: Array, model_sizes: Array, n_predic
     is_new.flat[first] = True
     index_bits = bits_per_index(n_predictors)
     known, loss = bits_of(2, 0, FLOAT_BITS, index_bits), bits_of(1, 0, FLOAT_BITS, index_bits)
-    entry = bits_of(1, 1, FLOAT_BITS, index_bits)
-    model_bits = loss + model_sizes[batches] * entry
+    model_bits = loss + model_sizes[batches] * bits_of(1, 1, FLOAT_BITS, index_bits)
     return batches.shape[1] * known + np.where(is_new, model_bits, 0.0).sum(axis=1)

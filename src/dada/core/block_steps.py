@@ -11,6 +11,9 @@ coordinates and small integers, in units of a power of two: `value[c] * 2**expon
 
 All entries of a shared model are multiples of the finest unit, `2**finest`, and additions of such numbers are exact. So
 owner and holders have the same bits, in whatever order messages arrive, and a snapshot of the model is a message too.
+
+On held-out rows, a user compares the neighbours of a background graph with the peers that evidence favours:
+`evidence_gain`.
 """
 
 from __future__ import annotations
@@ -20,20 +23,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dada.core.compiled import Array, lean_kernel
+from dada.core.compiled import Array, kernel, lean_kernel
+from dada.core.graph_steps import keep_best, log_evidence
 from dada.core.losses import loss_and_weights
 from dada.core.model_steps import (
     ModelSettings,
     StepScratch,
     UserModel,
-    apply_move,
     between_vertices,
     block_gradient,
     largest_entry,
+    make_move,
+    refresh_margins,
+    without_zeros,
 )
 
 # Inner moves end when the gap of the block has fallen to this part of its first value.
 SOLVED_PART = 0.1
+# Standard errors by which evidence must be ahead of the background graph.
+CLEARLY_AHEAD = 2.0
 # Part of mu1 at a user's first wake-up: the neighbours' models are then mostly noise.
 FIRST_MU_PART = 0.25
 LEAST_BITS, MOST_BITS = 2, 32
@@ -44,55 +52,38 @@ LEAST_EXPONENT = -120
 
 
 class BlockStep(NamedTuple):
-    """Settings of the block step.
+    """Settings of the block step."""
 
-    Attributes
-    ----------
-    inner_moves : int
-        Pairwise moves at a wake-up at most.
-    momentum : float
-        Extrapolation of the neighbours' mean by this multiple of its last change, in [0, 1). It grows to this value
-        over the first wake-ups of a user.
-    theta : float
-        Share of the own model in what is sent, in (0, 1]; the rest is the target. Below 1, means spread faster on a
-        sparse graph, and models are tied to a mean of more users than their neighbours.
-    quantise_bits : int
-        Bits of one sent value, 2 to 32.
-    keep : float
-        Entries of a change below this part of the largest are not sent yet, in [0, 1].
-    silence : float
-        A change whose largest entry is at most this part of the model's largest is not sent yet, in [0, 1).
-    """
-
+    # Most pairwise moves at a wake-up.
     inner_moves: int = 30
+    # Extrapolation of the neighbours' mean by this multiple of its last change, in [0, 1). It grows to this value over
+    # the first wake-ups of a user.
     momentum: float = 0.95
+    # Share of the user's model in what is sent, in (0, 1]; the rest is the target. Below 1, means spread faster on a
+    # sparse graph, and models are tied to a mean of more users than their neighbours.
     theta: float = 1.0
+    # Bits of one sent value, 2 to 32.
     quantise_bits: int = 8
+    # Entries of a change below this part of the largest are not sent yet, in [0, 1].
     keep: float = 0.2
+    # A change whose largest entry is at most this part of the model's largest is not sent yet, in [0, 1).
     silence: float = 0.01
 
     def checked(self) -> BlockStep:
-        """The same settings as kernels take them; an error where one is out of range.
-
-        >>> BlockStep(momentum=0).checked().momentum
-        0.0
-        """
-        if self.inner_moves < 1:
-            raise ValueError(f"inner_moves must be >= 1, got {self.inner_moves}")
-        if not LEAST_BITS <= self.quantise_bits <= MOST_BITS:
-            raise ValueError(f"quantise_bits must be in {LEAST_BITS}..{MOST_BITS}, got {self.quantise_bits}")
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum must be in [0, 1), got {self.momentum}")
-        if not 0 < self.theta <= 1:
-            raise ValueError(f"theta must be in (0, 1], got {self.theta}")
-        if not 0 <= self.keep <= 1:
-            raise ValueError(f"keep must be in [0, 1], got {self.keep}")
-        if not 0 <= self.silence < 1:
-            raise ValueError(f"silence must be in [0, 1), got {self.silence}")
-        return BlockStep(
-            int(self.inner_moves), float(self.momentum), float(self.theta),
-            int(self.quantise_bits), float(self.keep), float(self.silence),
-        )  # fmt: skip
+        """The settings with the types that kernels take; raises if one is out of range."""
+        ranges = {
+            "inner_moves": (">= 1", self.inner_moves >= 1),
+            "momentum": ("in [0, 1)", 0 <= self.momentum < 1),
+            "theta": ("in (0, 1]", 0 < self.theta <= 1),
+            "quantise_bits": (f"in {LEAST_BITS}..{MOST_BITS}", LEAST_BITS <= self.quantise_bits <= MOST_BITS),
+            "keep": ("in [0, 1]", 0 <= self.keep <= 1),
+            "silence": ("in [0, 1)", 0 <= self.silence < 1),
+        }
+        for name, (wanted, is_met) in ranges.items():
+            if not is_met:
+                raise ValueError(f"{name} must be {wanted}, got {getattr(self, name)}")
+        typed = {name: type(default)(getattr(self, name)) for name, default in self._field_defaults.items()}
+        return self._replace(**typed)
 
 
 class CodedChange(NamedTuple):
@@ -108,11 +99,7 @@ def make_message(n: int) -> CodedChange:
 
 
 def finest_exponent(beta: float, dtype: np.dtype[np.floating]) -> int:
-    """The exponent of the finest unit of shared models of this precision.
-
-    >>> finest_exponent(30.0, np.dtype(np.float32))
-    -17
-    """
+    """The exponent of the finest unit of shared models of this precision."""
     return max(LEAST_EXPONENT, math.frexp(beta)[1] - DIGITS[np.dtype(dtype)])
 
 
@@ -147,35 +134,24 @@ def block_gap(beta: float, user: UserModel, n_support: int, gradient: Array) -> 
 
 @lean_kernel
 def solve_block(
-    settings: ModelSettings,
-    confidence: float,
-    degree: float,
-    user: UserModel,
-    n_support: int,
-    most_moves: int,
-    part: float,
-    scratch: StepScratch,
+    settings: ModelSettings, user: UserModel, n_support: int, most_moves: int, part: float, scratch: StepScratch
 ) -> int:
     """Pairwise moves on a user's block until its gap is this part of the first one; returns the size of the support."""
-    m = user.margins.size
-    number = user.alpha.dtype.type
-    eta = scratch.eta[:m]
+    eta = scratch.eta[: user.margins.size]
     enough = 0.0
     for number_of_move in range(most_moves):
         loss_and_weights(settings.loss, user.margins, user.sample_weight, eta)
-        block_gradient(settings, confidence, degree, user, eta, scratch.gradient)
+        block_gradient(settings, user, eta, scratch.gradient)
         if most_moves > 1:
             gap = block_gap(settings.beta, user, n_support, scratch.gradient)
             if number_of_move == 0:
                 enough = part * gap
             elif gap <= enough:
                 break
-        move = between_vertices(settings, confidence, degree, user, n_support, eta, scratch)
-        n_support, n_changed = apply_move(move, user.alpha, user.support, n_support, scratch)
+        move = between_vertices(settings, user, n_support, eta, scratch)
+        n_support, n_changed = make_move(move, user, n_support, scratch)
         if n_changed == 0:
             break
-        for i in range(m):
-            user.margins[i] += number(move.gamma) * scratch.h[i]
     return n_support
 
 
@@ -200,33 +176,26 @@ def stay_inside(beta: float, user: UserModel, n_support: int) -> None:
 
 @lean_kernel
 def block_step(
-    settings: ModelSettings,
-    step: BlockStep,
-    confidence: float,
-    degree: float,
-    wakeups: int,
-    user: UserModel,
-    n_support: int,
-    previous: Array,
-    target: Array,
-    scratch: StepScratch,
-) -> int:
-    """One wake-up: solve the own block towards the neighbours' mean, and leave in `target` the model to share.
+    settings: ModelSettings, step: BlockStep, wakeups: int, user: UserModel, n_support: int,
+    previous: Array, target: Array, scratch: StepScratch,
+) -> int:  # fmt: skip
+    """One wake-up: solve the user's block towards the neighbours' mean, and leave in `target` the model to share.
 
-    `previous` is the mean at the wake-up before. Returns the size of the support.
+    `previous` is the mean at the last wake-up. Returns the size of the support.
     """
-    mean_of_neighbours(degree, user.neighbour_sum, target)
+    mean_of_neighbours(user.degree, user.neighbour_sum, target)
     extrapolate(step.momentum, wakeups, previous, target)
     mu = settings.mu * (FIRST_MU_PART if wakeups == 0 else 1.0)
-    pulled = ModelSettings(settings.loss, settings.beta, mu, settings.coupling)
-    has_neighbours = 1.0 if degree > 0.0 else 0.0
-    towards = UserModel(user.A, user.margins, user.alpha, target, user.support, user.offset, user.sample_weight)
-    n_support = solve_block(
-        pulled, confidence, has_neighbours, towards, n_support, step.inner_moves, SOLVED_PART, scratch
-    )
+    coupled = ModelSettings(settings.loss, settings.beta, mu, settings.coupling)
+    has_neighbours = 1.0 if user.degree > 0.0 else 0.0
+    towards = UserModel(
+        user.A, user.margins, user.alpha, target, user.support, user.offset, user.sample_weight,
+        user.confidence, has_neighbours,
+    )  # fmt: skip
+    n_support = solve_block(coupled, towards, n_support, step.inner_moves, SOLVED_PART, scratch)
     stay_inside(settings.beta, user, n_support)
     number = target.dtype.type
-    own = number(step.theta if degree > 0.0 else 1.0)
+    own = number(step.theta if user.degree > 0.0 else 1.0)
     for j in range(target.size):
         target[j] = own * user.alpha[j] + (number(1.0) - own) * target[j]
     return n_support
@@ -282,25 +251,93 @@ def add_to_model(model: Array, support: Array, n_support: int, n_changed: int, s
             n_support += 1
         model[j] += scratch.delta[c]
         some_zero |= model[j] == 0.0
-    if not some_zero:
-        return n_support
-    kept = 0
-    for p in range(n_support):
-        if model[support[p]] != 0.0:
-            support[kept] = support[p]
-            kept += 1
-    return kept
+    return without_zeros(model, support, n_support) if some_zero else n_support
 
 
 @lean_kernel
 def value_bits(largest: float, exponent: int) -> int:
-    """Bits of a signed whole number of units up to the largest entry: a snapshot's values have no fewer.
-
-    >>> value_bits(0.75, -3)
-    4
-    """
+    """Bits of a signed whole number of units up to the largest entry, as a snapshot needs them."""
     units, bits = math.ldexp(largest, -exponent), 1
     while units >= 1.0:
         units *= 0.5
         bits += 1
     return bits
+
+
+def prefers_evidence(gains: Array) -> bool:
+    """Whether a population changes to evidence: its users' gains add up to more than two standard errors of the sum."""
+    return bool(gains.sum() > CLEARLY_AHEAD * gains.std() * math.sqrt(gains.size))
+
+
+@kernel
+def evidence_weights(
+    settings: ModelSettings, rows: UserModel, models: Array, sizes: Array, tau: float, most: int
+) -> Array:
+    """Weights of peers' models, of `sizes` samples each, by their evidence on one user's rows; `most` are positive."""
+    n = models.shape[1]
+    every = np.arange(n)
+    scores, weights = np.empty(len(models)), np.empty(len(models))
+    for c in range(len(models)):
+        scores[c] = log_evidence(tau, settings.loss, rows, models[c], every, n, sizes[c])
+    keep_best(scores, most, weights)
+    return weights
+
+
+@kernel
+def rows_at(rows: UserModel, chosen: Array) -> UserModel:
+    """Some rows of a user, with a zero model and a neighbour sum of degree 1."""
+    weights = rows.sample_weight[chosen] if rows.sample_weight.size > 0 else rows.sample_weight
+    offset = rows.offset[chosen]
+    zero = np.zeros_like(rows.alpha)
+    support, confidence = np.zeros_like(rows.support), rows.confidence
+    return UserModel(rows.A[chosen], offset.copy(), zero, zero.copy(), support, offset, weights, confidence, 1.0)
+
+
+@kernel
+def held_out_score(
+    settings: ModelSettings, target: Array, rows: UserModel, held_out: UserModel, most_moves: int, scratch: StepScratch
+) -> float:
+    """Log-likelihood of held-out rows after solving a user's block on its other rows, from and towards a target."""
+    number = target.dtype.type
+    mass = np.abs(target.astype(np.float64)).sum()
+    shrink = min(1.0, settings.beta / mass) if mass > 0.0 else 1.0
+    n_support = 0
+    for j in range(target.size):
+        rows.neighbour_sum[j] = target[j]
+        rows.alpha[j] = number(shrink * target[j])
+        if rows.alpha[j] != 0.0:
+            rows.support[n_support] = j
+            n_support += 1
+    refresh_margins(rows, n_support)
+    stay_inside(settings.beta, rows, n_support)
+    n_support = solve_block(settings, rows, n_support, most_moves, SOLVED_PART, scratch)
+    return log_evidence(1.0, settings.loss, held_out, rows.alpha, rows.support, n_support, 1)
+
+
+@kernel
+def evidence_gain(
+    settings: ModelSettings, rows: UserModel, fold: Array, background: Array, models: Array, sizes: Array,
+    tau: float, most: int, most_moves: int, scratch: StepScratch,
+) -> float:  # fmt: skip
+    """Gain of one user from evidence over the background, in log-likelihood of its held-out rows.
+
+    For each fold the user weights the peers' models by their evidence on its other rows, keeps `most` of them, and
+    solves its block, with at most `most_moves` moves, once towards their mean and once towards the background mean. Row
+    i belongs to fold number ``fold[i]``, to none if that is negative.
+    """
+    gain = 0.0
+    target = np.empty_like(background)
+    for f in range(fold.max() + 1):
+        chosen = np.flatnonzero(fold != f)
+        if chosen.size == 0 or chosen.size == fold.size:
+            continue
+        own, held_out = rows_at(rows, chosen), rows_at(rows, np.flatnonzero(fold == f))
+        weights = evidence_weights(settings, own, models, sizes, tau, most)
+        for j in range(target.size):
+            total = 0.0
+            for c in range(len(models)):
+                total += weights[c] * models[c, j]
+            target[j] = total
+        gain += held_out_score(settings, target, own, held_out, most_moves, scratch)
+        gain -= held_out_score(settings, background, own, held_out, most_moves, scratch)
+    return gain

@@ -1,7 +1,7 @@
-"""How kernels are compiled, and how they call a function that a user wrote.
+"""How kernels are compiled, and how they call a custom function.
 
 Kernels take arrays, scalars and tuples of these, because only such arguments let Numba find its compiled code on disk
-again in the next process. A user's own scalar function therefore enters a kernel as the address of its compiled form.
+again in the next process. A custom scalar function therefore enters a kernel as the address of its compiled form.
 No fast-math: the same operations in the same order must give the same bits wherever a kernel is inlined.
 """
 
@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -50,14 +50,14 @@ def kernel(function: Callable[..., Any]) -> Any:
 def lean_kernel(function: Callable[..., Any]) -> Any:
     """Compile a kernel that neither makes nor returns an array (Numba refuses one that does).
 
-    It leaves out the counting of references to arrays. Every slice is counted, in steps that other threads may not
-    interrupt, and in kernels as small as ours that takes as long as the arithmetic.
+    It leaves out the atomic counting of references to arrays and slices, which in small kernels takes as long as the
+    arithmetic.
     """
     return _compiled(function, _nrt=False)
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """Make a function part of every kernel that calls it, so that even a lean one may call it for an array."""
+    """Inline a function into every kernel that calls it, so that even a lean kernel may call it for an array."""
     return register_jitable(inline="always")(function)
 
 
@@ -69,15 +69,25 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Any:
     return dispatcher
 
 
+class Addresses(NamedTuple):
+    """Addresses of a custom function and its first two derivatives, in compiled form; zero for built-in functions."""
+
+    value: int = 0
+    slope: int = 0
+    curvature: int = 0
+
+
+NO_ADDRESSES = Addresses()
 # Addresses stay valid only while their compiled functions live, so each is kept once made.
 _compiled_functions: dict[ScalarFunction, Any] = {}
 
 
-def address_of(function: ScalarFunction) -> int:
-    """Compile a scalar function of one float and return the address at which kernels call it."""
-    if function not in _compiled_functions:
-        _compiled_functions[function] = cfunc(types.float64(types.float64), error_model="numpy")(function)
-    return int(_compiled_functions[function].address)
+def addresses_of(*functions: ScalarFunction) -> Addresses:
+    """Compile scalar functions of one float; kernels call them at the addresses."""
+    for function in functions:
+        if function not in _compiled_functions:
+            _compiled_functions[function] = cfunc(types.float64(types.float64), error_model="numpy")(function)
+    return Addresses(*(int(_compiled_functions[function].address) for function in functions))
 
 
 @intrinsic
@@ -95,7 +105,7 @@ def call(typing_context: Any, address: Any, x: Any) -> Any:  # pragma: no cover 
 
 @intrinsic
 def bits_of(typing_context: Any, x: Any) -> Any:  # pragma: no cover - compiled
-    """The bits of a float as an integer of its size; of two floats that are not negative, the larger has more."""
+    """The bits of a float as an integer of its size; the order of non-negative floats is that of these integers."""
     integer = types.int32 if x == types.float32 else types.int64
 
     def codegen(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
@@ -106,7 +116,7 @@ def bits_of(typing_context: Any, x: Any) -> Any:  # pragma: no cover - compiled
 
 @intrinsic
 def prefetch_cell(typing_context: Any, array: Any, index: Any) -> Any:  # pragma: no cover - compiled
-    """Ask for the memory of array.flat[index], without waiting for it; of more dimensions, a C-contiguous array."""
+    """Prefetch the memory of array.flat[index]; the array must be C-contiguous if it has several dimensions."""
     signature = types.void(array, types.int64)
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -126,9 +136,9 @@ def prefetch_cell(typing_context: Any, array: Any, index: Any) -> Any:  # pragma
 
 @lean_kernel
 def prefetch(array: Array, first: int, last: int) -> None:
-    """Ask for the memory of the flat cells first..last-1, a cache line of 64 bytes at a time.
+    """Prefetch the memory of the flat cells first..last-1, a cache line of 64 bytes at a time.
 
-    A hint: it changes no value. Where users' data is larger than the caches, most of an update would be waiting.
+    It changes no value. If users' data exceeds the caches, most of an update would be waiting for memory.
     """
     step = 64 // array.itemsize
     for index in range(first, last, step):

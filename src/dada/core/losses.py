@@ -6,16 +6,6 @@ as (curvature, growth): along the step the second derivative phi'' starts at `cu
 |phi'''| <= growth * phi''. If growth is zero, `curvature` bounds phi'' everywhere.
 
 Sample weights are normalised to a mean of one per user; an empty array stands for equal weights.
-
-A custom loss consists of three scalar functions:
-
->>> import numpy as np
->>> def value(z): return (z * z + 1) ** 0.5 - z
->>> def slope(z): return z / (z * z + 1) ** 0.5 - 1
->>> def curvature(z): return 1.0
->>> smooth = Loss("smooth-ramp", value, slope, curvature)
->>> bool(np.isclose(loss_value(smooth, np.zeros(3)), 1.0))
-True
 """
 
 from __future__ import annotations
@@ -26,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dada.core.compiled import Array, ScalarFunction, address_of, call, lean_kernel
+from dada.core.compiled import NO_ADDRESSES, Addresses, Array, ScalarFunction, addresses_of, call, lean_kernel
 
 ADABOOST, LOGISTIC, SQUARED_HINGE, POINTWISE, SQUARED, HUBER = 0, 1, 2, 3, 4, 5
 GRAPH_LOSS_MEAN, GRAPH_LOSS_PAPER, GRAPH_LOSS_LOGISTIC = 0, 1, 2
@@ -34,13 +24,11 @@ GRAPH_LOSSES = {"mean": GRAPH_LOSS_MEAN, "paper": GRAPH_LOSS_PAPER, "logistic": 
 
 
 class LossCode(NamedTuple):
-    """A loss for kernels: a code, or the addresses of three scalar functions."""
+    """A loss for kernels: the code of a built-in loss, or the addresses of a custom one."""
 
     code: int
     growth: float
-    value: int = 0
-    slope: int = 0
-    curvature: int = 0
+    custom: Addresses = NO_ADDRESSES
 
 
 @dataclass(frozen=True)
@@ -55,6 +43,15 @@ class Loss:
         The loss at a margin, its derivative, and its second derivative or an upper bound of it.
     growth : float
         A constant with |third derivative| <= growth * curvature; 0 when `curvature` is an upper bound everywhere.
+
+    Examples
+    --------
+    >>> def value(z): return (z * z + 1) ** 0.5 - z
+    >>> def slope(z): return z / (z * z + 1) ** 0.5 - 1
+    >>> def curvature(z): return 1.0
+    >>> smooth = Loss("smooth-ramp", value, slope, curvature)
+    >>> point_value(smooth.compiled, 0.0)
+    1.0
     """
 
     name: str
@@ -66,8 +63,7 @@ class Loss:
     @property
     def compiled(self) -> LossCode:
         """The loss for kernels."""
-        addresses = [address_of(function) for function in (self.value, self.slope, self.curvature)]
-        return LossCode(POINTWISE, self.growth, *addresses)
+        return LossCode(POINTWISE, self.growth, addresses_of(self.value, self.slope, self.curvature))
 
 
 # Losses of residuals.
@@ -91,12 +87,6 @@ def loss_code(loss: str | Loss) -> LossCode:
     return BUILT_IN[loss]
 
 
-def loss_value(loss: str | Loss, margins: Array) -> float:
-    """Loss of one user at the given margins, with equal sample weights."""
-    margins = np.asarray(margins, dtype=np.float64)
-    return float(loss_and_weights(loss_code(loss), margins, ALL_ALIKE, np.empty_like(margins)))
-
-
 @lean_kernel
 def logistic_value(z: float) -> float:
     """log(1 + exp(-z)) without overflow."""
@@ -114,7 +104,7 @@ def point_slope(loss: LossCode, z: float) -> float:
         return z
     if loss.code == HUBER:
         return min(1.0, max(-1.0, z))
-    return call(loss.slope, z)
+    return call(loss.custom.slope, z)
 
 
 @lean_kernel
@@ -125,7 +115,7 @@ def point_curvature(loss: LossCode, z: float) -> float:
         return decay / (1.0 + decay) ** 2
     if loss.code == SQUARED_HINGE or loss.code == SQUARED or loss.code == HUBER:
         return 1.0
-    return call(loss.curvature, z)
+    return call(loss.custom.curvature, z)
 
 
 @lean_kernel
@@ -139,7 +129,7 @@ def point_value(loss: LossCode, z: float) -> float:
         return 0.5 * z * z
     if loss.code == HUBER:
         return 0.5 * z * z if abs(z) <= 1.0 else abs(z) - 0.5
-    return call(loss.value, z)
+    return call(loss.custom.value, z)
 
 
 @lean_kernel
@@ -245,11 +235,7 @@ def check_weights(weights: Array, n_rows: int) -> None:
 
 
 def relative_weights(weights: Array, row_start: Array) -> Array:
-    """Row weights divided by their mean for each user.
-
-    >>> relative_weights(np.array([7.0, 1.0, 3.0]), np.array([0, 1, 3])).tolist()
-    [1.0, 0.5, 1.5]
-    """
+    """Row weights divided by their mean for each user."""
     sizes = np.diff(row_start)
     means = np.add.reduceat(weights, row_start[:-1], dtype=np.float64) / sizes
     return np.maximum(weights / np.repeat(means, sizes), LEAST_SAMPLE_WEIGHT)

@@ -46,7 +46,7 @@ class ModelSettings(NamedTuple):
 
 
 class UserModel(NamedTuple):
-    """One user's arrays.
+    """One user's arrays, its confidence c_k and its degree d_k.
 
     Base predictor margins A (m, n); current margins, offset and sample weight (m); model, neighbour sum and support
     (n). Current margins are offset + A alpha. The offset is zero in classification and minus the targets in
@@ -60,6 +60,8 @@ class UserModel(NamedTuple):
     support: Array
     offset: Array
     sample_weight: Array
+    confidence: float = 1.0
+    degree: float = 0.0
 
 
 class Move(NamedTuple):
@@ -93,20 +95,24 @@ def make_scratch(n: int, most_samples: int, dtype: np.dtype[np.floating]) -> Ste
 
 
 @lean_kernel
-def block_gradient(
-    settings: ModelSettings, confidence: float, degree: float, user: UserModel, eta: Array, gradient: Array
-) -> None:
+def block_gradient(settings: ModelSettings, user: UserModel, eta: Array, gradient: Array) -> None:
     """Block k of grad f divided by d_k, Eq. (4): -c_k A^T eta + mu1 omega (alpha - abar)."""
     m, n = user.A.shape
     number = gradient.dtype.type
-    mu = number(settings.mu if degree > 0.0 else 0.0)
-    inverse = number(1.0 / degree if degree > 0.0 else 0.0)
+    mu = number(coupling_strength(settings, user))
+    inverse = number(1.0 / user.degree if user.degree > 0.0 else 0.0)
     for j in range(n):
         gradient[j] = mu * settings.coupling[j] * (user.alpha[j] - inverse * user.neighbour_sum[j])
     for i in range(m):
-        c = number(-confidence * eta[i])
+        c = number(-user.confidence * eta[i])
         for j in range(n):
             gradient[j] += c * number(user.A[i, j])
+
+
+@lean_kernel
+def coupling_strength(settings: ModelSettings, user: UserModel) -> float:
+    """mu1, or 0 for a user without neighbours."""
+    return settings.mu if user.degree > 0.0 else 0.0
 
 
 @lean_kernel
@@ -123,24 +129,17 @@ def largest_entry(gradient: Array) -> int:
 
 
 @lean_kernel
-def exact_gamma(
-    settings: ModelSettings,
-    confidence: float,
-    slope: float,
-    quadratic: float,
-    margins: Array,
-    sample_weight: Array,
-    h: Array,
-) -> float:
+def exact_gamma(loss: LossCode, user: UserModel, slope: float, quadratic: float, h: Array) -> float:
     """The gamma in [0, 1] that minimises the block objective along h, by safeguarded Newton on its derivative.
 
     `slope` < 0 is the derivative at 0 and `quadratic` the constant second derivative of the coupling term.
     """
-    at_zero, _ = slope_along(settings.loss, margins, sample_weight, h, 0.0)
+    confidence, margins, sample_weight = user.confidence, user.margins, user.sample_weight
+    at_zero, _ = slope_along(loss, margins, sample_weight, h, 0.0)
     linear = slope - confidence * at_zero
     low, high, gamma, last = 0.0, 1.0, 1.0, 2.0
     for _ in range(100):
-        first, second = slope_along(settings.loss, margins, sample_weight, h, gamma)
+        first, second = slope_along(loss, margins, sample_weight, h, gamma)
         derivative = confidence * first + linear + quadratic * gamma
         if derivative > 0.0:
             high = gamma
@@ -159,15 +158,7 @@ def exact_gamma(
 
 
 @lean_kernel
-def toward_vertex(
-    settings: ModelSettings,
-    confidence: float,
-    degree: float,
-    user: UserModel,
-    n_support: int,
-    gamma: float,
-    scratch: StepScratch,
-) -> Move:
+def toward_vertex(settings: ModelSettings, user: UserModel, n_support: int, gamma: float, scratch: StepScratch) -> Move:
     """The Frank-Wolfe move alpha <- (1 - gamma) alpha + gamma beta s e_j; gamma < 0 requests an exact line search."""
     m = user.margins.size
     number = user.alpha.dtype.type
@@ -184,22 +175,14 @@ def toward_vertex(
             q = user.support[p]
             slope -= np.float64(gradient[q]) * user.alpha[q]
             quadratic += settings.coupling[q] * np.float64(user.alpha[q]) * user.alpha[q]
-        mu = settings.mu if degree > 0.0 else 0.0
-        gamma = 0.0
-        if slope < 0.0:
-            gamma = exact_gamma(settings, confidence, slope, mu * quadratic, user.margins, user.sample_weight, h)
+        quadratic *= coupling_strength(settings, user)
+        gamma = exact_gamma(settings.loss, user, slope, quadratic, h) if slope < 0.0 else 0.0
     return Move(j, toward, ALL, np.float64(number(gamma)), False)
 
 
 @lean_kernel
 def between_vertices(
-    settings: ModelSettings,
-    confidence: float,
-    degree: float,
-    user: UserModel,
-    n_support: int,
-    eta: Array,
-    scratch: StepScratch,
+    settings: ModelSettings, user: UserModel, n_support: int, eta: Array, scratch: StepScratch
 ) -> Move:
     """The pairwise move: mass goes from the worst active vertex to the best vertex of the l1 ball.
 
@@ -235,7 +218,6 @@ def between_vertices(
         h[i] = number(toward) * number(user.A[i, j])
         if away_index >= 0:
             h[i] -= number(away) * number(user.A[i, away_index])
-    mu = settings.mu if degree > 0.0 else 0.0
     if away_index == j:
         length = settings.coupling[j] * (toward - away) ** 2
     else:
@@ -244,7 +226,8 @@ def between_vertices(
             length += settings.coupling[away_index] * away**2
     curvature, growth = curvature_along(settings.loss, user.margins, user.sample_weight, eta, h)
     # If sample weights underflow, the curvature is zero; this bound is above it, and only shortens the step.
-    curvature = max(confidence * curvature + mu * length, 1e-30 * growth * growth)
+    curvature = user.confidence * curvature + coupling_strength(settings, user) * length
+    curvature = max(curvature, 1e-30 * growth * growth)
     gamma = math.log1p(growth * pair_gap / curvature) / growth if growth > 1e-12 else pair_gap / curvature
     takes_all = gamma >= most and away_index >= 0 and away_index != j
     gamma = min(gamma, most)
@@ -272,6 +255,17 @@ def bounded_change(alpha: Array, j: int, delta: float, growth: float) -> float:
         delta -= new * alpha.dtype.type(SINGLE_EPSILON)
         new = alpha[j] + delta
     return delta
+
+
+@lean_kernel
+def without_zeros(alpha: Array, support: Array, n_support: int) -> int:
+    """Drop the coordinates that have become zero from a support; returns its new size."""
+    kept = 0
+    for p in range(n_support):
+        if alpha[support[p]] != 0.0:
+            support[kept] = support[p]
+            kept += 1
+    return kept
 
 
 @lean_kernel
@@ -335,45 +329,36 @@ def apply_move(move: Move, alpha: Array, support: Array, n_support: int, scratch
         for c in range(n_changed):
             alpha[scratch.coordinate[c]] += scratch.delta[c]
             some_zero |= alpha[scratch.coordinate[c]] == 0.0
-    if not some_zero:
-        return n_support, n_changed
-    kept = 0
-    for p in range(n_support):
-        if alpha[support[p]] != 0.0:
-            support[kept] = support[p]
-            kept += 1
-    return kept, n_changed
+    return (without_zeros(alpha, support, n_support) if some_zero else n_support), n_changed
+
+
+@lean_kernel
+def make_move(move: Move, user: UserModel, n_support: int, scratch: StepScratch) -> tuple[int, int]:
+    """Apply a move along `scratch.h` to a user's model and margins; returns what `apply_move` returns."""
+    n_support, n_changed = apply_move(move, user.alpha, user.support, n_support, scratch)
+    if n_changed > 0:
+        length = user.alpha.dtype.type(move.gamma)
+        for i in range(user.margins.size):
+            user.margins[i] += length * scratch.h[i]
+    return n_support, n_changed
 
 
 @lean_kernel
 def model_step(
-    rule: int,
-    settings: ModelSettings,
-    confidence: float,
-    degree: float,
-    user: UserModel,
-    n_support: int,
-    gamma: float,
-    scratch: StepScratch,
+    rule: int, settings: ModelSettings, user: UserModel, n_support: int, gamma: float, scratch: StepScratch
 ) -> tuple[Move, int, int]:
     """One update of a user's model and margins by a step rule; `gamma` comes from `step_size`.
 
     Returns the move, the new size of the support, and the number of changed coordinates, listed in the scratch.
     """
-    m = user.margins.size
-    number = user.alpha.dtype.type
-    eta = scratch.eta[:m]
+    eta = scratch.eta[: user.margins.size]
     loss_and_weights(settings.loss, user.margins, user.sample_weight, eta)
-    block_gradient(settings, confidence, degree, user, eta, scratch.gradient)
+    block_gradient(settings, user, eta, scratch.gradient)
     if rule == PAIRWISE:
-        move = between_vertices(settings, confidence, degree, user, n_support, eta, scratch)
+        move = between_vertices(settings, user, n_support, eta, scratch)
     else:
-        move = toward_vertex(settings, confidence, degree, user, n_support, gamma, scratch)
-    n_support, n_changed = apply_move(move, user.alpha, user.support, n_support, scratch)
-    if n_changed > 0:
-        length = number(move.gamma)
-        for i in range(m):
-            user.margins[i] += length * scratch.h[i]
+        move = toward_vertex(settings, user, n_support, gamma, scratch)
+    n_support, n_changed = make_move(move, user, n_support, scratch)
     return move, n_support, n_changed
 
 
@@ -417,19 +402,12 @@ def add_change(target: Array, weight: float, n_changed: int, coordinate: Array, 
 
 @lean_kernel
 def frozen_steps(
-    rule: int,
-    settings: ModelSettings,
-    confidence: float,
-    degree: float,
-    user: UserModel,
-    n_support: int,
-    n_steps: int,
-    scratch: StepScratch,
+    rule: int, settings: ModelSettings, user: UserModel, n_support: int, n_steps: int, scratch: StepScratch
 ) -> int:
     """Up to `n_steps` steps of one user while all other models stay frozen; returns the new size of the support."""
     for t in range(n_steps):
         gamma = step_size(rule, 1, t, t)
-        _, n_support, n_changed = model_step(rule, settings, confidence, degree, user, n_support, gamma, scratch)
+        _, n_support, n_changed = model_step(rule, settings, user, n_support, gamma, scratch)
         if n_changed == 0:
             break
     return n_support

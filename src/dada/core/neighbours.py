@@ -183,11 +183,7 @@ def uniform_mix(kappa: int) -> BatchMix:
 
 
 def gossip_mix(kappa: int) -> BatchMix:
-    """kappa new peers, a quarter of them (at least one) uniform, and two current neighbours.
-
-    >>> gossip_mix(5)
-    BatchMix(n_uniform=1, n_gossip=4, n_refresh=2)
-    """
+    """kappa new peers, a quarter of them (at least one) uniform, and two current neighbours."""
     n_uniform = max(1, kappa // 4)
     return BatchMix(n_uniform, kappa - n_uniform, 2)
 

@@ -231,7 +231,8 @@ class Plan:
         for name, known in (choices | {"graph_rule": GRAPH_RULES, "sampler": SAMPLERS}).items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {sorted(known)}, got {getattr(self, name)!r}")
-        self.block.checked()
+        if self.step == BLOCK_STEP:
+            self.block.checked()
         if self.n_neighbours < 1 or not self.tau > 0:
             raise ValueError(f"n_neighbours must be >= 1 and tau > 0, got {self.n_neighbours} and {self.tau}")
         if not 0 <= self.latency < math.inf:
@@ -240,14 +241,11 @@ class Plan:
             self._check_windows()
         if self.n_updates < 0:
             raise ValueError(f"n_updates must be >= 0, got {self.n_updates}")
-        for name in ("graph_every", "max_neighbours", "span", "trace_every", "max_bits", "max_time_s", "gap_tolerance"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be > 0 (or None), got {value}")
-        for name in ("local_updates", "first_graph_wakeups", "graph_wakeups"):
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise ValueError(f"{name} must be >= 0 (or None), got {value}")
+        positive = ("graph_every", "max_neighbours", "span", "trace_every", "max_bits", "max_time_s", "gap_tolerance")
+        for name in (*positive, "local_updates", "first_graph_wakeups", "graph_wakeups"):
+            value, sign = getattr(self, name), ">" if name in positive else ">="
+            if value is not None and not (value > 0 or (value == 0 and sign == ">=")):
+                raise ValueError(f"{name} must be {sign} 0 (or None), got {value}")
 
     def _check_windows(self) -> None:
         """Reject settings that do not work with latency."""
@@ -261,11 +259,7 @@ class Plan:
             raise ValueError("latency > 0 does not work with max_bits: set latency=0 or max_bits=None")
 
     def window(self, n_users: int) -> int:
-        """Model updates that may be in progress at the same time; 0 without latency.
-
-        >>> Plan(n_updates=1, latency=0.1).window(n_users=1000)
-        100
-        """
+        """Model updates that may be in progress at the same time; 0 without latency."""
         return max(1, round(self.latency * n_users)) if self.latency > 0 else 0
 
     def phases(self, n_users: int) -> Iterator[Phase]:
@@ -293,11 +287,7 @@ class Plan:
         return gossip_mix(self.kappa) if gossips else uniform_mix(self.kappa)
 
     def n_remembered(self, n_users: int) -> tuple[int, int]:
-        """Numbers of candidates and guests per user in a population of this size.
-
-        >>> Plan(n_updates=1).n_remembered(n_users=100), Plan(n_updates=1).n_remembered(n_users=1000)
-        ((0, 0), (16, 8))
-        """
+        """Numbers of candidates and guests per user in a population of this size."""
         if not self.learn_graph or self.graph_rule != "distance":
             return 0, 0
         return (N_CANDIDATES, N_GUESTS) if self.batch_mix(n_users).n_gossip > 0 else (0, 0)

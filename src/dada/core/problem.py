@@ -46,11 +46,7 @@ class RemoteRows(Protocol):
 
 
 def margins_of_labels(predictions: Array, y: Array) -> Array:
-    """Margins y_i h_j(x_i) of base predictions and labels -1 and 1, in the dtype of the predictions.
-
-    >>> margins_of_labels(np.array([[1, -1], [1, 1]], np.int8), np.array([-1, 1])).tolist()
-    [[-1, 1], [1, 1]]
-    """
+    """Margins y_i h_j(x_i) of base predictions and labels -1 and 1, in the dtype of the predictions."""
     margins: Array = predictions * y[:, None].astype(predictions.dtype)
     return margins
 
@@ -135,14 +131,9 @@ class Problem:
         self._check_rows()
         if self.weights is not None:
             check_weights(self.weights, int(self.row_start[-1]))
-        if self.coupling is not None and not (
-            self.coupling.shape == (self.n_predictors,)
-            and (self.coupling >= 0).all()
-            and np.isfinite(self.coupling).all()
-        ):
-            raise ValueError(
-                f"coupling must be {self.n_predictors} finite numbers >= 0, got shape {self.coupling.shape}"
-            )
+        omega, n = self.coupling, self.n_predictors
+        if omega is not None and not (omega.shape == (n,) and (omega >= 0).all() and np.isfinite(omega).all()):
+            raise ValueError(f"coupling must be {n} finite numbers >= 0, got shape {omega.shape}")
         loss_code(self.loss)
         if self.loss in REGRESSION and self.graph_loss == "logistic":
             raise ValueError(f"graph_loss 'logistic' is for classification, got loss={self.loss!r}: use 'mean'")
@@ -254,18 +245,9 @@ class Problem:
             raise ValueError("the gradient needs all rows, and other processes hold them: use model_gaps")
         if graph.n_users != self.n_users:
             raise ValueError(f"the graph has {graph.n_users} users, the problem {self.n_users}")
-        return model_gradients(
-            self.settings(),
-            self.A,
-            self.row_start,
-            self.offsets,
-            self.sample_weight,
-            self.confidence,
-            np.ascontiguousarray(self._fitting(alpha), np.float64),
-            graph.indptr,
-            graph.indices,
-            graph.weights,
-        )
+        data = self.A, self.row_start, self.offsets, self.sample_weight, self.confidence
+        models = np.ascontiguousarray(self._fitting(alpha), np.float64)
+        return model_gradients(self.settings(), *data, models, graph.indptr, graph.indices, graph.weights)
 
     def model_gaps(self, alpha: Array, graph: CollaborationGraph) -> Array:
         """Frank-Wolfe gap of every user's block, divided by d_k."""
@@ -285,10 +267,8 @@ class Problem:
         return float(np.where(graph.degree > 0, graph.degree, 1.0) @ self.model_gaps(alpha, graph))
 
     def _losses(self, alpha: Array, kind: str) -> Array:
-        values = losses_for_graph(
-            GRAPH_LOSSES[kind], self.loss_code, self.margins(alpha), self.sample_weight, self.row_start
-        )
-        return self.confidence * values
+        margins, code = self.margins(alpha), GRAPH_LOSSES[kind]
+        return self.confidence * losses_for_graph(code, self.loss_code, margins, self.sample_weight, self.row_start)
 
     def _fitting(self, alpha: Array) -> Array:
         if alpha.shape != (self.n_users, self.n_predictors):
@@ -296,9 +276,7 @@ class Problem:
         return alpha
 
     def _disagreement(self, alpha: Array, graph: CollaborationGraph) -> float:
-        k, l, w = graph.edges()
-        coupling = self.settings().coupling
-        return float(disagreement(np.ascontiguousarray(alpha), coupling, k, l, w))
+        return float(disagreement(np.ascontiguousarray(alpha), self.settings().coupling, *graph.edges()))
 
 
 @kernel
@@ -364,7 +342,7 @@ def model_gradients(
     indices: Array,
     weights: Array,
 ) -> Array:
-    """Blocks of the gradient of f, divided by their degrees, of the users with rows; alpha may hold more models."""
+    """Blocks of the gradient of f, divided by their degrees, for the users with rows; alpha may hold more models."""
     K, n = row_start.size - 1, alpha.shape[1]
     gradient = np.empty((K, n))
     neighbour_sum = np.empty(n)
@@ -379,6 +357,9 @@ def model_gradients(
             degree += weights[p]
             add_model(neighbour_sum, weights[p], alpha[indices[p]])
         loss_and_weights(settings.loss, margins[rows], sample_weight[rows], eta[rows])
-        user = UserModel(A[rows], margins[rows], alpha[k], neighbour_sum, support, offset[rows], sample_weight[rows])
-        block_gradient(settings, confidence[k], degree, user, eta[rows], gradient[k])
+        user = UserModel(
+            A[rows], margins[rows], alpha[k], neighbour_sum, support, offset[rows], sample_weight[rows],
+            confidence[k], degree,
+        )  # fmt: skip
+        block_gradient(settings, user, eta[rows], gradient[k])
     return gradient

@@ -1,13 +1,7 @@
 """Graph regularizers g(w) = sum of g_kl(w_kl) over pairs + sum of g_k(d_k) over users.
 
 Any such function with convex, smooth parts fits the decentralized graph step: its gradient at an edge depends only on
-the weight of that edge and the degrees of its ends. Each part has a value, a slope and a curvature.
-
-- `LogDegree(lam, delta)`, the paper's: lam w^2 on weights, -log(d + delta) on degrees. Every user gets neighbours; a
-  smaller lam gives a sparser graph.
-- `DegreeTarget(target, lam, l1)`: lam w^2 + l1 w on weights, (d - target)^2 / 2 on degrees. All degrees approach the
-  target; l1 > 0 removes weak edges.
-- `DegreeFunction(value, slope, curvature, lam)`: a custom function of the degree.
+the weight of that edge and the degrees of its ends.
 """
 
 from __future__ import annotations
@@ -16,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dada.core.compiled import ScalarFunction, address_of, call, kernel
+from dada.core.compiled import NO_ADDRESSES, Addresses, ScalarFunction, addresses_of, call, kernel
 
 LOG_DEGREE, DEGREE_TARGET, DEGREE_FUNCTION = 0, 1, 2
 
@@ -28,14 +22,14 @@ class RegularizerCode(NamedTuple):
     lam: float
     l1: float = 0.0
     offset: float = 0.0
-    value: int = 0
-    slope: int = 0
-    curvature: int = 0
+    custom: Addresses = NO_ADDRESSES
 
 
 @dataclass(frozen=True)
 class LogDegree:
     """The paper's regularizer lam ||w||^2 - sum log(d_k + delta).
+
+    Every user gets neighbours; a smaller lam gives a sparser graph.
 
     >>> LogDegree(lam=0.1).compiled.code == LOG_DEGREE
     True
@@ -56,7 +50,7 @@ class LogDegree:
 
 @dataclass(frozen=True)
 class DegreeTarget:
-    """A target for all degrees: lam ||w||^2 + l1 ||w||_1 + sum (d_k - target)^2 / 2.
+    """A target for all degrees: lam ||w||^2 + l1 ||w||_1 + sum (d_k - target)^2 / 2; l1 > 0 removes weak edges.
 
     >>> DegreeTarget(target=2.0).compiled.offset
     2.0
@@ -110,8 +104,8 @@ class DegreeFunction:
     @property
     def compiled(self) -> RegularizerCode:
         """The regularizer for kernels."""
-        addresses = [address_of(function) for function in (self.value, self.slope, self.curvature)]
-        return RegularizerCode(DEGREE_FUNCTION, float(self.lam), 0.0, 0.0, *addresses)
+        custom = addresses_of(self.value, self.slope, self.curvature)
+        return RegularizerCode(DEGREE_FUNCTION, float(self.lam), 0.0, 0.0, custom)
 
 
 Regularizer = LogDegree | DegreeTarget | DegreeFunction
@@ -124,7 +118,7 @@ def degree_value(reg: RegularizerCode, degree: float) -> float:
         return -math.log(degree + reg.offset)
     if reg.code == DEGREE_TARGET:
         return 0.5 * (degree - reg.offset) ** 2
-    return call(reg.value, degree)
+    return call(reg.custom.value, degree)
 
 
 @kernel
@@ -134,7 +128,7 @@ def degree_slope(reg: RegularizerCode, degree: float) -> float:
         return -1.0 / (degree + reg.offset)
     if reg.code == DEGREE_TARGET:
         return degree - reg.offset
-    return call(reg.slope, degree)
+    return call(reg.custom.slope, degree)
 
 
 @kernel
@@ -144,7 +138,7 @@ def degree_curvature(reg: RegularizerCode, degree: float) -> float:
         return 1.0 / (degree + reg.offset) ** 2
     if reg.code == DEGREE_TARGET:
         return 1.0
-    return call(reg.curvature, degree)
+    return call(reg.custom.curvature, degree)
 
 
 @kernel

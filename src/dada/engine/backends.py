@@ -13,7 +13,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from dada.core.compiled import Array
-from dada.engine.shards import ChangeBatch, Shard, ShardData, ShardJob, ShardResult, exchanged, refuse_addresses
+from dada.engine.shards import Shard, ShardData, ShardJob, ShardResult, exchanged, refuse_addresses, run_windows
 
 
 class Processes:
@@ -39,15 +39,7 @@ class Processes:
     def run(self, parts: list[ShardJob], awake: Array, n_windows: int) -> list[ShardResult]:
         """Make the windows of a segment."""
         refuse_addresses(parts)
-        self._call("begin", [(part, awake) for part in parts])
-        arrived: list[list[ChangeBatch]] = [[] for _ in parts]
-        for _ in range(n_windows):
-            arrived = exchanged(self._call("step", arrived))
-        return self._call("result", arrived)
-
-    def ask(self, name: str, arguments: list[tuple[Any, ...]]) -> list[Array]:
-        """Call a method of every shard."""
-        return self._call(name, arguments)
+        return run_windows(self.ask, parts, awake, n_windows)
 
     def close(self) -> None:
         """End the processes."""
@@ -58,7 +50,8 @@ class Processes:
             worker.join()
         self.workers, self.pipes = [], []
 
-    def _call(self, name: str, arguments: list[Any]) -> list[Any]:
+    def ask(self, name: str, arguments: list[Any]) -> list[Any]:
+        """Call a method of every shard."""
         try:
             for pipe, given in zip(self.pipes, arguments, strict=True):
                 pipe.send((name, given))
@@ -155,14 +148,9 @@ class OnRay:
         kept, events = [self.ray.put(part) for part in parts], self.ray.put(awake)
         return self._retried(lambda: self._windows(kept, events, n_windows))[len(parts) :]
 
-    def ask(self, name: str, arguments: list[tuple[Any, ...]]) -> list[Array]:
+    def ask(self, name: str, arguments: list[Any]) -> list[Any]:
         """Call a method of every shard."""
-
-        def calls() -> list[Any]:
-            pairs = zip(self.actors, arguments, strict=True)
-            return [getattr(actor, name).remote(*given) for actor, given in pairs]
-
-        return self._retried(calls)
+        return self._retried(lambda: self._calls(name, arguments))
 
     def close(self) -> None:
         """End the actors."""
@@ -172,26 +160,23 @@ class OnRay:
 
     def _windows(self, parts: list[Any], awake: Any, n_windows: int) -> list[Any]:
         """Submit a segment; returns references to all beginnings, then to the results of the shards."""
-        begun = [actor.begin.remote(part, awake) for actor, part in zip(self.actors, parts, strict=True)]
+        begun = self._calls("begin", [(part, awake) for part in parts])
         arrived: list[list[Any]] = [[] for _ in parts]
         under_way: list[Any] = []
         for _ in range(n_windows):
-            outgoing = self._window(arrived)
+            outgoing = self._calls("step", arrived, num_returns=len(parts))
+            # Ray returns one reference for one result, not a list.
+            outgoing = outgoing if len(parts) > 1 else [outgoing]
             arrived = exchanged(outgoing)
             under_way.append([batches[0] for batches in outgoing])
             if len(under_way) > AHEAD:
                 self.ray.wait(under_way.pop(0), num_returns=len(parts), fetch_local=False)
-        ended = [actor.result.remote(*batches) for actor, batches in zip(self.actors, arrived, strict=True)]
-        return begun + ended
+        return begun + self._calls("result", arrived)
 
-    def _window(self, arrived: list[list[Any]]) -> list[list[Any]]:
-        """Submit one window of all shards; returns references to the changes for each shard."""
-        n = len(self.actors)
-        calls = [
-            actor.step.options(num_returns=n).remote(*batches)
-            for actor, batches in zip(self.actors, arrived, strict=True)
-        ]
-        return [[call] for call in calls] if n == 1 else calls
+    def _calls(self, name: str, arguments: list[Any], **options: Any) -> list[Any]:
+        """Submit a call of a method of every shard; returns references to the results."""
+        pairs = zip(self.actors, arguments, strict=True)
+        return [getattr(actor, name).options(**options).remote(*given) for actor, given in pairs]
 
     def _retried(self, work: Callable[[], list[Any]]) -> list[Any]:
         """The results of some calls, repeated if actors died."""

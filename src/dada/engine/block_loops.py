@@ -7,8 +7,6 @@ the cost of a wake-up does not depend on the number of users.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from dada.core.bits import FLOATS, INDICES, MESSAGES, OF_GRAPH, OF_MODELS, coded_bits
@@ -19,6 +17,7 @@ from dada.core.block_steps import (
     block_step,
     decode_change,
     encode_change,
+    finest_exponent,
     make_message,
     mean_of_neighbours,
     value_bits,
@@ -27,63 +26,10 @@ from dada.core.compiled import Array, kernel, lean_kernel
 from dada.core.model_steps import ModelSettings, StepScratch, add_model, refresh_margins
 from dada.core.neighbours import NeighbourLists, list_degree
 from dada.engine.model_loops import GraphLists, UserArrays, send_change, user_model
+from dada.engine.state import SharedModels, State
 
 # Wake-ups after which a user recomputes its margins and its neighbour sum, to remove rounding errors.
 MARGINS_EVERY, NEIGHBOUR_SUM_EVERY = 8, 256
-# Exponent of users who have sent nothing: above that of any unit.
-COARSEST = 127
-
-
-class SharedModels(NamedTuple):
-    """The models that neighbours hold, and the rest of the state of block steps.
-
-    Attributes
-    ----------
-    model, support, n_support : arrays of shape (n_users, n), (n_users, n) and (n_users,)
-        The shared models.
-    previous : array of shape (n_users, n)
-        Mean of the neighbours' shared models at the user's last wake-up.
-    wakeups : array of shape (n_users,)
-        Block steps made.
-    exponent : array of shape (n_users,)
-        Exponent of the finest unit sent.
-    bits : array of shape (n_users,)
-        Bits of coded messages sent.
-    """
-
-    model: Array
-    support: Array
-    n_support: Array
-    previous: Array
-    wakeups: Array
-    exponent: Array
-    bits: Array
-
-
-def nothing_shared(n_users: int, n: int, dtype: np.dtype[np.floating]) -> SharedModels:
-    """The shared models of users that have sent nothing."""
-    return SharedModels(
-        model=np.zeros((n_users, n), dtype),
-        support=np.zeros((n_users, n), np.int16 if n < 2**15 else np.int32),
-        n_support=np.zeros(n_users, np.int32),
-        previous=np.zeros((n_users, n), dtype),
-        wakeups=np.zeros(n_users, np.int32),
-        exponent=np.full(n_users, COARSEST, np.int8),
-        bits=np.zeros(n_users, np.int64),
-    )
-
-
-class BlockScratch(NamedTuple):
-    """Working memory of `run_blocks`."""
-
-    step: StepScratch
-    target: Array
-    message: CodedChange
-
-
-def block_scratch(step: StepScratch) -> BlockScratch:
-    """Working memory around that of the inner moves."""
-    return BlockScratch(step, np.empty_like(step.gradient), make_message(step.gradient.size))
 
 
 @lean_kernel
@@ -113,7 +59,9 @@ def run_blocks(
     allowed: float,
     counts: Array,
     coded: Array,
-    scratch: BlockScratch,
+    target: Array,
+    message: CodedChange,
+    scratch: StepScratch,
 ) -> int:
     """Block steps of the given users in turn.
 
@@ -121,7 +69,6 @@ def run_blocks(
     the bits allowed.
     """
     lists, followers = edges
-    target, message = scratch.target, scratch.message
     n = users.alpha.shape[1]
     longest = coded_bits(n, n, step.quantise_bits)
     for e in range(awake.size):
@@ -129,15 +76,15 @@ def run_blocks(
         n_followers = followers.length[k]
         if coded[OF_MODELS] + n_followers * longest > allowed:
             return e
-        user, wakeups = user_model(users, k), shared.wakeups[k]
+        wakeups = shared.wakeups[k]
         if users.stale[k] == 1 or wakeups % NEIGHBOUR_SUM_EVERY == NEIGHBOUR_SUM_EVERY - 1:
             refresh_shared_sum(users, shared, lists, k)
+        user = user_model(users, k)
         if wakeups % MARGINS_EVERY == MARGINS_EVERY - 1:
             refresh_margins(user, users.n_support[k])
         users.n_support[k] = block_step(
-            settings, step, users.confidence[k], users.degree[k], wakeups,
-            user, users.n_support[k], shared.previous[k], target, scratch.step,
-        )  # fmt: skip
+            settings, step, wakeups, user, users.n_support[k], shared.previous[k], target, scratch
+        )
         shared.wakeups[k] += 1
         loudest = 0.0
         for p in range(users.n_support[k]):
@@ -145,18 +92,35 @@ def run_blocks(
         n_entries, exponent = encode_change(step, finest, target, shared.model[k], loudest, message)
         if n_entries == 0:
             continue
-        decode_change(message, n_entries, exponent, scratch.step)
-        shared.n_support[k] = add_to_model(
-            shared.model[k], shared.support[k], shared.n_support[k], n_entries, scratch.step
-        )
+        decode_change(message, n_entries, exponent, scratch)
+        shared.n_support[k] = add_to_model(shared.model[k], shared.support[k], shared.n_support[k], n_entries, scratch)
         shared.exponent[k] = min(shared.exponent[k], exponent)
-        send_change(users, followers, k, n_entries, scratch.step)
+        send_change(users, followers, k, n_entries, scratch)
         bits = n_followers * coded_bits(n, n_entries, step.quantise_bits)
         coded[OF_MODELS] += bits
         counts[MESSAGES] += n_followers
         shared.bits[k] += bits
         users.sent[k, MESSAGES] += n_followers
     return awake.size
+
+
+def advance(
+    settings: ModelSettings,
+    step: BlockStep,
+    state: State,
+    edges: GraphLists,
+    awake: Array,
+    allowed: float,
+    scratch: StepScratch,
+) -> int:
+    """Block steps of the given users in turn; returns how many fit the bits allowed."""
+    finest = finest_exponent(settings.beta, state.users.alpha.dtype)
+    target, message = np.empty_like(scratch.gradient), make_message(scratch.gradient.size)
+    done = run_blocks(
+        settings, step.checked(), finest, state.users, state.shared, edges, awake, allowed,
+        state.ledger.models, state.ledger.coded, target, message, scratch,
+    )  # fmt: skip
+    return int(done)
 
 
 @kernel
@@ -172,15 +136,13 @@ def snapshot_bits(shared: SharedModels) -> Array:
     return bits
 
 
-def count_snapshots(counts: Array, sent: Array, before: Array, coded: Array, shared: SharedModels) -> None:
-    """Price the models that users sent since `before` as snapshots instead of as floats and indices.
-
-    `counts` are those of a graph phase; `sent` and `before` hold the counts of every user, now and then.
-    """
+def count_snapshots(state: State, before: Array) -> None:
+    """Price the models sent in graph wake-ups as snapshots; `before` are the users' counts before these wake-ups."""
+    ledger, shared, sent = state.ledger, state.shared, state.users.sent
     entries = sent[:, INDICES] - before[:, INDICES]
     bits = entries // np.maximum(shared.n_support, 1) * snapshot_bits(shared)
     for part in (FLOATS, INDICES):
         sent[:, part] -= entries
-        counts[part] -= entries.sum()
+        ledger.graph[part] -= entries.sum()
     shared.bits[...] += bits
-    coded[OF_GRAPH] += bits.sum()
+    ledger.coded[OF_GRAPH] += bits.sum()

@@ -6,7 +6,7 @@ Both return how many of the given wake-ups they made: they stop early if the poo
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from dada.core.graph_steps import (
     log_evidence,
     pair_cost,
 )
-from dada.core.losses import GRAPH_LOSSES, LossCode
+from dada.core.losses import LossCode
 from dada.core.model_steps import squared_distance
 from dada.core.neighbours import (
     FIRST_ROOM,
@@ -41,10 +41,10 @@ from dada.core.neighbours import (
     weight_of,
 )
 from dada.core.plan import Plan
-from dada.core.problem import Problem, losses_for_graph
+from dada.core.problem import Problem
 from dada.core.regularizers import RegularizerCode
 from dada.engine.model_loops import UserArrays, count_sent, user_model
-from dada.engine.state import State
+from dada.engine.state import State, graph_losses
 
 
 class GraphSettings(NamedTuple):
@@ -67,11 +67,6 @@ class PeerBatch(NamedTuple):
     w: Array
     degree: Array
     new: Array
-
-
-def peer_batch(size: int) -> PeerBatch:
-    """Working memory for batches of at most `size` peers."""
-    return PeerBatch(np.empty(size, np.int32), *(np.empty(size) for _ in range(4)))
 
 
 @lean_kernel
@@ -243,34 +238,22 @@ def run_evidence(
     return awake.size
 
 
-class GraphRule(Protocol):
-    """Learns a graph, wake-up by wake-up."""
-
-    #: The peers that a wake-up asks.
-    mix: BatchMix
-    #: Most floats that one peer of a batch costs, not counting the entries of its model.
-    floats_per_peer: int
-
-    def begin(self, state: State) -> None:
-        """Begin or resume a graph phase: models are frozen until it ends."""
-
-    def wake(self, state: State, awake: Array, batches: Array, random_bits: Array) -> int:
-        """Make wake-ups in turn; returns how many, fewer than given if lists had to grow first."""
-
-
 def roomier(lists: NeighbourLists, asked: int) -> NeighbourLists:
     """The lists with room for several more wake-ups that ask `asked` peers each."""
     return grow(lists, spare=8 * (asked + 1) * (int(lists.room.max()) + asked + FIRST_ROOM))
 
 
 class DistanceRule:
-    """The paper's graph problem: weights from losses, degrees and distances between models."""
+    """The paper's graph problem: weights from losses, degrees and distances between models.
+
+    `mix` are the peers that a wake-up asks, `floats_per_peer` is the most that one of them costs besides its model.
+    """
 
     def __init__(self, problem: Problem, plan: Plan, dtype: np.dtype[np.floating]) -> None:
         self.problem, self.mix = problem, plan.batch_mix(problem.n_users)
         # In bounded lists, a new edge may evict one edge at either end; each eviction is a message of one float.
         self.floats_per_peer = (4 if self.mix.n_gossip else 3) + (0 if plan.max_neighbours is None else 2)
-        self.batch = peer_batch(self.mix.size)
+        self.batch = PeerBatch(np.empty(self.mix.size, np.int32), *(np.empty(self.mix.size) for _ in range(4)))
         self.settings = GraphSettings(
             GRAPH_STEPS[plan.graph_step], problem.regularizer_code, float(problem.mu1), problem.graph_mu,
             plan.max_neighbours or 0, self.mix, problem.settings(dtype).coupling,
@@ -278,13 +261,11 @@ class DistanceRule:
         self.losses = np.zeros(problem.n_users)
 
     def begin(self, state: State) -> None:
-        """Compute every user's loss, which is constant while models are frozen."""
-        kind, users = GRAPH_LOSSES[self.problem.graph_loss], state.users
-        values = losses_for_graph(kind, self.problem.loss_code, users.margins, users.sample_weight, users.row_start)
-        self.losses = self.problem.confidence * values
+        """Begin or resume a graph phase: compute every user's loss, which is constant while models are frozen."""
+        self.losses = self.problem.confidence * graph_losses(self.problem, state.users, self.problem.graph_loss)
 
     def wake(self, state: State, awake: Array, batches: Array, random_bits: Array) -> int:
-        """Make graph steps in turn."""
+        """Make wake-ups in turn; returns how many, fewer than given if lists had to grow first."""
         done = run_graph(
             self.settings, self.losses, state.known, state.lists,
             awake, batches, random_bits, state.nearest, self.batch, state.ledger.graph,
@@ -310,7 +291,7 @@ class EvidenceRule:
         """Nothing to prepare: each wake-up computes its evidence."""
 
     def wake(self, state: State, awake: Array, batches: Array, random_bits: Array) -> int:
-        """Let users judge models in turn."""
+        """Make wake-ups in turn; returns how many, fewer than given if lists had to grow first."""
         done = run_evidence(
             self.settings, state.known, state.lists, state.followers,
             awake, batches, random_bits, self.batch, state.ledger.graph,
@@ -321,6 +302,6 @@ class EvidenceRule:
         return int(done)
 
 
-def graph_rule(problem: Problem, plan: Plan, dtype: np.dtype[np.floating]) -> GraphRule:
+def graph_rule(problem: Problem, plan: Plan, dtype: np.dtype[np.floating]) -> DistanceRule | EvidenceRule:
     """The graph rule of a plan."""
     return EvidenceRule(problem, plan) if plan.graph_rule == "evidence" else DistanceRule(problem, plan, dtype)

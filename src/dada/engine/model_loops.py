@@ -104,7 +104,7 @@ def user_model(users: UserArrays, k: int) -> UserModel:
     first, last = users.row_start[k], users.row_start[k + 1]
     return UserModel(
         users.A[first:last], users.margins[first:last], users.alpha[k], users.neighbour_sum[k], users.support[k],
-        users.offset[first:last], users.sample_weight[first:last],
+        users.offset[first:last], users.sample_weight[first:last], users.confidence[k], users.degree[k],
     )  # fmt: skip
 
 
@@ -129,9 +129,7 @@ def update_model(
     rule: int, settings: ModelSettings, users: UserArrays, k: int, user: UserModel, gamma: float, scratch: StepScratch
 ) -> int:
     """One model update of user k; returns the number of changed coordinates, listed in the scratch."""
-    _, n_support, n_changed = model_step(
-        rule, settings, users.confidence[k], users.degree[k], user, users.n_support[k], gamma, scratch
-    )
+    _, n_support, n_changed = model_step(rule, settings, user, users.n_support[k], gamma, scratch)
     users.n_support[k] = n_support
     users.own_updates[k] += 1
     return n_changed
@@ -247,9 +245,9 @@ def run_models(
         if n_pending > 0 and (refreshes or is_neighbour(followers, sender, k, position(followers, sender, k))):
             send_change(users, followers, sender, n_pending, scratch.pending)
             n_pending = 0
-        user = user_model(users, k)
         if refreshes:
             refresh_neighbour_sum(users, lists, k)
+        user = user_model(users, k)
         if is_due:
             refresh_margins(user, users.n_support[k])
         gamma = step_size(rule, users.alpha.shape[0], t + e, users.own_updates[k])

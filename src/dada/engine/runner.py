@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import math
 import os
+import signal
+import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,19 +21,17 @@ import numpy as np
 
 from dada.core.accuracy import Samples, accuracy_per_user
 from dada.core.bits import FLOATS, Ledger
-from dada.core.block_steps import finest_exponent
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.core.model_steps import STEP_RULES
-from dada.core.neighbours import lists_from_csr
 from dada.core.plan import BLOCK_STEP, GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Phase, Plan, Schedule, Status
 from dada.core.problem import Problem
-from dada.engine.block_loops import SharedModels, block_scratch, count_snapshots, run_blocks, snapshot_bits
-from dada.engine.checkpoint import Checkpoints, TimeLimit, ctrl_c
+from dada.engine import block_loops
+from dada.engine.checkpoint import Checkpoints, fingerprint, resume_from
 from dada.engine.graph_loops import graph_rule
 from dada.engine.model_loops import GraphLists, loop_scratch, run_models
 from dada.engine.shards import Segment, Threads, Workers
-from dada.engine.state import State, fingerprint, snapshot_of
+from dada.engine.state import SharedModels, State, lists_of, snapshot_of
 from dada.events import Observer, PhaseStarted, Progress, SnapshotOffer, Stopped, TracePoint, silent
 
 # Multiplications in a chunk: about 20 ms, the delay until Ctrl-C takes effect.
@@ -142,9 +143,8 @@ def run(
     >>> result.status
     <Status.FINISHED: 'All planned updates were made.'>
     """
-    _check(problem, plan, graph, {"train": train, "test": test})
-    _check_workers(problem, plan, graph, workers)
-    _check_models(problem, models)
+    _check(problem, plan, graph, models, workers)
+    _check_samples(problem, train=train, test=test)
     n_asked = plan.batch_mix(problem.n_users).n_uniform if plan.learn_graph else 1
     schedule = Schedule.draw(rng, problem.n_users, n_asked, plan.span)
     if graph is None:
@@ -158,15 +158,14 @@ def run(
     saver = None
     if checkpoint is not None:
         run_id = fingerprint(problem, plan, schedule, graph, dtype, models, shared)
-        saver = Checkpoints(state, Path(checkpoint), run_id, checkpoint_every_s, observer, time.monotonic)
+        saver = Checkpoints(state, Path(checkpoint), run_id, checkpoint_every_s, observer)
         if resume:
-            saver.resume()
+            resume_from(saver.path, state, run_id)
     elif resume:
         raise ValueError("resume=True needs a checkpoint: set checkpoint=")
-    limit = TimeLimit(time.monotonic, plan.max_time_s)
     runner = Runner(problem, plan, schedule, state, train, test, observer, workers, chunk)
     with ctrl_c() as interrupted:
-        status = runner.go(interrupted, limit, saver)
+        status = runner.go(interrupted, saver)
     trace = runner.full_trace()
     runner.offer("models", milestone=True)
     failure = None if saver is None else saver.save()
@@ -177,9 +176,11 @@ def run(
     return RunResult(learned, state.graph, trace, state.ledger, status, state.updates, state.shared, at_end)
 
 
-def _check(problem: Problem, plan: Plan, graph: CollaborationGraph | None, samples: dict[str, Samples | None]) -> None:
+def _check(
+    problem: Problem, plan: Plan, graph: CollaborationGraph | None, models: Array | None, workers: Workers | None
+) -> None:
     """Reject inputs that do not fit together, before any work."""
-    K, n = problem.n_users, problem.n_predictors
+    K = problem.n_users
     if plan.learn_graph and K > 1 and not 1 <= plan.kappa < K:
         raise ValueError(f"kappa must be in 1..{K - 1} (n_users - 1), got {plan.kappa}")
     if plan.learn_graph and graph is not None and not (graph.directed and plan.graph_rule == "evidence"):
@@ -195,16 +196,6 @@ def _check(problem: Problem, plan: Plan, graph: CollaborationGraph | None, sampl
                 f"weights must be in {SMALLEST_WEIGHT}..{LARGEST_WEIGHT}, got {lightest}..{heaviest}; "
                 "only their ratios matter, so divide them by the largest and drop the smallest"
             )
-    for name, given in samples.items():
-        if given is not None and not (given.row_start.size == K + 1 and given.predictions.shape[1] == n):
-            raise ValueError(
-                f"{name} has {given.row_start.size - 1} users and {given.predictions.shape[1]} base predictors, "
-                f"the problem {K} and {n}"
-            )
-
-
-def _check_workers(problem: Problem, plan: Plan, graph: CollaborationGraph | None, workers: Workers | None) -> None:
-    """Reject workers that do not fit the plan or do not hold the rows of the problem."""
     if workers is not None and plan.latency == 0:
         raise ValueError("workers need a plan with latency > 0, got 0.0: set latency=0.1, for example")
     if plan.latency > 0 and graph is not None and graph.directed:
@@ -212,10 +203,6 @@ def _check_workers(problem: Problem, plan: Plan, graph: CollaborationGraph | Non
     holder: object = problem.remote
     if holder is not None and holder is not workers:
         raise ValueError("the rows of this problem are in shards: pass these shards as workers=")
-
-
-def _check_models(problem: Problem, models: Array | None) -> None:
-    """Reject initial models of the wrong shape or outside the l1 ball."""
     if models is None:
         return
     wanted = (problem.n_users, problem.n_predictors)
@@ -224,6 +211,39 @@ def _check_models(problem: Problem, models: Array | None) -> None:
     largest = float(abs(models).sum(axis=1).max())
     if largest > problem.beta * (1 + 1e-5):
         raise ValueError(f"models must have absolute sums of at most beta = {problem.beta}, got {largest}: scale them")
+
+
+def _check_samples(problem: Problem, **samples: Samples | None) -> None:
+    """Reject samples of other users or base predictors."""
+    K, n = problem.n_users, problem.n_predictors
+    for name, given in samples.items():
+        if given is not None and (given.row_start.size - 1, given.predictions.shape[1]) != (K, n):
+            found = f"{given.row_start.size - 1} users and {given.predictions.shape[1]} base predictors"
+            raise ValueError(f"{name} has {found}, the problem {K} and {n}")
+
+
+@contextmanager
+def ctrl_c() -> Iterator[Callable[[], bool]]:
+    """Turn the first Ctrl-C into a flag; a second one interrupts at once.
+
+    Only the main thread can handle signals, and a process that ignores Ctrl-C goes on ignoring it.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield lambda: False
+        return
+    hit = False
+
+    def on_signal(*_: object) -> None:
+        nonlocal hit
+        hit = True
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, on_signal)
+    try:
+        yield lambda: hit
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class Runner:
@@ -246,15 +266,13 @@ class Runner:
         dtype = state.users.alpha.dtype
         self.settings = problem.settings(dtype)
         self.scratch = loop_scratch(problem.n_predictors, int(problem.sizes.max()), dtype)
-        self.block_scratch = block_scratch(self.scratch.step)
         self.rule = graph_rule(problem, plan, dtype)
         self.workers = Threads() if workers is None else workers
         self.allowed_bits = math.inf if plan.max_bits is None else plan.max_bits
         self.window = plan.window(problem.n_users)
         self.phases = list(plan.phases(problem.n_users))
         self.chunk = self._default_chunk() if chunk is None else max(chunk, self.window)
-        nobody = CollaborationGraph.empty(problem.n_users)
-        self.no_lists = lists_from_csr(nobody.indptr, nobody.indices, nobody.weights)
+        self.no_lists, _ = lists_of(CollaborationGraph.empty(problem.n_users))
 
     def _default_chunk(self) -> int:
         problem, window = self.problem, self.window
@@ -265,9 +283,10 @@ class Runner:
             chunk = min(chunk, sum(phase.events for phase in self.phases) // OBSERVED_CHUNKS)
         return max(LEAST_CHUNK, chunk)
 
-    def go(self, interrupted: Callable[[], bool], limit: TimeLimit, saver: Checkpoints | None) -> Status:
+    def go(self, interrupted: Callable[[], bool] = lambda: False, saver: Checkpoints | None = None) -> Status:
         """Make all phases that are left; returns why the run stopped."""
-        phases = self.phases
+        phases, max_time_s = self.phases, self.plan.max_time_s
+        deadline = math.inf if max_time_s is None else time.monotonic() + max_time_s
         total = sum(phase.events for phase in phases)
         before = sum(phase.events for phase in phases[: self.state.phase])
         if not self.state.trace:
@@ -290,7 +309,7 @@ class Runner:
                     return Status.OUT_OF_BITS
                 if interrupted():
                     return Status.INTERRUPTED
-                if limit.is_over() and before + self.state.done < total:
+                if time.monotonic() >= deadline and before + self.state.done < total:
                     return Status.OUT_OF_TIME
                 if saver is not None:
                     saver.tick()
@@ -336,14 +355,8 @@ class Runner:
             self.workers.advance(Segment(self.settings, state.users, edges.lists, awake, self.window, counts))
             return wanted
         if self.plan.step == BLOCK_STEP:
-            finest = finest_exponent(self.problem.beta, state.users.alpha.dtype)
-            return int(
-                run_blocks(
-                    self.settings, self.plan.block.checked(), finest, state.users, state.shared, edges, awake,
-                    self.allowed_bits - state.ledger.graph_bits, state.ledger.models, state.ledger.coded,
-                    self.block_scratch,
-                )
-            )  # fmt: skip
+            allowed, scratch = self.allowed_bits - state.ledger.graph_bits, self.scratch.step
+            return block_loops.advance(self.settings, self.plan.block, state, edges, awake, allowed, scratch)
         # If models continue from the local ones, a decreasing step size must continue too, or it would erase them.
         t = start + (state.local_updates if self.plan.restart == "local" and not local else 0)
         rule, bill = STEP_RULES[self.plan.step], state.ledger.model_bill(self.allowed_bits)
@@ -362,7 +375,7 @@ class Runner:
             sent = state.users.sent.copy()
             done += self.rule.wake(state, awake[chosen], batches[chosen], random_bits[chosen])
             if self.plan.step == BLOCK_STEP:
-                count_snapshots(state.ledger.graph, state.users.sent, sent, state.ledger.coded, state.shared)
+                block_loops.count_snapshots(state, sent)
         state.graph_wakeups += done
         state.done += done
         return done
@@ -373,7 +386,7 @@ class Runner:
             return len(batches)
         ledger = self.state.ledger
         if self.plan.step == BLOCK_STEP:
-            models = self.model_sizes(batches, snapshot_bits(self.state.shared))
+            models = self.model_sizes(batches, block_loops.snapshot_bits(self.state.shared))
             after = np.cumsum((self.rule.floats_per_peer * ledger.float_bits + models).sum(axis=1))
             return int(np.searchsorted(ledger.bits + after, self.allowed_bits, side="right"))
         sizes = self.model_sizes(batches, self.state.users.n_support)

@@ -56,21 +56,13 @@ class Workers(Protocol):
 
 
 def borders(n_users: int, n_parts: int) -> list[int]:
-    """Borders of parts of nearly equal size.
-
-    >>> borders(10, 4)
-    [0, 2, 5, 7, 10]
-    """
+    """Borders of parts of nearly equal size, such as [0, 2, 5, 7, 10] for 10 users in 4 parts."""
     return [n_users * part // n_parts for part in range(n_parts + 1)]
 
 
 @dataclass(frozen=True)
 class Threads:
-    """Threads of this process; each changes only its own block of users.
-
-    >>> Threads(2).n
-    2
-    """
+    """Threads of this process; each changes only its own block of users."""
 
     n: int = 1
 
@@ -238,7 +230,7 @@ class Shard:
 
 def refuse_addresses(parts: list[ShardJob]) -> None:
     """Reject custom losses: kernels call them by an address, which is invalid in another process."""
-    if any(part.settings.loss.value for part in parts):
+    if any(part.settings.loss.custom.value for part in parts):
         raise ValueError("custom losses cannot run in other processes: use a built-in loss, or workers=Threads(n)")
 
 
@@ -251,7 +243,7 @@ class Backend(Protocol):
     def run(self, parts: list[ShardJob], awake: Array, n_windows: int) -> list[ShardResult]:
         """Make the windows of a segment; returns the result of every shard."""
 
-    def ask(self, name: str, arguments: list[tuple[Any, ...]]) -> list[Array]:
+    def ask(self, name: str, arguments: list[Any]) -> list[Any]:
         """Call a method of every shard, each with its own arguments; returns the results."""
 
     def close(self) -> None:
@@ -360,11 +352,7 @@ def cut_out(segment: Segment, cuts: list[int], number: int) -> ShardJob:
 
 
 def renumbered(ids: Array, first: int, last: int) -> tuple[Array, Array]:
-    """Local ids in a shard of users first..last-1, own users first; and the ids of the other users.
-
-    >>> [part.tolist() for part in renumbered(np.array([9, 4, 5, 2]), 4, 6)]
-    [[3, 0, 1, 2], [2, 9]]
-    """
+    """Local ids in a shard of users first..last-1, own users first; and the ids of the other users."""
     outside = (ids < first) | (ids >= last)
     others = np.unique(ids[outside])
     local = np.where(outside, last - first + np.searchsorted(others, ids), ids - first)
@@ -375,6 +363,17 @@ def exchanged(outgoing: list[list[Any]]) -> list[list[Any]]:
     """What each shard receives, given what each sends to every shard."""
     n = len(outgoing)
     return [[outgoing[there][here] for there in range(n) if there != here] for here in range(n)]
+
+
+def run_windows(
+    call: Callable[[str, list[Any]], list[Any]], parts: list[ShardJob], awake: Array, n_windows: int
+) -> list[ShardResult]:
+    """Make the windows of a segment by calls to all shards; returns their results."""
+    call("begin", [(part, awake) for part in parts])
+    arrived: list[list[ChangeBatch]] = [[] for _ in parts]
+    for _ in range(n_windows):
+        arrived = exchanged(call("step", arrived))
+    return call("result", arrived)
 
 
 class ThisProcess:
@@ -389,14 +388,9 @@ class ThisProcess:
 
     def run(self, parts: list[ShardJob], awake: Array, n_windows: int) -> list[ShardResult]:
         """Make the windows of a segment."""
-        for shard, part in zip(self.shards, parts, strict=True):
-            shard.begin(part, awake)
-        arrived: list[list[ChangeBatch]] = [[] for _ in parts]
-        for _ in range(n_windows):
-            arrived = exchanged([shard.step(*batches) for shard, batches in zip(self.shards, arrived, strict=True)])
-        return [shard.result(*batches) for shard, batches in zip(self.shards, arrived, strict=True)]
+        return run_windows(self.ask, parts, awake, n_windows)
 
-    def ask(self, name: str, arguments: list[tuple[Any, ...]]) -> list[Array]:
+    def ask(self, name: str, arguments: list[Any]) -> list[Any]:
         """Call a method of every shard."""
         return [getattr(shard, name)(*given) for shard, given in zip(self.shards, arguments, strict=True)]
 

@@ -2,7 +2,7 @@
 
 1. All users make block steps on a background graph, the union of a few random cycles.
 2. Each user asks some random peers for their shared models and compares two targets on folds of its own rows (see
-   `dada.core.switch`). The mean gain decides for everybody.
+   `dada.core.block_steps`). The mean gain decides for everybody.
 3. The steps continue on the background, or on an evidence graph: every few wake-ups a user asks more peers and follows
    those whose models fit its rows best.
 """
@@ -17,16 +17,16 @@ import numpy as np
 
 from dada.core.accuracy import Samples
 from dada.core.bits import FLOATS, MESSAGES, OF_GRAPH, Ledger
-from dada.core.block_steps import BlockStep
+from dada.core.block_steps import BlockStep, evidence_gain, evidence_weights, prefers_evidence
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.core.graph_steps import NEGLIGIBLE
 from dada.core.model_steps import UserModel, make_scratch
 from dada.core.plan import Plan, Status
 from dada.core.problem import Problem
-from dada.core.switch import evidence_gain, evidence_weights, prefers_evidence
 from dada.engine import RunResult, run
-from dada.engine.block_loops import SharedModels, snapshot_bits
+from dada.engine.block_loops import snapshot_bits
+from dada.engine.state import SharedModels
 from dada.events import Event, Observer, TracePoint, silent
 
 ON_BACKGROUND = BlockStep(theta=0.5)
@@ -253,14 +253,15 @@ def compare(
         zero = np.zeros(problem.n_predictors, dtype)
         support = np.zeros(problem.n_predictors, shared.support.dtype)
         rows = UserModel(
-            A[own], offsets[own], zero, zero.copy(), support, offsets[own], problem.sample_weight[own]
+            A[own], offsets[own], zero, zero.copy(), support, offsets[own], problem.sample_weight[own],
+            problem.confidence[k],
         )  # fmt: skip
         neighbours = background.indices[background.indptr[k] : background.indptr[k + 1]]
         known = np.union1d(neighbours, peers)
         models, sizes = shared.model[known], problem.sizes[known]
         mean = shared.model[neighbours].mean(axis=0, dtype=np.float64).astype(dtype)
         gains[k] = evidence_gain(
-            kernel_settings, problem.confidence[k], rows, folds[own], mean, models, sizes,
+            kernel_settings, rows, folds[own], mean, models, sizes,
             settings.tau, settings.n_neighbours, moves, scratch,
         )  # fmt: skip
         found = evidence_weights(kernel_settings, rows, models, sizes, settings.tau, settings.n_neighbours)

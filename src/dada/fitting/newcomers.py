@@ -192,8 +192,9 @@ def join(
     used = np.flatnonzero(alpha)
     support[: used.size] = used
     user = UserModel(
-        np.ascontiguousarray(A), margins, alpha, mean.astype(number), support, offset, problem.sample_weight
-    )
+        np.ascontiguousarray(A), margins, alpha, mean.astype(number), support, offset, problem.sample_weight,
+        float(confidence), 1.0,
+    )  # fmt: skip
     scratch = make_scratch(alpha.size, margins.size, np.dtype(number))
-    frozen_steps(PAIRWISE, problem.settings(number), float(confidence), 1.0, user, used.size, n_updates, scratch)
+    frozen_steps(PAIRWISE, problem.settings(number), user, used.size, n_updates, scratch)
     return alpha

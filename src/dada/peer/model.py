@@ -153,11 +153,10 @@ class OwnModel:
         """Make one step; returns the move, or None if the model did not change."""
         if self._rule == LOCAL:
             gamma = step_size(LOCAL, 0, 0, self.updates)
-        n_support = self.model.n_support
-        move, n_support, n_changed = model_step(
-            self._rule, self._settings, confidence, self.degree, self.user, n_support, gamma, self.scratch
+        user = self.user._replace(confidence=confidence, degree=self.degree)
+        move, self.model.n_support, n_changed = model_step(
+            self._rule, self._settings, user, self.model.n_support, gamma, self.scratch
         )
-        self.model.n_support = n_support
         self.updates += 1
         if n_changed == 0:
             return None
@@ -360,8 +359,11 @@ class Fallback:
         m, n = A.shape
         support = np.zeros(n, np.int32)
         margins, offset = np.zeros(m, np.float32), np.zeros(m, np.float32)
-        user = UserModel(A, margins, np.zeros(n, np.float32), neighbour_sum, support, offset, ALL_ALIKE)
-        frozen_steps(self._rule, self._settings, float(confidence), float(degree), user, 0, STEPS, self._scratch)
+        user = UserModel(
+            A, margins, np.zeros(n, np.float32), neighbour_sum, support, offset, ALL_ALIKE,
+            float(confidence), float(degree),
+        )  # fmt: skip
+        frozen_steps(self._rule, self._settings, user, 0, STEPS, self._scratch)
         return user.alpha
 
 
