@@ -18,8 +18,8 @@ import numpy as np
 
 from dada.cli.sim import make_case
 from dada.engine import accuracy_per_user
+from dada.sim.faults import Faults
 from dada.sim.liars import ADAPTIVE_KINDS, KINDS
-from dada.sim.links import Faults
 from dada.sim.simulation import SimulatedNetwork
 
 FAULTS = ("none", "loss,churn", "byzantine", "all")

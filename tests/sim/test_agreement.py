@@ -7,8 +7,7 @@ from numpy.testing import assert_array_equal
 from dada.core.problem import Problem
 from dada.core.regularizers import DegreeTarget, LogDegree
 from dada.engine import Plan, run
-from dada.sim.lockstep import Lockstep
-from tests.helpers.problems import STEEP
+from tests.helpers.lockstep import Lockstep
 
 STEPS = ("pairwise", "paper", "local", "line-search")
 
@@ -73,30 +72,3 @@ def test_peers_and_engine_agree_where_base_predictors_are_larger_than_one():
     A, row_start = users(8, K=6)
     problem = Problem(A * np.float32(5.0), row_start, beta=3.0, mu1=0.7, regularizer=LogDegree(lam=0.2, delta=0.5))
     assert_same(problem, Plan(n_updates=400, kappa=3, graph_every=90), 4)
-
-
-@pytest.mark.parametrize(
-    ("problem_changes", "plan_changes", "message"),
-    [
-        ({"weights": np.arange(1.0, 4.0)}, {}, "row weights: set weights=None"),
-        ({"offset": np.ones(3)}, {}, "offsets, which regression needs: set offset=None"),
-        ({}, {"sampler": "gossip"}, "gossip batches, got sampler='gossip': set sampler='uniform'"),
-        ({}, {"max_neighbours": 2}, "bounded lists, got max_neighbours=2: set None"),
-        ({}, {"latency": 0.5}, "latency, got 0.5: set 0"),
-        ({}, {"step": "block"}, "step='block': set one of"),
-        ({}, {"max_bits": 1e6}, "max_bits, got 1000000.0: set None"),
-        ({}, {"max_time_s": 60.0}, "max_time_s, got 60.0: set None"),
-        ({}, {"gap_tolerance": 0.1}, "gap_tolerance, got 0.1: set None"),
-    ],
-)
-def test_what_peers_in_lockstep_do_not_support_is_refused_by_name(problem_changes, plan_changes, message):
-    A = np.array([[1, -1], [1, 1], [-1, 1]], np.int8)
-    problem = Problem(A, np.array([0, 2, 3]), beta=1.0, mu1=0.5, **problem_changes)
-    with pytest.raises(ValueError, match=f"peers in lockstep do not support {message}"):
-        Lockstep(problem, Plan(n_updates=6, **({"kappa": 1} | plan_changes)))
-
-
-def test_peers_refuse_a_custom_loss():
-    problem = Problem(np.array([[1], [-1]], np.int8), np.array([0, 1, 2]), beta=1.0, mu1=0.5, loss=STEEP)
-    with pytest.raises(ValueError, match="built-in losses only, got 'steep-logistic': pass the name of one"):
-        Lockstep(problem, Plan(n_updates=6, kappa=1))

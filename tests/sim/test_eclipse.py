@@ -4,10 +4,9 @@ import numpy as np
 
 from dada.core.problem import Problem
 from dada.peer.member import Rhythm
+from dada.sim.faults import Faults
 from dada.sim.liars import Eclipser
-from dada.sim.links import Faults
-from dada.sim.lockstep import peer_id
-from dada.sim.simulation import SimulatedNetwork
+from dada.sim.simulation import SimulatedNetwork, peer_id
 from tests.sim.test_network import CONFIGS
 
 HONEST, ATTACKERS, WARM_UP_S, ATTACK_S, WAKEUPS_PER_S = 40, 60, 240, 120, 0.5

@@ -24,6 +24,7 @@ from dada.peer.messages import (
 from dada.peer.model import ImplausibleError, ModelCopy
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
+from dada.sim.faults import Faults
 from dada.sim.liars import (
     ADAPTIVE_KINDS,
     KINDS,
@@ -39,7 +40,6 @@ from dada.sim.liars import (
     Rewinder,
     SendBytes,
 )
-from dada.sim.links import Faults
 from tests.sim.test_network import CONFIGS, network
 
 CONFIG = CONFIGS["distance"]

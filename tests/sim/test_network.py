@@ -10,7 +10,7 @@ from dada.core.problem import Problem
 from dada.peer.config import PeerConfig
 from dada.peer.journal import replay
 from dada.peer.member import Rhythm
-from dada.sim.links import Faults
+from dada.sim.faults import Faults
 from dada.sim.simulation import SimulatedNetwork
 
 CONFIGS = {
@@ -50,7 +50,7 @@ def test_watching_changes_nothing():
     np.testing.assert_array_equal(seen.together, unseen.together)
     assert seen.counts == unseen.counts
     assert len(points) == 7
-    assert points[-1].messages == seen.counts["messages"]
+    assert points[-1].edges == seen.edges
 
 
 @pytest.mark.parametrize("graph", ["distance", "evidence"])

@@ -3,7 +3,7 @@
 import numpy as np
 
 from dada import events
-from dada.sim.overview import SimulationOverview
+from dada.sim.simulation import SimulationOverview
 from tests.sim.test_network import network
 
 

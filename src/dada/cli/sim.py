@@ -63,7 +63,7 @@ class SimulationCase:
         """Run the network, and update a page and a line on the terminal."""
         from dada.engine import accuracy_per_user
         from dada.events import Progress, Stopped, silent
-        from dada.sim.overview import SimulationOverview
+        from dada.sim.simulation import SimulationOverview
 
         if page is silent:
             return self.network.run(show, POINTS)
@@ -116,7 +116,7 @@ def make_case(
     from dada.core.regularizers import LogDegree
     from dada.peer.config import PeerConfig
     from dada.peer.member import Rhythm
-    from dada.sim.links import Faults
+    from dada.sim.faults import Faults
     from dada.sim.simulation import SimulatedNetwork
     from dada.task import problem, samples
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 import numpy as np
 
 from dada.core.compiled import Array
 from dada.core.problem import Problem
+from dada.events import Observer, PeerStatus, RunInfo, Snapshot, SnapshotOffer, edges_reported, heaviest_predictors
 from dada.peer.config import PeerConfig
 from dada.peer.journal import PeerJournal
 from dada.peer.member import Member, Planner, Rhythm
+from dada.peer.messages import PeerId
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
-from dada.sim.invariants import Invariants
-from dada.sim.liars import KINDS, Liar
-from dada.sim.links import (
+from dada.sim.faults import (
     Faults,
     VirtualLink,
     lossy_link,
@@ -27,7 +27,8 @@ from dada.sim.links import (
     steady_link,
     varying_link,
 )
-from dada.sim.lockstep import peer_id
+from dada.sim.invariants import Invariants
+from dada.sim.liars import KINDS, Liar
 from dada.sim.world import Host, World
 
 MEDIAN_LATENCY_S = 0.05
@@ -39,17 +40,18 @@ UPTIME, DOWNTIME = 1 / 5, 1 / 15
 SETTLING_S = 300.0
 
 
-@dataclass(frozen=True, eq=False)
+def peer_id(k: int) -> PeerId:
+    """The id of the peer of user k; ids have the order of the users."""
+    return k.to_bytes(8, "big")
+
+
+@dataclass(frozen=True)
 class NetworkPoint:
-    """The state of a simulated network at a time. `models` are those learned with others, one row per user."""
+    """The state of a simulated network at a time: peers that run, and edges between honest ones."""
 
     time_s: float
     up: int
     edges: int
-    messages: int
-    bytes: int
-    refused: int
-    models: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,38 +239,36 @@ class SimulatedNetwork:
         world.run(world.now + SETTLING_S)
         self.invariants.check_all(world)
 
-    def _honest(self) -> list[Host]:
+    @property
+    def joined(self) -> list[Host]:
+        """Honest hosts that have joined."""
         return [host for host in self.world.hosts if host.is_honest and host.life > 0]
+
+    def models(self, model_of: Callable[[Member], Array]) -> Array:
+        """A model of each user; zero for liars and for users that have not joined."""
+        rows = np.zeros((self.problem.n_users, self.problem.n_predictors), np.float32)
+        for host in self.joined:
+            rows[host.number] = model_of(host.member)
+        return rows
 
     def _edges(self) -> int:
         """Number of pairs in which at least one learns from the other."""
-        up = [host for host in self._honest() if host.is_up]
+        up = [host for host in self.joined if host.is_up]
         ids = {host.me for host in up}
         pairs = ((host.me, peer) for host in up for peer in host.member.peer.edges.neighbours if peer in ids)
         return len({frozenset(pair) for pair in pairs})
 
     def _point(self) -> NetworkPoint:
-        counts = self.world.counts
-        models = self._rows(lambda member: member.peer.own.model.alpha)
-        up = sum(host.is_up for host in self.world.hosts)
-        return NetworkPoint(
-            self.world.now, up, self._edges(), counts["messages"], counts["bytes"], counts["refused"], models
-        )
-
-    def _rows(self, model_of: Callable[[Member], Array]) -> Array:
-        rows = np.zeros((self.problem.n_users, self.problem.n_predictors), np.float32)
-        for host in self._honest():
-            rows[host.number] = model_of(host.member)
-        return rows
+        return NetworkPoint(self.world.now, sum(host.is_up for host in self.world.hosts), self._edges())
 
     def _result(self) -> SimulationResult:
         trusts = np.zeros(self.problem.n_users, bool)
-        for host in self._honest():
+        for host in self.joined:
             trusts[host.number] = host.member.trusts_others
         honest = np.array([host.is_honest for host in self.world.hosts])
         return SimulationResult(
-            self._rows(lambda member: member.peer.own.model.alpha),
-            self._rows(lambda member: member.fallback.alpha),
+            self.models(_together),
+            self.models(_alone),
             trusts,
             honest,
             self._edges(),
@@ -300,3 +300,89 @@ class _Roles:
         churning, late, leaving = (frozenset(some(share)) for share in (faults.churning, faults.late, faults.leaving))
         apart = rng.permutation(n_users)[: round(faults.apart * n_users)]
         return cls(liars, churning, late, leaving, frozenset(apart.tolist()))
+
+
+def _together(member: Member) -> Array:
+    return member.peer.own.model.alpha
+
+
+def _alone(member: Member) -> Array:
+    return member.fallback.alpha
+
+
+@dataclass(eq=False)
+class SimulationOverview:
+    """Sends the state of a simulated network to an observer: which peers run, the graph, and accuracies.
+
+    Parameters
+    ----------
+    network : SimulatedNetwork
+    info : RunInfo
+        Description of the run.
+    accuracy : function of models
+        Accuracy of every user, with the models in its rows.
+    observer : callable
+        Receives the events.
+    """
+
+    network: SimulatedNetwork
+    info: RunInfo
+    accuracy: Callable[[Array], Array]
+    observer: Observer
+    n_joined: int = -1
+
+    def send(self, milestone: bool = False) -> None:
+        """Send the present state."""
+        hosts, n_joined = self.network.world.hosts, len(self.network.joined)
+        # The first snapshot is always taken, even if kernels must be compiled for it.
+        milestone = milestone or self.n_joined < 0
+        if n_joined != self.n_joined:
+            # The accuracy of a fallback model is known once its user has joined.
+            self.n_joined = n_joined
+            self.observer(replace(self.info, alone=self._accuracies(self.network.models(_alone))))
+        status = PeerStatus(
+            up=np.array([host.is_up for host in hosts]),
+            restarts=np.array([max(host.life - 1, 0) for host in hosts]),
+            rtt_ms=np.full(len(hosts), np.nan),
+            refused=np.array([host.refused for host in hosts]),
+        )
+        self.observer(status)
+        self.observer(SnapshotOffer(self._snapshot, milestone))
+
+    def _snapshot(self) -> Snapshot:
+        hosts, joined, numbers = self.network.world.hosts, self.network.joined, self.network.world.numbers
+        directed = self.network.config.graph == "evidence"
+        # A liar may have invented neighbours, which are nobody's ids.
+        reported = [
+            (host.number, numbers[peer], host.member.peer.edges[peer].weight)
+            for host in joined
+            if host.is_up
+            for peer in host.member.peer.edges.neighbours
+            if peer in numbers
+        ]
+        k, l, w = edges_reported(reported, directed)
+        models, loss = self.network.models(_together), np.full(len(hosts), np.nan)
+        for host in joined:
+            loss[host.number] = host.member.peer.own.loss
+        predictors, weights = heaviest_predictors(models)
+        return Snapshot(
+            phase="peers",
+            updates=sum(host.member.peer.own.updates for host in joined),
+            k=k,
+            l=l,
+            w=w,
+            directed=directed,
+            confidence=self.network.problem.confidence,
+            loss=loss,
+            accuracy=self._accuracies(models),
+            predictors=predictors,
+            predictor_weights=weights,
+            messages=np.array([host.sent for host in hosts]),
+            bits=np.array([8.0 * host.sent_bytes for host in hosts]),
+        )
+
+    def _accuracies(self, models: Array) -> Array:
+        """Accuracies of honest users that have joined; NaN for others."""
+        known = np.zeros(len(models), bool)
+        known[[host.number for host in self.network.joined]] = True
+        return np.where(known, self.accuracy(models), np.nan)

@@ -22,8 +22,8 @@ import numpy as np
 from dada.peer.inputs import Effect, Failed, Persist, Refused, Send, Warned
 from dada.peer.member import Member
 from dada.peer.messages import Descriptor, PeerId, decode, encode
+from dada.sim.faults import VirtualLink
 from dada.sim.liars import Deed, Liar
-from dada.sim.links import VirtualLink
 
 # How long a transport tries to reach a host.
 GIVE_UP_S = 20.0

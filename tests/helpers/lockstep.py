@@ -1,13 +1,12 @@
 """Peers on a perfect network, driven by the engine's schedule: wake-ups are sequential, messages arrive at once.
 
 Given the same problem, plan and schedule, the peers compute the models, the graph and the message counts of the
-compiled engine, bit for bit. `check_agreement` names the settings of the engine that peers in lockstep do not support.
+compiled engine, bit for bit. Weights, offsets, bounded lists, gossip batches and latency are the engine's alone.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
 
 import numpy as np
 
@@ -18,73 +17,31 @@ from dada.core.plan import GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Plan, Sched
 from dada.core.problem import Problem
 from dada.peer.config import PeerConfig
 from dada.peer.inputs import Action, GraphStep, ModelStep, Received, ResetModel, Send
-from dada.peer.messages import PeerId
 from dada.peer.peer import Peer
-
-
-def peer_id(k: int) -> PeerId:
-    """The id of the peer of user k; ids have the order of the users."""
-    return k.to_bytes(8, "big")
-
-
-def check_agreement(problem: Problem, plan: Plan) -> None:
-    """Refuse what peers in lockstep do not do as the engine does, by name."""
-    mix = plan.batch_mix(problem.n_users)
-    unsupported = {
-        "row weights: set weights=None": problem.weights is not None,
-        "offsets, which regression needs: set offset=None": problem.offset is not None,
-        f"step={plan.step!r}: set one of {sorted(STEP_RULES)}": plan.step not in STEP_RULES,
-        f"gossip batches, got sampler={plan.sampler!r}: set sampler='uniform'": plan.learn_graph
-        and mix.size > mix.n_uniform,
-        f"bounded lists, got max_neighbours={plan.max_neighbours}: set None": plan.max_neighbours is not None,
-        f"latency, got {plan.latency}: set 0": plan.latency > 0,
-    }
-    limits = {name: getattr(plan, name) for name in ("max_bits", "max_time_s", "gap_tolerance")}
-    unsupported |= {f"{name}, got {limit}: set None": limit is not None for name, limit in limits.items()}
-    for what, is_wanted in unsupported.items():
-        if is_wanted:
-            raise ValueError(f"peers in lockstep do not support {what}")
-
-
-def config_of(problem: Problem, plan: Plan, **others: Any) -> PeerConfig:
-    """The peers' settings that correspond to a problem and a plan of the engine."""
-    check_agreement(problem, plan)
-    if not isinstance(problem.loss, str):
-        raise ValueError(f"peers support built-in losses only, got {problem.loss.name!r}: pass the name of one")
-    return PeerConfig(
-        problem.n_predictors,
-        problem.beta,
-        problem.mu1,
-        problem.mu2,
-        problem.loss,
-        problem.regularizer,
-        problem.graph_loss,
-        problem.coupling,
-        graph=plan.graph_rule,
-        n_neighbours=plan.n_neighbours,
-        tau=plan.tau,
-        step=plan.step,
-        graph_step=plan.graph_step,
-        largest_prediction=max(1.0, float(abs(problem.A).max())),
-        **others,
-    )
+from dada.sim.simulation import peer_id
 
 
 class Lockstep:
-    """Peers that exchange messages without delay or loss.
-
-    Examples
-    --------
-    >>> problem = Problem(np.array([[1, -1], [1, 1], [-1, 1]], np.int8), np.array([0, 2, 3]), beta=1.0, mu1=0.5)
-    >>> peers = Lockstep(problem, Plan(n_updates=6, kappa=1))
-    >>> peers.run(np.random.default_rng(0))
-    >>> peers.models.shape, peers.graph.n_edges
-    ((2, 2), 1)
-    """
+    """Peers that exchange messages without delay or loss."""
 
     def __init__(self, problem: Problem, plan: Plan) -> None:
         self.problem, self.plan = problem, plan
-        config = config_of(problem, plan)
+        config = PeerConfig(
+            problem.n_predictors,
+            problem.beta,
+            problem.mu1,
+            problem.mu2,
+            problem.loss,
+            problem.regularizer,
+            problem.graph_loss,
+            problem.coupling,
+            graph=plan.graph_rule,
+            n_neighbours=plan.n_neighbours,
+            tau=plan.tau,
+            step=plan.step,
+            graph_step=plan.graph_step,
+            largest_prediction=max(1.0, float(abs(problem.A).max())),
+        )
         largest = int(problem.sizes.max())
         rows = zip(problem.row_start[:-1], problem.row_start[1:], strict=True)
         self.peers = [Peer(peer_id(k), problem.A[a:b], config, largest) for k, (a, b) in enumerate(rows)]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dada.sim.links import lossy_link, partitioned_link, reordering_link, repeating_link, steady_link, varying_link
+from dada.sim.faults import lossy_link, partitioned_link, reordering_link, repeating_link, steady_link, varying_link
 
 N = 4000
 
