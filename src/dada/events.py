@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,23 +34,20 @@ class RunInfo:
     predictors: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class TrialStarted:
+class TrialStarted(NamedTuple):
     """A trial of one choice of open settings on held-out rows begins, before the run."""
 
     choice: str
 
 
-@dataclass(frozen=True)
-class PhaseStarted:
+class PhaseStarted(NamedTuple):
     """A phase begins: `kind` is "local", "graph" or "models", `events` its number of wake-ups."""
 
     kind: str
     events: int
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(NamedTuple):
     """`done` of `total` wake-ups of the run are complete."""
 
     done: int
@@ -128,41 +125,30 @@ class PeerStatus:
     refused: NDArray[Any]
 
 
-@dataclass(frozen=True)
-class CheckpointSaved:
+class CheckpointSaved(NamedTuple):
     """A checkpoint was written to `path`."""
 
     path: str
     updates: int
 
 
-@dataclass(frozen=True)
-class CheckpointFailed:
+class CheckpointFailed(NamedTuple):
     """A checkpoint could not be written to `path`; the previous one is intact, and the run continues."""
 
     path: str
     reason: str
 
 
-@dataclass(frozen=True)
-class Stopped:
+class Stopped(NamedTuple):
     """The run has ended; `status` is a sentence."""
 
     status: str
 
 
 Event = (
-    RunInfo
-    | TrialStarted
-    | PhaseStarted
-    | Progress
-    | TracePoint
-    | SnapshotOffer
-    | PeerStatus
-    | CheckpointSaved
-    | CheckpointFailed
-    | Stopped
-)
+    RunInfo | TrialStarted | PhaseStarted | Progress | TracePoint | SnapshotOffer | PeerStatus
+    | CheckpointSaved | CheckpointFailed | Stopped
+)  # fmt: skip
 Observer = Callable[[Any], None]
 
 

@@ -1,6 +1,7 @@
 """A peer's memory of others is bounded, and versions never repeat."""
 
-from dada.peer.edges import VERSIONS_PER_LIFE, Offences, Sizes, Versions
+from dada.peer.edges import VERSIONS_PER_LIFE, Sizes, Versions
+from dada.peer.peer import Offences
 
 
 def test_no_version_repeats_within_a_life_or_across_lives():

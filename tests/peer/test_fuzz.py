@@ -2,8 +2,8 @@
 
 import pytest
 
-from dada.peer.inputs import Failed, Received, Refused
-from dada.peer.messages import LARGEST_VERSION, Follow, FollowAck, decode, encode
+from dada.peer.inputs import Failed, GraphStep, Received, Refused
+from dada.peer.messages import LARGEST_VERSION, Follow, FollowAck, ModelOffer, decode, encode
 from dada.peer.peer import PATIENCE
 from tests.helpers.peer_fuzz import CONFIGS, PeerFuzz
 
@@ -20,11 +20,14 @@ def test_any_messages_leave_a_member_sound_and_able_to_restart(graph, seed):
 
 def test_an_acknowledgement_at_the_largest_version_costs_nothing():
     fuzz = PeerFuzz(0, "evidence")
-    while not fuzz.member.peer.edges.neighbours:
-        fuzz.run(50)
-    (peer, *_) = fuzz.member.peer.edges.neighbours
+    peer = fuzz.member.peer
+    fuzz.perform(peer.handle(GraphStep(0.0, (b"friend",))))
+    offer = ModelOffer(peer.neighbourhood.rounds.count, peer.own.model.snapshot(), size=3)
     ack = FollowAck(LARGEST_VERSION, True, 1, 1)
-    fuzz.perform(fuzz.member.receive_bytes(peer, encode(ack), fuzz.now))
+    for message in (offer, ack):
+        fuzz.perform(fuzz.member.receive_bytes(b"friend", encode(message), 0.0))
+    assert peer.edges.neighbours == [b"friend"]
+    assert peer.edges[b"friend"].version > LARGEST_VERSION
     fuzz.start()
 
 

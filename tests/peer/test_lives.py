@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from dada.peer.config import PeerConfig
-from dada.peer.edges import MOST_EPOCHS_AHEAD, MOST_REPORTERS
 from dada.peer.inputs import GraphStep, ModelStep, Received, Refused, ResetModel, Restored, Send, Started, Warned
 from dada.peer.messages import EpochSeen, Hello
-from dada.peer.peer import Peer
+from dada.peer.peer import MOST_EPOCHS_AHEAD, MOST_REPORTERS, Peer
 from tests.helpers.peers import WiredPeers
 
 A = np.array([[1, -1, 1], [1, 1, -1], [1, -1, -1]], np.int8)
@@ -56,7 +55,7 @@ def test_an_old_epoch_is_refused_and_answered_with_the_highest():
     ann.handle(Received(0.0, b"bob", Hello(ann.config.digest, 9)))
     refused, answer = ann.handle(Received(1.0, b"bob", Hello(ann.config.digest, 7)))
     assert refused == Refused(
-        b"bob", "epoch 7 after epoch 9: an old state of this peer, or two processes with its identity"
+        b"bob", "epoch 7 after epoch 9: an old state, or two processes with one identity"
     )
     assert answer == Send(b"bob", EpochSeen(9))
 

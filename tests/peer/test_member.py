@@ -158,7 +158,7 @@ def view_of(n_peers, rng):
 
 def actions(planner, n, rng):
     sampling = view_of(3, rng)
-    return "".join(LETTERS[type(planner.next_action(sampling, now=0.0))] for _ in range(n))
+    return "".join(LETTERS[type(planner.next_action(sampling.sample, now=0.0))] for _ in range(n))
 
 
 def test_local_steps_first_then_first_graph_steps_then_both_in_turn():
@@ -190,7 +190,7 @@ def test_batches_are_distinct_peers_of_the_view():
     rng = np.random.default_rng(0)
     planner, sampling = Planner(Rhythm(local_steps=0, first_graph_steps=50, kappa=4), rng), view_of(9, rng)
     for _ in range(50):
-        batch = planner.next_action(sampling, now=0.0).batch
+        batch = planner.next_action(sampling.sample, now=0.0).batch
         assert len(set(batch)) == 4
         assert set(batch) <= set(sampling.view)
 

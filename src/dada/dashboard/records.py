@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class _Record(msgspec.Struct, frozen=True, array_like=True):
+class _Record(msgspec.Struct, array_like=True):
     """A record; `at_s` is the time since the recording began, in seconds."""
 
     at_s: float
 
 
-class Info(_Record, frozen=True, tag=0):
+class Info(_Record, tag=0):
     """The users and methods, see `dada.events.RunInfo`; `groups` is int32, `alone` float32."""
 
     title: str
@@ -34,21 +34,21 @@ class Info(_Record, frozen=True, tag=0):
     predictors: list[str]
 
 
-class PhaseStart(_Record, frozen=True, tag=1):
+class PhaseStart(_Record, tag=1):
     """A phase begins, see `dada.events.PhaseStarted`."""
 
     kind: str
     events: int
 
 
-class Done(_Record, frozen=True, tag=2):
+class Done(_Record, tag=2):
     """Progress, see `dada.events.Progress`."""
 
     done: int
     total: int
 
 
-class Spread(msgspec.Struct, frozen=True, array_like=True):
+class Spread(msgspec.Struct, array_like=True):
     """An accuracy over all users: mean, tenth percentile and worst."""
 
     mean: float
@@ -56,7 +56,7 @@ class Spread(msgspec.Struct, frozen=True, array_like=True):
     worst: float
 
 
-class Point(_Record, frozen=True, tag=3):
+class Point(_Record, tag=3):
     """A trace point; its accuracies are summarised, or None if unknown."""
 
     updates: int
@@ -69,7 +69,7 @@ class Point(_Record, frozen=True, tag=3):
     bits: float
 
 
-class Edges(_Record, frozen=True, tag=4):
+class Edges(_Record, tag=4):
     """The graph: all edges if `whole`, else the changes since the previous record, with weight 0 for removed edges.
 
     Ordered by `k`, then `l`, which are uint16 for at most 65,536 users, else uint32; `w` is float32. `total` counts the
@@ -86,7 +86,7 @@ class Edges(_Record, frozen=True, tag=4):
     w: bytes
 
 
-class UserStates(_Record, frozen=True, tag=5):
+class UserStates(_Record, tag=5):
     """All users, directly after the graph of the same snapshot.
 
     float32: confidence, loss, accuracy (empty if unknown), predictor_weights, bits; int32: predictors; float64:
@@ -104,7 +104,7 @@ class UserStates(_Record, frozen=True, tag=5):
     bits: bytes
 
 
-class Peers(_Record, frozen=True, tag=6):
+class Peers(_Record, tag=6):
     """The peers of a network: uint8 up, uint32 restarts and refused, float32 rtt_ms."""
 
     up: bytes
@@ -113,13 +113,13 @@ class Peers(_Record, frozen=True, tag=6):
     refused: bytes
 
 
-class Note(_Record, frozen=True, tag=7):
+class Note(_Record, tag=7):
     """A line of text, such as a saved checkpoint."""
 
     text: str
 
 
-class Stop(_Record, frozen=True, tag=8):
+class Stop(_Record, tag=8):
     """The run is over; `status` is a sentence."""
 
     status: str

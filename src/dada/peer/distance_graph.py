@@ -30,7 +30,7 @@ LARGEST_DEGREE = 1e9
 
 
 class DistanceGraph:
-    """Edges whose weights come from losses, degrees and distances of models; implements `Neighbourhood`."""
+    """Edges whose weights come from losses, degrees and distances of models; a `Neighbourhood` of `dada.peer.peer`."""
 
     def __init__(self, me: PeerId, own: OwnModel, largest_size: int) -> None:
         self.me, self.own, self.config = me, own, own.config
@@ -57,13 +57,6 @@ class DistanceGraph:
     def on_hello(self, sender: PeerId, now: float) -> list[Effect]:
         """Report the edge, so that both ends can compare."""
         return [self.edges.announce(sender, now)] if self.edges.has_neighbour(sender) else []
-
-    def on_timer(self, now: float) -> list[Effect]:
-        """End a graph step that waited long enough; repeat reports."""
-        effects = self._finish_round(now) if self.rounds.deadline <= now else []
-        for peer in self.edges.due(now):
-            effects += self.edges.repeat(peer, now) or self.on_unreachable(peer)
-        return effects
 
     def on_unreachable(self, peer: PeerId) -> list[Effect]:
         """End the edge to a peer that is gone."""
@@ -152,14 +145,14 @@ class DistanceGraph:
 
     def begin_round(self, batch: tuple[PeerId, ...], now: float) -> list[Effect]:
         """Ask the peers of a batch for their states; end edges to models that have become harmful."""
-        effects = self._finish_round(now) if self.rounds.current is not None else []
+        effects: list[Effect] = []
         for peer in self.edges.neighbours if self.config.vet else ():
             copy = self.edges[peer].copy
             if copy is not None and not self.own.accepts(copy):
                 effects += self._propose(peer, copy, 0.0, now)
         effects += [self._acknowledgement(peer, self.edges[peer]) for peer in self.edges.next_to_remind()]
         effects += self.rounds.begin(batch, now)
-        return effects if batch else [*effects, *self._finish_round(now)]
+        return effects
 
     def _state(self, number: int) -> StateReply:
         return StateReply(number, self.own.model.snapshot(), self.own.loss, self.edges.degree, self.own.size)
@@ -169,9 +162,9 @@ class DistanceGraph:
             raise ImplausibleError(f"a loss of {reply.loss}")
         if not 0.0 <= reply.degree <= LARGEST_DEGREE:
             raise ImplausibleError(f"a degree of {reply.degree}")
-        return self._finish_round(now) if self.rounds.receive(sender, reply) else []
+        return self.end_round(now) if self.rounds.receive(sender, reply) else []
 
-    def _finish_round(self, now: float) -> list[Effect]:
+    def end_round(self, now: float) -> list[Effect]:
         """Solve the block of the peers that replied (Eq. 5) and propose their new weights."""
         peers, models, cost, degrees = [], [], [], []
         effects: list[Effect] = []

@@ -1,4 +1,4 @@
-"""What a peer remembers of others: edges, the graph step that waits for replies, sample counts and offences."""
+"""What a peer remembers of others: edges, sample counts, and the graph step that waits for replies."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ import numpy as np
 from msgspec import Meta
 
 from dada.core.compiled import Array
-from dada.peer.inputs import Effect, Persist, Send, stored
+from dada.peer.inputs import Effect, Persist, Send
 from dada.peer.messages import (
-    LARGEST_EPOCH,
     LARGEST_STORED_VERSION,
     VERSIONS_PER_LIFE,
     Message,
@@ -35,9 +34,6 @@ MOST_REPEATS = 8
 # Peers whose sample counts are remembered, and ended edges that are.
 MOST_SIZES, MOST_ENDED_EDGES = 1024, 512
 EDGE_KEY = b"edge:"
-# Ten years of the epochs that a lost clock can cost, one every ten seconds; and peers whose reports of a higher epoch
-# count in one life.
-MOST_EPOCHS_AHEAD, MOST_REPORTERS = 2**25, 8
 
 
 @dataclass(eq=False)
@@ -226,9 +222,11 @@ class PeerEdges(Mapping[PeerId, Edge]):
         return Persist(EDGE_KEY + peer, b"")
 
     def record(self, peer: PeerId) -> Persist:
-        """The edge to a peer, to be stored."""
+        """The edge to a peer, to be stored; raises `msgspec.ValidationError` if it could not be loaded again."""
         edge = self._edges[peer]
-        return stored(EDGE_KEY + peer, _StoredEdge(edge.version, edge.author, edge.weight, edge.size))
+        value = msgspec.msgpack.encode(_StoredEdge(edge.version, edge.author, edge.weight, edge.size))
+        msgspec.msgpack.decode(value, type=_StoredEdge)
+        return Persist(EDGE_KEY + peer, value)
 
     def sum_degree(self) -> None:
         """Recompute the sum of the weights, in ascending order of ids."""
@@ -409,82 +407,6 @@ class Rounds:
         assert self.current is not None
         batch, replies, self.current = self.current.batch, self.current.replies, None
         return [(peer, *replies[peer]) for peer in batch if peer in replies]
-
-
-class Offences:
-    """Number of implausible messages of each peer; those whose last one is oldest are forgotten first.
-
-    >>> offences = Offences(patience=2, most_peers=10)
-    >>> [offences.add(b"liar") for _ in range(2)]
-    [False, True]
-    """
-
-    def __init__(self, patience: int, most_peers: int) -> None:
-        self.patience, self.most_peers = patience, most_peers
-        self._counts: OrderedDict[PeerId, int] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._counts)
-
-    def add(self, peer: PeerId) -> bool:
-        """Count one more; returns whether the peer is ignored from now on."""
-        put_last(self._counts, peer, self._counts.get(peer, 0) + 1, self.most_peers)
-        return self.is_ignored(peer)
-
-    def is_ignored(self, peer: PeerId) -> bool:
-        """Whether messages of a peer are ignored."""
-        return self._counts.get(peer, 0) >= self.patience
-
-
-class Lives:
-    """The highest epoch of each other peer, and the lives that neighbours report of this one.
-
-    A peer whose folder was restored, or whose clock was set back, returns with an old epoch. Its neighbours report the
-    highest one they have seen, and it takes a larger one. If they report again, somebody else took a larger one too.
-
-    >>> lives = Lives(most_peers=10)
-    >>> lives.older(b"ann", 7, b""), lives.older(b"ann", 6, b""), lives.older(b"ann", 6, b"")
-    (None, 7, 7)
-    >>> lives.is_rollback(b"bob", epoch=9, own=4), lives.is_rollback(b"bob", epoch=12, own=10)
-    (True, False)
-    """
-
-    def __init__(self, most_peers: int) -> None:
-        self.life = b""
-        self.most_peers = most_peers
-        self._seen: OrderedDict[PeerId, tuple[int, bytes]] = OrderedDict()
-        self._reporters: list[PeerId] = []
-
-    def __len__(self) -> int:
-        return len(self._seen)
-
-    def begin(self, life: bytes) -> None:
-        """Start a life of this peer."""
-        self.life, self._reporters = life, []
-
-    def older(self, peer: PeerId, epoch: int, life: bytes) -> int | None:
-        """The highest epoch seen of a peer, if this one is lower or belongs to another life; else None."""
-        seen, known = self._seen.get(peer, (0, b""))
-        if epoch < seen or (epoch == seen and life and known and life != known):
-            return seen
-        put_last(self._seen, peer, (epoch, life or (known if epoch == seen else b"")), self.most_peers)
-        return None
-
-    def life_of(self, peer: PeerId) -> bytes:
-        """The life that has the highest epoch seen of a peer."""
-        return self._seen.get(peer, (0, b""))[1]
-
-    def is_rollback(self, reporter: PeerId, epoch: int, own: int) -> bool:
-        """Whether to take an epoch above the reported one; False if another process must have the same identity.
-
-        One reporter can ask for that once per life, and only a few can at all.
-        """
-        if epoch > min(own + MOST_EPOCHS_AHEAD, LARGEST_EPOCH // 2):
-            raise ImplausibleError(f"reports epoch {epoch} of this peer, which has {own}")
-        if reporter in self._reporters or len(self._reporters) >= MOST_REPORTERS:
-            return False
-        self._reporters.append(reporter)
-        return True
 
 
 def put_last(held: OrderedDict[PeerId, Any], peer: PeerId, value: Any, most: int) -> None:

@@ -40,7 +40,7 @@ class FollowState:
 
 
 class EvidenceGraph:
-    """Edges on which this peer decides alone, and the peers that follow it; implements `Neighbourhood`."""
+    """Edges on which this peer decides alone, and the peers that follow it; a `Neighbourhood` of `dada.peer.peer`."""
 
     def __init__(self, me: PeerId, own: OwnModel, largest_size: int) -> None:
         self.me, self.own, self.config = me, own, own.config
@@ -75,13 +75,6 @@ class EvidenceGraph:
         effects: list[Effect] = [self.edges.announce(sender, now)] if self.edges.has_neighbour(sender) else []
         return [*effects, self._acknowledgement(sender, state)] if state is not None and state.follows else effects
 
-    def on_timer(self, now: float) -> list[Effect]:
-        """End a graph step that waited long enough; repeat reports."""
-        effects = self._finish_round(now) if self.rounds.deadline <= now else []
-        for peer in self.edges.due(now):
-            effects += self.edges.repeat(peer, now) or self.on_unreachable(peer)
-        return effects
-
     def on_unreachable(self, peer: PeerId) -> list[Effect]:
         """Neither follow a peer that is gone nor send it moves."""
         effects = self.edges.end(peer)
@@ -95,7 +88,7 @@ class EvidenceGraph:
         if isinstance(message, StateRequest):
             return [Send(sender, ModelOffer(message.round, self.own.model.snapshot(), self.own.size))]
         if isinstance(message, ModelOffer):
-            return self._finish_round(now) if self.rounds.receive(sender, message) else []
+            return self.end_round(now) if self.rounds.receive(sender, message) else []
         if isinstance(message, Follow):
             return self._on_follow(sender, message)
         if isinstance(message, FollowAck):
@@ -161,13 +154,11 @@ class EvidenceGraph:
 
     def begin_round(self, batch: tuple[PeerId, ...], now: float) -> list[Effect]:
         """Ask the peers of a batch whose models are unknown."""
-        effects = self._finish_round(now) if self.rounds.current is not None else []
         strangers = tuple(peer for peer in batch if not self.edges.has_neighbour(peer) or self.edges[peer].copy is None)
-        effects += [self.edges.report(peer, self.edges[peer]) for peer in self.edges.next_to_remind()]
-        effects += self.rounds.begin(strangers, now)
-        return effects if strangers else [*effects, *self._finish_round(now)]
+        reminders = [self.edges.report(peer, self.edges[peer]) for peer in self.edges.next_to_remind()]
+        return [*reminders, *self.rounds.begin(strangers, now)]
 
-    def _finish_round(self, now: float) -> list[Effect]:
+    def end_round(self, now: float) -> list[Effect]:
         """Judge the neighbours' models and those in replies; follow the best."""
         candidates: list[tuple[PeerId, int, ModelCopy]] = []
         effects: list[Effect] = []

@@ -4,46 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 import numpy as np
 
 from dada.core.compiled import Array
+from dada.peer import inputs, messages
 from dada.peer.edges import put_last
-from dada.peer.inputs import (
-    Action,
-    Effect,
-    Fact,
-    Failed,
-    GraphStep,
-    Leave,
-    ModelStep,
-    Persist,
-    Received,
-    Refused,
-    ResetModel,
-    Restored,
-    Started,
-    TimerFired,
-    Unreachable,
-)
+from dada.peer.inputs import Action, Effect, Fact, GraphStep, Persist, Refused
 from dada.peer.journal import PeerJournal
-from dada.peer.messages import (
-    CodecError,
-    Descriptor,
-    FriendsReply,
-    FriendsRequest,
-    Goodbye,
-    Hello,
-    Message,
-    PeerId,
-    ViewReply,
-    ViewRequest,
-    decode,
-)
+from dada.peer.messages import CodecError, Descriptor, FriendsMessage, Message, PeerId, ViewMessage, decode
 from dada.peer.model import Fallback
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling, Search
@@ -141,13 +113,6 @@ class Rhythm:
             raise ValueError(f"wakeups_per_s must be > 0 and finite, got {self.wakeups_per_s}")
 
 
-class PeerSource(Protocol):
-    """Draws the batches of graph steps."""
-
-    def sample(self, kappa: int) -> tuple[PeerId, ...]:
-        """About `kappa` distinct peers."""
-
-
 class _Counters(msgspec.Struct, array_like=True):
     wakeups: int = 0
     model_steps: int = 0
@@ -161,11 +126,8 @@ class Planner:
 
     Examples
     --------
-    >>> from dada.peer.sampling import PeerSampling
-    >>> rng = np.random.default_rng(0)
-    >>> planner = Planner(Rhythm(local_steps=1, first_graph_steps=0, graph_every=2), rng)
-    >>> nobody = PeerSampling(b"me", rng)
-    >>> [type(planner.next_action(nobody, now=0.0)).__name__ for _ in range(5)]
+    >>> planner = Planner(Rhythm(local_steps=1, first_graph_steps=0, graph_every=2), np.random.default_rng(0))
+    >>> [type(planner.next_action(lambda kappa: (), now=0.0)).__name__ for _ in range(5)]
     ['ModelStep', 'ModelStep', 'ModelStep', 'GraphStep', 'ModelStep']
     """
 
@@ -192,25 +154,23 @@ class Planner:
         """Draw a factor around 1, so that periodic work of many peers does not coincide."""
         return float(self.rng.uniform(0.5, 1.5))
 
-    def next_action(self, source: PeerSource, now: float) -> Action:
-        """The action of this wake-up; the source draws the batch of a graph step."""
+    def next_action(self, sample: Callable[[int], tuple[PeerId, ...]], now: float) -> Action:
+        """The action of this wake-up; `sample(kappa)` draws the batch of a graph step."""
         done, rhythm = self._done, self.rhythm
         done.wakeups += 1
         if not self.is_alone:
-            if done.graph_steps < rhythm.first_graph_steps:
-                done.graph_steps += 1
-                return GraphStep(now, source.sample(rhythm.kappa))
-            if rhythm.restart and not done.is_restarted:
+            is_first = done.graph_steps < rhythm.first_graph_steps
+            if rhythm.restart and not (is_first or done.is_restarted):
                 done.is_restarted = True
-                return ResetModel(now)
-            if done.is_graph_next:
+                return inputs.ResetModel(now)
+            if is_first or done.is_graph_next:
                 done.is_graph_next = False
                 done.graph_steps += 1
-                return GraphStep(now, source.sample(rhythm.kappa))
+                return GraphStep(now, sample(rhythm.kappa))
         done.model_steps += 1
         since_first = done.model_steps - rhythm.local_steps
         done.is_graph_next = since_first > 0 and since_first % rhythm.graph_every == 0
-        return ModelStep(now)
+        return inputs.ModelStep(now)
 
     def record(self) -> Persist:
         """The counters, to be stored."""
@@ -287,7 +247,7 @@ class Member:
 
     def restore(self, records: dict[bytes, bytes]) -> None:
         """Take over the records of an earlier life; call before `start`."""
-        self._handle(Restored(records))
+        self._handle(inputs.Restored(records))
         self.planner.restore(records)
         self.sampling.restore(records)
 
@@ -296,9 +256,9 @@ class Member:
         self.sampling.introduce(known)
         self.next_exchange = now
         self.next_wakeup = now + self.planner.wait_s()
-        effects = self._handle(Started(now, life))
+        effects = self._handle(inputs.Started(now, life))
         while self.planner.is_alone:
-            effects += self._handle(self.planner.next_action(self.search, now))
+            effects += self._handle(self.planner.next_action(self.search.sample, now))
         return [*effects, self.planner.record()]
 
     def on_timer(self, now: float) -> list[Effect]:
@@ -306,7 +266,7 @@ class Member:
         effects: list[Effect] = []
         waiting = self.peer.neighbourhood.rounds.current
         if self.peer.deadline <= now:
-            effects += self._handle(TimerFired(now))
+            effects += self._handle(inputs.TimerFired(now))
         if self.next_exchange <= now:
             # Views become stale, so exchanges are nearly periodic; those of a newcomer are faster.
             hurry = 0.2 if self.sampling.exchanges < HURRIED_EXCHANGES else 1.0
@@ -314,7 +274,7 @@ class Member:
             effects += self.sampling.exchange()
         if self.next_wakeup <= now:
             self.next_wakeup = now + self.planner.wait_s()
-            action = self.planner.next_action(self.search, now)
+            action = self.planner.next_action(self.search.sample, now)
             effects += [self.planner.record(), *self._handle(action)]
             effects += self.search.ask() if isinstance(action, GraphStep) else []
         if waiting is not None and self.peer.neighbourhood.rounds.current is not waiting:
@@ -336,32 +296,20 @@ class Member:
     def receive(self, sender: PeerId, message: Message, now: float) -> list[Effect]:
         """Answer a message."""
         self.sampling.trust(sender)
-        if isinstance(message, ViewRequest | ViewReply | FriendsRequest | FriendsReply):
-            return self._exchange(sender, message)
-        if isinstance(message, Goodbye):
+        if isinstance(message, ViewMessage):
+            return self.peer.guarded(sender, message, lambda: self.sampling.receive(sender, message))
+        if isinstance(message, FriendsMessage):
+            return self.peer.guarded(sender, message, lambda: self.search.receive(sender, message))
+        if isinstance(message, messages.Goodbye):
             self.sampling.forget(sender)
-        elif isinstance(message, Hello):
+        elif isinstance(message, messages.Hello):
             self.sampling.meet(sender)
-        return self._handle(Received(now, sender, message))
-
-    def _exchange(
-        self, sender: PeerId, message: ViewRequest | ViewReply | FriendsRequest | FriendsReply
-    ) -> list[Effect]:
-        """Answer a message about other peers. As in `Peer.handle`, an error costs this message only."""
-        if self.peer.offences.is_ignored(sender):
-            return [Refused(sender, "ignored: too many implausible messages")]
-        try:
-            if isinstance(message, ViewRequest | ViewReply):
-                return self.sampling.receive(sender, message)
-            return self.search.receive(sender, message)
-        except Exception as error:
-            reason = f"{type(message).__name__} raised {type(error).__name__}: {error}"
-            return [Failed(sender, reason), *self.peer.offend(sender)]
+        return self._handle(inputs.Received(now, sender, message))
 
     def on_unreachable(self, peer: PeerId, now: float) -> list[Effect]:
         """The transport has stopped trying to reach a peer."""
         self.sampling.lose(peer)
-        return self._handle(Unreachable(now, peer))
+        return self._handle(inputs.Unreachable(now, peer))
 
     def rest(self) -> None:
         """Make no more steps and exchanges; only answer and repeat messages."""
@@ -370,7 +318,7 @@ class Member:
     def leave(self, now: float) -> list[Effect]:
         """Send goodbyes; nothing is due afterwards."""
         self.rest()
-        return self._handle(Leave(now))
+        return self._handle(inputs.Leave(now))
 
     def _handle(self, fact: Fact) -> list[Effect]:
         if self._journal is not None:

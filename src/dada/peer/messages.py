@@ -32,7 +32,11 @@ SampleCount = Annotated[int, Meta(ge=1, le=LARGEST_SIZE)]
 Address = Annotated[str, Meta(max_length=LONGEST_ADDRESS)]
 
 
-class ModelSnapshot(msgspec.Struct, frozen=True, array_like=True):
+class _Message(msgspec.Struct, frozen=True, array_like=True):
+    """A struct whose encoding is the list of its fields, after its tag."""
+
+
+class ModelSnapshot(_Message, frozen=True):
     """A whole model: little-endian uint32 coordinates and float32 values, in the owner's order."""
 
     epoch: Epoch
@@ -41,7 +45,7 @@ class ModelSnapshot(msgspec.Struct, frozen=True, array_like=True):
     values: bytes
 
 
-class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
+class Hello(_Message, frozen=True, tag=0):
     """First on every connection: digest of the sender's learning problem, its epoch, and a random id of its life."""
 
     problem: Annotated[bytes, Meta(max_length=64)]
@@ -49,11 +53,18 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
     life: Life = b""
 
 
-class Goodbye(msgspec.Struct, frozen=True, array_like=True, tag=1):
+class Goodbye(_Message, frozen=True, tag=1):
     """The sender leaves for good; its edges may be dropped."""
 
 
-class ModelDelta(msgspec.Struct, frozen=True, array_like=True, tag=2):
+class EpochSeen(_Message, frozen=True, tag=16):
+    """The answer to an old epoch, or to another life with the same one: the highest epoch that the sender has seen."""
+
+    epoch: Epoch
+    life: Life = b""
+
+
+class ModelDelta(_Message, frozen=True, tag=2):
     """Move number `sequence` of the sender's model (see `dada.core.model_steps.Move`)."""
 
     epoch: Epoch
@@ -65,23 +76,23 @@ class ModelDelta(msgspec.Struct, frozen=True, array_like=True, tag=2):
     takes_all: bool
 
 
-class SnapshotRequest(msgspec.Struct, frozen=True, array_like=True, tag=3):
+class SnapshotRequest(_Message, frozen=True, tag=3):
     """A request for the receiver's whole model."""
 
 
-class SnapshotReply(msgspec.Struct, frozen=True, array_like=True, tag=4):
+class SnapshotReply(_Message, frozen=True, tag=4):
     """The sender's whole model."""
 
     snapshot: ModelSnapshot
 
 
-class StateRequest(msgspec.Struct, frozen=True, array_like=True, tag=5):
+class StateRequest(_Message, frozen=True, tag=5):
     """A request at a graph step; the reply returns `round`."""
 
     round: Count
 
 
-class StateReply(msgspec.Struct, frozen=True, array_like=True, tag=6):
+class StateReply(_Message, frozen=True, tag=6):
     """Distance graph: the state of a peer: model, loss on its own samples, degree, number of samples."""
 
     round: Count
@@ -91,7 +102,7 @@ class StateReply(msgspec.Struct, frozen=True, array_like=True, tag=6):
     size: SampleCount
 
 
-class EdgeState(msgspec.Struct, frozen=True, array_like=True, tag=7):
+class EdgeState(_Message, frozen=True, tag=7):
     """Distance graph: the sender's state of the edge to the receiver. The higher (version, author) wins at both ends.
 
     A sender that proposes a new weight attaches its model if the receiver may not have it yet.
@@ -103,7 +114,7 @@ class EdgeState(msgspec.Struct, frozen=True, array_like=True, tag=7):
     snapshot: ModelSnapshot | None = None
 
 
-class EdgeAck(msgspec.Struct, frozen=True, array_like=True, tag=8):
+class EdgeAck(_Message, frozen=True, tag=8):
     """Distance graph: the version of the edge that the sender holds, and the number of its model."""
 
     version: Version
@@ -112,7 +123,7 @@ class EdgeAck(msgspec.Struct, frozen=True, array_like=True, tag=8):
     sequence: Count
 
 
-class Descriptor(msgspec.Struct, frozen=True, array_like=True):
+class Descriptor(_Message, frozen=True):
     """How to reach a peer: its id, the number of exchanges since its last sign of life, and its addresses."""
 
     peer: SentId
@@ -124,26 +135,29 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True):
 Descriptors = Annotated[tuple[Descriptor, ...], Meta(max_length=256)]
 
 
-class ViewRequest(msgspec.Struct, frozen=True, array_like=True, tag=9):
+class _View(_Message, frozen=True):
+    view: Descriptors
+
+
+class ViewRequest(_View, frozen=True, tag=9):
     """Peer sampling: half of the sender's view; the receiver answers with half of its own."""
 
-    view: Descriptors
 
-
-class ViewReply(msgspec.Struct, frozen=True, array_like=True, tag=10):
+class ViewReply(_View, frozen=True, tag=10):
     """Peer sampling: the answer to a `ViewRequest`."""
 
-    view: Descriptors
+
+ViewMessage = ViewRequest | ViewReply
 
 
-class Follow(msgspec.Struct, frozen=True, array_like=True, tag=11):
+class Follow(_Message, frozen=True, tag=11):
     """Evidence graph: whether the sender follows the receiver; the highest version counts."""
 
     version: Version
     follows: bool
 
 
-class FollowAck(msgspec.Struct, frozen=True, array_like=True, tag=12):
+class FollowAck(_Message, frozen=True, tag=12):
     """Evidence graph: the last `Follow` of the receiver that the sender holds, and the number of the sender's model."""
 
     version: Version
@@ -152,7 +166,7 @@ class FollowAck(msgspec.Struct, frozen=True, array_like=True, tag=12):
     sequence: Count
 
 
-class ModelOffer(msgspec.Struct, frozen=True, array_like=True, tag=13):
+class ModelOffer(_Message, frozen=True, tag=13):
     """Evidence graph: the answer to a `StateRequest`: a model and its number of samples; no loss, no degree."""
 
     round: Count
@@ -160,42 +174,21 @@ class ModelOffer(msgspec.Struct, frozen=True, array_like=True, tag=13):
     size: SampleCount
 
 
-class FriendsRequest(msgspec.Struct, frozen=True, array_like=True, tag=14):
+class FriendsRequest(_Message, frozen=True, tag=14):
     """Neighbour search: a request for the receiver's neighbours. Only its followers get an answer."""
 
 
-class FriendsReply(msgspec.Struct, frozen=True, array_like=True, tag=15):
+class FriendsReply(_Message, frozen=True, tag=15):
     """Neighbour search: a few neighbours of the sender."""
 
     friends: Descriptors
 
 
-class EpochSeen(msgspec.Struct, frozen=True, array_like=True, tag=16):
-    """The answer to an old epoch, or to another life with the same one: the highest epoch that the sender has seen."""
-
-    epoch: Epoch
-    life: Life = b""
-
-
+FriendsMessage = FriendsRequest | FriendsReply
 Message = (
-    Hello
-    | Goodbye
-    | ModelDelta
-    | SnapshotRequest
-    | SnapshotReply
-    | StateRequest
-    | StateReply
-    | EdgeState
-    | EdgeAck
-    | ViewRequest
-    | ViewReply
-    | Follow
-    | FollowAck
-    | ModelOffer
-    | FriendsRequest
-    | FriendsReply
-    | EpochSeen
-)
+    Hello | Goodbye | ModelDelta | SnapshotRequest | SnapshotReply | StateRequest | StateReply | EdgeState | EdgeAck
+    | ViewRequest | ViewReply | Follow | FollowAck | ModelOffer | FriendsRequest | FriendsReply | EpochSeen
+)  # fmt: skip
 
 
 def epoch_of(message: Message) -> int | None:

@@ -25,97 +25,111 @@ while one message is handled costs that message and counts as an offence of its 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 
 from dada.core.bits import move_cost
 from dada.core.compiled import Array
 from dada.core.model_steps import ALL
+from dada.peer import inputs, messages
 from dada.peer.config import PeerConfig
 from dada.peer.distance_graph import DistanceGraph
-from dada.peer.edges import Lives, Offences, PeerEdges, Rounds, Sizes
+from dada.peer.edges import put_last
 from dada.peer.evidence_graph import EvidenceGraph
-from dada.peer.inputs import (
-    Effect,
-    Fact,
-    Failed,
-    GraphStep,
-    Leave,
-    ModelStep,
-    Received,
-    Refused,
-    ResetModel,
-    Restored,
-    Send,
-    Started,
-    TimerFired,
-    Warned,
-)
-from dada.peer.messages import (
-    EpochSeen,
-    Goodbye,
-    Hello,
-    Message,
-    ModelDelta,
-    PeerId,
-    SnapshotReply,
-    SnapshotRequest,
-    epoch_of,
-)
+from dada.peer.inputs import Effect, Fact, Failed, Refused, Send, Warned
+from dada.peer.messages import Hello, Message, PeerId, epoch_of
 from dada.peer.model import ImplausibleError, OwnModel
 
+# Ten years of the epochs that a lost clock can cost, one every ten seconds; and peers whose reports of a higher epoch
+# count in one life.
+MOST_EPOCHS_AHEAD, MOST_REPORTERS = 2**25, 8
 # Implausible messages after which a peer is ignored.
 PATIENCE = 20
 # Peers whose offences are remembered, and peers whose epochs are.
 MOST_OFFENDERS, MOST_EPOCHS = 1024, 4096
 
 
-class Neighbourhood(Protocol):
-    """The rule by which a peer chooses its neighbours.
+# The rule by which a peer chooses its neighbours. The third argument of both classes is the largest number of samples.
+Neighbourhood = DistanceGraph | EvidenceGraph
+NEIGHBOURHOODS: dict[str, type[Neighbourhood]] = {"distance": DistanceGraph, "evidence": EvidenceGraph}
 
-    Attributes
-    ----------
-    bits_counted : array of shape (3,)
-        Messages, floats and indices sent, in the paper's count.
+
+class Offences:
+    """Number of implausible messages of each peer; those whose last one is oldest are forgotten first.
+
+    >>> offences = Offences(patience=2, most_peers=10)
+    >>> [offences.add(b"liar") for _ in range(2)]
+    [False, True]
     """
 
-    edges: PeerEdges
-    rounds: Rounds
-    sizes: Sizes
-    bits_counted: Array
+    def __init__(self, patience: int, most_peers: int) -> None:
+        self.patience, self.most_peers = patience, most_peers
+        self._counts: OrderedDict[PeerId, int] = OrderedDict()
 
-    @property
-    def followers(self) -> list[PeerId]:
-        """Peers that learn from this one, in ascending order of ids: they are sent its moves."""
+    def __len__(self) -> int:
+        return len(self._counts)
 
-    def restore(self, records: dict[bytes, bytes]) -> None:
-        """Take over what an earlier life stored."""
+    def add(self, peer: PeerId) -> bool:
+        """Count one more; returns whether the peer is ignored from now on."""
+        put_last(self._counts, peer, self._counts.get(peer, 0) + 1, self.most_peers)
+        return self.is_ignored(peer)
 
-    def start(self, now: float) -> list[Effect]:
-        """Begin a life, whose epoch the model has."""
-
-    def begin_round(self, batch: tuple[PeerId, ...], now: float) -> list[Effect]:
-        """Begin a graph step."""
-
-    def on_timer(self, now: float) -> list[Effect]:
-        """End a graph step that waited long enough; repeat what was not acknowledged."""
-
-    def on_hello(self, sender: PeerId, now: float) -> list[Effect]:
-        """A peer is new, or has come back."""
-
-    def on_unreachable(self, peer: PeerId) -> list[Effect]:
-        """A peer is gone."""
-
-    def receive(self, sender: PeerId, message: Message, now: float) -> list[Effect] | None:
-        """Answer a message about edges, or a move of a peer that is no neighbour; None for messages of another rule."""
+    def is_ignored(self, peer: PeerId) -> bool:
+        """Whether messages of a peer are ignored."""
+        return self._counts.get(peer, 0) >= self.patience
 
 
-NEIGHBOURHOODS: dict[str, Callable[[PeerId, OwnModel, int], Neighbourhood]] = {
-    "distance": DistanceGraph,
-    "evidence": EvidenceGraph,
-}
+class Lives:
+    """The highest epoch of each other peer, and the lives that neighbours report of this one.
+
+    A peer whose folder was restored, or whose clock was set back, returns with an old epoch. Its neighbours report the
+    highest one they have seen, and it takes a larger one. If they report again, somebody else took a larger one too.
+
+    >>> lives = Lives(most_peers=10)
+    >>> lives.older(b"ann", 7, b""), lives.older(b"ann", 6, b""), lives.older(b"ann", 6, b"")
+    (None, 7, 7)
+    >>> lives.is_rollback(b"bob", epoch=9, own=4), lives.is_rollback(b"bob", epoch=12, own=10)
+    (True, False)
+    """
+
+    def __init__(self, most_peers: int) -> None:
+        self.life = b""
+        self.most_peers = most_peers
+        self._seen: OrderedDict[PeerId, tuple[int, bytes]] = OrderedDict()
+        self._reporters: list[PeerId] = []
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def begin(self, life: bytes) -> None:
+        """Start a life of this peer."""
+        self.life, self._reporters = life, []
+
+    def older(self, peer: PeerId, epoch: int, life: bytes) -> int | None:
+        """The highest epoch seen of a peer, if this one is lower or belongs to another life; else None."""
+        seen, known = self._seen.get(peer, (0, b""))
+        if epoch < seen or (epoch == seen and life and known and life != known):
+            return seen
+        put_last(self._seen, peer, (epoch, life or (known if epoch == seen else b"")), self.most_peers)
+        return None
+
+    def life_of(self, peer: PeerId) -> bytes:
+        """The life that has the highest epoch seen of a peer."""
+        return self._seen.get(peer, (0, b""))[1]
+
+    def is_rollback(self, reporter: PeerId, epoch: int, own: int) -> bool:
+        """Whether to take an epoch above the reported one; False if another process must have the same identity.
+
+        One reporter can ask for that once per life, and only a few can at all.
+        """
+        if epoch > min(own + MOST_EPOCHS_AHEAD, messages.LARGEST_EPOCH // 2):
+            raise ImplausibleError(f"reports epoch {epoch} of this peer, which has {own}")
+        if reporter in self._reporters or len(self._reporters) >= MOST_REPORTERS:
+            return False
+        self._reporters.append(reporter)
+        return True
 
 
 class Peer:
@@ -144,7 +158,7 @@ class Peer:
     Examples
     --------
     >>> peer = Peer(b"me", np.array([[1, -1], [1, 1]], np.int8), PeerConfig(n_predictors=2, beta=1.0, mu1=1.0))
-    >>> [type(effect).__name__ for effect in peer.handle(GraphStep(0.0, batch=(b"you",)))]
+    >>> [type(effect).__name__ for effect in peer.handle(inputs.GraphStep(0.0, batch=(b"you",)))]
     ['Send']
     >>> peer.deadline
     2.0
@@ -169,28 +183,27 @@ class Peer:
 
     def handle(self, fact: Fact) -> list[Effect]:
         """Respond to a fact."""
-        if isinstance(fact, Received):
-            return self._receive(fact.sender, fact.message, fact.now)
-        if isinstance(fact, ModelStep):
+        if isinstance(fact, inputs.Received):
+            return self.guarded(fact.sender, fact.message, lambda: self._answer(fact.sender, fact.message, fact.now))
+        if isinstance(fact, inputs.ModelStep):
             return self._step_model(fact.gamma)
-        if isinstance(fact, GraphStep):
-            batch = [peer for peer in fact.batch if peer != self.me and not self.offences.is_ignored(peer)]
-            return self.neighbourhood.begin_round(tuple(dict.fromkeys(batch)), fact.now)
-        if isinstance(fact, TimerFired):
-            return self.neighbourhood.on_timer(fact.now)
-        if isinstance(fact, Started):
+        if isinstance(fact, inputs.GraphStep):
+            return self._begin_round(fact.batch, fact.now)
+        if isinstance(fact, inputs.TimerFired):
+            return self._on_timer(fact.now)
+        if isinstance(fact, inputs.Started):
             self.lives.begin(fact.life)
             return [self.own.begin_epoch(), *self.neighbourhood.start(fact.now)]
-        if isinstance(fact, Restored):
+        if isinstance(fact, inputs.Restored):
             self.own.restore(fact.records)
             self.neighbourhood.restore(fact.records)
             return []
-        if isinstance(fact, ResetModel):
+        if isinstance(fact, inputs.ResetModel):
             self.own.reset()
-            return [self.own.record(), *self._to_followers(SnapshotReply(self.own.model.snapshot()))]
-        if isinstance(fact, Leave):
+            return [self.own.record(), *self._to_followers(messages.SnapshotReply(self.own.model.snapshot()))]
+        if isinstance(fact, inputs.Leave):
             linked = sorted({*self.edges.neighbours, *self.neighbourhood.followers})
-            return [Send(peer, Goodbye()) for peer in linked]
+            return [Send(peer, messages.Goodbye()) for peer in linked]
         return self.neighbourhood.on_unreachable(fact.peer)
 
     def _step_model(self, gamma: float) -> list[Effect]:
@@ -204,17 +217,31 @@ class Peer:
         self.neighbourhood.bits_counted += np.multiply(move_cost(1 if delta.away == ALL else 2), len(sends))
         return [self.own.record(), *sends]
 
+    def _begin_round(self, batch: tuple[PeerId, ...], now: float) -> list[Effect]:
+        others = [peer for peer in dict.fromkeys(batch) if peer != self.me and not self.offences.is_ignored(peer)]
+        effects = self.neighbourhood.end_round(now) if self.neighbourhood.rounds.current is not None else []
+        effects += self.neighbourhood.begin_round(tuple(others), now)
+        begun = self.neighbourhood.rounds.current
+        return effects if begun is not None and begun.batch else [*effects, *self.neighbourhood.end_round(now)]
+
+    def _on_timer(self, now: float) -> list[Effect]:
+        """End a graph step that waited long enough, and repeat what was not acknowledged."""
+        effects = self.neighbourhood.end_round(now) if self.neighbourhood.rounds.deadline <= now else []
+        for peer in self.edges.due(now):
+            effects += self.edges.repeat(peer, now) or self.neighbourhood.on_unreachable(peer)
+        return effects
+
     def _to_followers(self, message: Message) -> list[Effect]:
         return [Send(peer, message) for peer in self.neighbourhood.followers]
 
     # -- messages --------------------------------------------------------------------------------------------------
 
-    def _receive(self, sender: PeerId, message: Message, now: float) -> list[Effect]:
-        """Answer a message. An implausible one is refused, and changes nothing."""
+    def guarded(self, sender: PeerId, message: Message, answer: Callable[[], list[Effect] | None]) -> list[Effect]:
+        """The answer to a message. An implausible one is refused, and an error costs this message only."""
         if self.offences.is_ignored(sender) or sender == self.me:
             return [Refused(sender, "ignored: too many implausible messages")]
         try:
-            effects = self._answer(sender, message, now)
+            effects = answer()
         except ImplausibleError as error:
             return [Refused(sender, str(error)), *self.offend(sender)]
         except Exception as error:
@@ -233,19 +260,17 @@ class Peer:
         if epoch is not None:
             seen = self.lives.older(sender, epoch, message.life if isinstance(message, Hello) else b"")
             if seen is not None:
-                reason = (
-                    f"epoch {epoch} after epoch {seen}: an old state of this peer, or two processes with its identity"
-                )
-                return [Refused(sender, reason), Send(sender, EpochSeen(seen, self.lives.life_of(sender)))]
-        if isinstance(message, EpochSeen):
+                reason = f"epoch {epoch} after epoch {seen}: an old state, or two processes with one identity"
+                return [Refused(sender, reason), Send(sender, messages.EpochSeen(seen, self.lives.life_of(sender)))]
+        if isinstance(message, messages.EpochSeen):
             return self._on_epoch(sender, message, now)
-        if isinstance(message, ModelDelta) and self.edges.has_neighbour(sender):
+        if isinstance(message, messages.ModelDelta) and self.edges.has_neighbour(sender):
             return self.edges.apply_delta(sender, message, now)
-        if isinstance(message, SnapshotRequest):
-            return [Send(sender, SnapshotReply(self.own.model.snapshot()))]
-        if isinstance(message, SnapshotReply):
+        if isinstance(message, messages.SnapshotRequest):
+            return [Send(sender, messages.SnapshotReply(self.own.model.snapshot()))]
+        if isinstance(message, messages.SnapshotReply):
             return self.edges.receive_snapshot(sender, message.snapshot)
-        if isinstance(message, Goodbye):
+        if isinstance(message, messages.Goodbye):
             return self.neighbourhood.on_unreachable(sender)
         if isinstance(message, Hello):
             if message.problem != self.config.digest:
@@ -253,18 +278,15 @@ class Peer:
             return self.neighbourhood.on_hello(sender, now)
         return self.neighbourhood.receive(sender, message, now)
 
-    def _on_epoch(self, sender: PeerId, seen: EpochSeen, now: float) -> list[Effect]:
+    def _on_epoch(self, sender: PeerId, seen: messages.EpochSeen, now: float) -> list[Effect]:
         """Another life of this peer was seen with a higher epoch, or with the same one."""
         own = self.own.model.epoch
         is_other_life = seen.epoch == own and seen.life and seen.life != self.lives.life
         if seen.epoch < own or not (seen.epoch > own or is_other_life):
             return []
+        report = f"epoch {seen.epoch} of this peer was seen"
         if not self.lives.is_rollback(sender, seen.epoch, own):
-            text = (
-                f"epoch {seen.epoch} of this peer was seen, it has {own}: another process uses its identity. Stop one."
-            )
-            return [Warned(text)]
-        text = f"epoch {seen.epoch} of this peer was seen, it had {own}: an old state was restored, or another process"
-        effects: list[Effect] = [Warned(f"{text} uses its identity"), self.own.begin_epoch(seen.epoch)]
-        effects += self.neighbourhood.start(now)
-        return [*effects, *self._to_followers(SnapshotReply(self.own.model.snapshot()))]
+            return [Warned(f"{report}, it has {own}: another process uses its identity. Stop one.")]
+        reason = f"{report}, it had {own}: an old state was restored, or another process uses its identity"
+        effects = [Warned(reason), self.own.begin_epoch(seen.epoch), *self.neighbourhood.start(now)]
+        return [*effects, *self._to_followers(messages.SnapshotReply(self.own.model.snapshot()))]

@@ -42,9 +42,10 @@ import msgspec
 import numpy as np
 
 from dada.core.neighbours import gossip_mix
+from dada.peer import messages
 from dada.peer.edges import put_last
 from dada.peer.inputs import Effect, Persist, Refused, Send
-from dada.peer.messages import OLDEST, Descriptor, FriendsReply, FriendsRequest, PeerId, ViewReply, ViewRequest
+from dada.peer.messages import OLDEST, Descriptor, FriendsMessage, PeerId, ViewMessage
 from dada.peer.peer import Peer
 
 VIEW_SIZE = 30
@@ -192,16 +193,16 @@ class PeerSampling:
         offer = self._offer(self._partner)
         self._given = frozenset(given.peer for given in offer)
         stored = [self.record()] if self.exchanges % STORED_EVERY == 1 else []
-        return [*stored, Send(self._partner, ViewRequest(offer))]
+        return [*stored, Send(self._partner, messages.ViewRequest(offer))]
 
-    def receive(self, sender: PeerId, message: ViewRequest | ViewReply) -> list[Effect]:
+    def receive(self, sender: PeerId, message: ViewMessage) -> list[Effect]:
         """Answer an offer, or merge an answer."""
         if sender == self.me:
             return [Refused(sender, "a view from this peer itself")]
         flaw = flaw_of(message.view, self.view_size // 2)
         if flaw is not None:
             return [Refused(sender, flaw)]
-        if isinstance(message, ViewReply):
+        if isinstance(message, messages.ViewReply):
             if sender != self._partner:
                 return [Refused(sender, "a view that was not asked for, or came too late")]
             self._partner = None
@@ -212,7 +213,7 @@ class PeerSampling:
         if sender not in self._offered and (is_room or len(self._offered) < MOST_OFFERS):
             self._offered.add(sender)
             self._merge(message.view, frozenset(given.peer for given in offer), sender)
-        return [Send(sender, ViewReply(offer))]
+        return [Send(sender, messages.ViewReply(offer))]
 
     def record(self) -> Persist:
         """The view, to be stored."""
@@ -390,15 +391,16 @@ class Search:
         asked = self._draw(self._peer.edges.neighbours, gossip_mix(1).n_refresh)
         for peer in asked:
             put_last(self._asked, peer, min(self._asked.get(peer, 0) + 1, MOST_ANSWERS), MOST_ASKED)
-        return [Send(peer, FriendsRequest()) for peer in asked]
+        return [Send(peer, messages.FriendsRequest()) for peer in asked]
 
-    def receive(self, sender: PeerId, message: FriendsRequest | FriendsReply) -> list[Effect]:
+    def receive(self, sender: PeerId, message: FriendsMessage) -> list[Effect]:
         """Answer a follower, or keep the candidates of a reply."""
-        if isinstance(message, FriendsRequest):
+        if isinstance(message, messages.FriendsRequest):
             if sender not in self._peer.neighbourhood.followers:
                 return []
             friends = self._draw([peer for peer in self._peer.edges.neighbours if peer != sender], FRIENDS_PER_REPLY)
-            return [Send(sender, FriendsReply(tuple(Descriptor(one, 0, self.addresses_of(one)) for one in friends)))]
+            reply = messages.FriendsReply(tuple(Descriptor(friend, 0, self.addresses_of(friend)) for friend in friends))
+            return [Send(sender, reply)]
         if self._asked.get(sender, 0) == 0:
             return [Refused(sender, "friends that were not asked for")]
         self._asked[sender] -= 1

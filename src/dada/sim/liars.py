@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -36,8 +36,7 @@ from dada.peer.messages import (
 )
 
 
-@dataclass(frozen=True)
-class SendBytes:
+class SendBytes(NamedTuple):
     """Send bytes that are not an encoded message."""
 
     to: PeerId
