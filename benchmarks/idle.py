@@ -19,8 +19,8 @@ import numpy as np
 
 from dada.cli.swarm_runs import make_homes, make_network
 from dada.cli.watch import synthetic_peers
+from dada.net.forkserver import Swarm
 from dada.net.process import RunOptions
-from dada.net.swarm import Swarm
 
 WARMING_UP_S = 15.0
 
@@ -51,7 +51,7 @@ def measure(users, seconds):
         try:
             swarm.start()
             time.sleep(WARMING_UP_S)
-            pids = [peer.process.pid for peer in swarm.peers]
+            pids = [peer.pid for peer in swarm.peers]
             before, began = [cpu_s(pid) for pid in pids], time.monotonic()
             time.sleep(seconds)
             passed = time.monotonic() - began

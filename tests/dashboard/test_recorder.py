@@ -1,4 +1,4 @@
-import errno
+import resource
 
 import numpy as np
 import pytest
@@ -184,26 +184,19 @@ def test_peers_are_kept_when_something_happens_to_them_and_now_and_then(tmp_path
     assert [record.at_s for record in read(tmp_path / "run.dadalog")] == [0.0, 2.0, 12.0]
 
 
-class FullDisk:
-    """A file on a disk with no room."""
-
-    def write(self, content):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    def close(self):
-        pass
-
-
 def test_a_full_disk_ends_the_recording_and_not_the_run(tmp_path):
     path = tmp_path / "run.dadalog"
-    recorder = Recorder(path)
-    recorder(events.Stopped("kept"))
-    recorder._file.close()
-    recorder._file = FullDisk()
-    for _ in range(3):
-        recorder(events.Stopped("lost"))
-    recorder.close()
-    assert recorder.failure.errno == errno.ENOSPC
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Recorder(path) as recorder:
+        recorder(events.Stopped("kept"))
+        try:
+            # Room for a part of the next record.
+            resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, limits[1]))
+            for _ in range(3):
+                recorder(events.Stopped("lost"))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "a part of a record" in str(recorder.failure)
     assert [record.status for record in read(path)] == ["kept"]
 
 

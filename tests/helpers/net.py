@@ -16,12 +16,13 @@ from dada.net.iroh_transport import IrohTransport, new_secret_key
 from dada.net.node import Node, NodeEvent
 from dada.net.session import LinkOptions
 from dada.net.store import Store
-from dada.net.transport import MemoryNetwork, Transport
+from dada.net.transport import Transport
 from dada.peer.config import PeerConfig
 from dada.peer.member import Member, Planner, Rhythm
 from dada.peer.messages import Descriptor
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
+from tests.helpers.memory_transport import MemoryNetwork
 
 TIMEOUT_S = 20.0
 N_PREDICTORS = 24

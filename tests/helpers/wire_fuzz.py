@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dada.net.framing import FrameError, FrameReader, Kind
-from dada.net.handshake import HandshakeError, _read_addresses, _read_greeting, _read_hello
+from dada.net.handshake import HandshakeError, read_addresses, read_greeting, read_hello
 from dada.net.home import TicketError, read_ticket
+from dada.net.transport import FrameError, FrameReader, Kind
 from dada.peer.config import PeerConfig
 from dada.peer.inputs import GraphStep, Persist, Refused, Send, TimerFired
 from dada.peer.member import Member, Planner, Rhythm
@@ -55,26 +55,26 @@ def _feed(member: Member, data: bytes) -> None:
             reader.feed(data[start : start + piece])
             while (received := reader.next()) is not None:
                 now += 0.1
-                _hear(member, *received, now)
+                _receive(member, *received, now)
         reader.end()
     except FrameError:
         pass
     check(member)
 
 
-def _hear(member: Member, kind: Kind, content: bytes, now: float) -> None:
+def _receive(member: Member, kind: Kind, content: bytes, now: float) -> None:
     if kind == Kind.MESSAGE:
         for effect in member.receive_bytes(STRANGER, content, now):
             assert isinstance(effect, Send | Persist | Refused)
         if member.peer.deadline <= now:
             member.peer.handle(TimerFired(now))
         return
-    readers = {Kind.GREETING: _read_greeting, Kind.PROOF: _read_addresses}
+    readers = {Kind.GREETING: read_greeting, Kind.PROOF: read_addresses}
     try:
         if kind in readers:
             readers[kind](content)
         else:
-            _read_hello(content, member.peer.config.digest)
+            read_hello(content, member.peer.config.digest)
     except HandshakeError:
         pass
 
@@ -99,7 +99,7 @@ def search(corpus: Path, seconds: int) -> None:
 
     feed(b"")
     names = ("messages", "model", "edges", "distance_graph", "evidence_graph", "member", "peer", "sampling")
-    for name in (*(f"dada.peer.{name}" for name in names), "dada.net.framing", "dada.net.handshake", "dada.net.home"):
+    for name in (*(f"dada.peer.{name}" for name in names), "dada.net.transport", "dada.net.handshake", "dada.net.home"):
         module = sys.modules[name]
         for attribute, value in list(vars(module).items()):
             if callable(value) and getattr(value, "__module__", "") == name:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dada.net.framing import HEADER, FrameError, FrameReader, Kind, frame
+from dada.net.transport import HEADER, FrameError, FrameReader, Kind, frame
 from dada.peer.messages import LARGEST_MESSAGE
 
 frames = st.lists(st.tuples(st.sampled_from(list(Kind)), st.binary(max_size=200)), max_size=8)

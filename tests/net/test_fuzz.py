@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dada.net.framing import Kind, frame
+from dada.net.transport import Kind, frame
 from tests.helpers.wire_fuzz import feed
 
 CORPUS = sorted((Path(__file__).parents[1] / "peer" / "corpus").iterdir())

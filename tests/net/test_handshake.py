@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from dada.net.framing import FrameStream, Kind, frame
 from dada.net.handshake import HandshakeError, Party, Refusal, Terms, shake_hands
+from dada.net.transport import FrameStream, Kind, frame
 from dada.peer.messages import Goodbye, Hello, encode
 from tests.helpers.net import Transports, run
 

@@ -6,11 +6,12 @@ import re
 import numpy as np
 import pytest
 
-from dada.net.framing import HEADER, FrameStream, Kind, frame
 from dada.net.handshake import Party, Refusal, Terms, shake_hands
-from dada.net.node import LinkClosed, LinkRefused, MessageRefused, unwatched
+from dada.net.links import LinkClosed, LinkRefused
+from dada.net.node import MessageRefused, unwatched
 from dada.net.session import LinkOptions, Outbox
 from dada.net.store import CorruptStoreError, StoreError
+from dada.net.transport import HEADER, FrameStream, Kind, frame
 from dada.peer.inputs import Persist
 from dada.peer.messages import LARGEST_MESSAGE, PROTOCOL_VERSION, Hello, StateReply, StateRequest, decode, encode
 from tests.helpers.net import (
@@ -193,7 +194,7 @@ async def test_a_restarted_peer_gets_messages_again(kind, tmp_path):
             assert again.member.peer.own.model.epoch == epoch + 1
             assert again.member.peer.own.updates >= updates
             assert set(again.member.peer.edges) >= edges
-            await until(lambda: again.links.traffic.messages_received > 5)
+            await until(lambda: again.links.traffic["messages_received"] > 5)
             assert ann.links.sessions[again.member.me].introduction.hello.epoch == epoch + 1
             again.stop()
             await task

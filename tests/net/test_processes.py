@@ -16,11 +16,10 @@ import pytest
 
 from dada.cli.peer_tables import read_margins
 from dada.data import moons
-from dada.net.forkserver import rehearse
+from dada.net.forkserver import Swarm, SwarmError, rehearse
 from dada.net.home import Home
 from dada.net.process import RunOptions, arguments, parse
 from dada.net.store import read_records
-from dada.net.swarm import Swarm, SwarmError
 from dada.peer.journal import replay
 
 COMMAND = [sys.executable, "-c", "from dada.cli import main; main()"]
@@ -206,7 +205,7 @@ def test_the_processes_of_a_swarm_share_the_memory_of_the_compiler(people, tmp_p
     try:
         swarm.start()
         wait_for(lambda: swarm.statuses()[0].get("wakeups", 0) > 2)
-        lines = Path(f"/proc/{swarm.peers[0].process.pid}/smaps_rollup").read_text().splitlines()[1:]
+        lines = Path(f"/proc/{swarm.peers[0].pid}/smaps_rollup").read_text().splitlines()[1:]
     finally:
         swarm.stop()
     kilobytes = {name: int(size.split()[0]) for name, size in (line.split(":") for line in lines)}

@@ -24,11 +24,17 @@ def test_a_reader_sees_the_state_of_a_running_peer(tmp_path):
     store.close()
 
 
-def test_when_the_disk_is_full_nothing_of_the_change_is_stored(tmp_path):
+def test_when_the_disk_is_full_nothing_of_the_change_is_stored(tmp_path, monkeypatch):
+    connect = sqlite3.connect
+
+    def connect_to_small_disk(*arguments, **options):
+        connection = connect(*arguments, **options)
+        connection.execute("PRAGMA max_page_count=4")
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", connect_to_small_disk)
     store = Store(tmp_path / "state.sqlite")
     store.write([Persist(b"model", b"last good")])
-    pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
-    store._connection.execute(f"PRAGMA max_page_count={pages}")
     with pytest.raises(StoreError, match=r"no room to store .* the last good state is intact"):
         store.write([Persist(b"planner", b"p"), Persist(b"model", os.urandom(100_000))])
     store.close()

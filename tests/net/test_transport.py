@@ -95,7 +95,7 @@ async def test_links_count_what_they_send(transports):
 def test_a_transport_listens_on_loopback_alone_unless_told_otherwise():
     async def sockets():
         transport = await IrohTransport.bind(new_secret_key())
-        found = transport._endpoint.bound_sockets()
+        found = transport.sockets
         await transport.close()
         return found
 

@@ -54,9 +54,7 @@ def test_an_old_epoch_is_refused_and_answered_with_the_highest():
     ann.handle(Started(0.0))
     ann.handle(Received(0.0, b"bob", Hello(ann.config.digest, 9)))
     refused, answer = ann.handle(Received(1.0, b"bob", Hello(ann.config.digest, 7)))
-    assert refused == Refused(
-        b"bob", "epoch 7 after epoch 9: an old state, or two processes with one identity"
-    )
+    assert refused == Refused(b"bob", "epoch 7 after epoch 9: an old state, or two processes with one identity")
     assert answer == Send(b"bob", EpochSeen(9))
 
 

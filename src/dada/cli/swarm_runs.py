@@ -26,6 +26,7 @@ from dada.core.regularizers import LogDegree
 from dada.data import BasePredictors
 from dada.data.synthetic import SyntheticUsers
 from dada.engine import Plan, Samples, run
+from dada.net.forkserver import Swarm
 from dada.net.home import Home, read_ticket
 from dada.net.iroh_transport import new_secret_key
 from dada.net.network_file import NetworkFile
@@ -33,7 +34,6 @@ from dada.net.node import Node
 from dada.net.process import RunOptions, open_node
 from dada.net.session import LinkOptions
 from dada.net.statuses import PeerOverview
-from dada.net.swarm import Swarm
 from dada.peer.member import Rhythm
 
 BETA, MU = 10.0, 1.0

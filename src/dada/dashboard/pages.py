@@ -58,10 +58,12 @@ class LivePage(AbstractContextManager["LivePage"]):
     def __init__(self, path: str | os.PathLike[str], host: str = "127.0.0.1", port: int = 0) -> None:
         address = server_module().Address(host, port).with_token()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "dada.dashboard"],
+            [sys.executable, "-m", "dada.dashboard.server"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            # A terminal sends Ctrl-C to all processes of its session; this process handles it.
+            start_new_session=True,
         )
         answer = self._start({"path": os.fspath(Path(path).resolve()), **asdict(address)})
         if "url" not in answer:
@@ -101,8 +103,9 @@ _STYLE = '<link rel="stylesheet" href="app.css">'
 _SCRIPT = '<script defer src="app.js"></script>'
 
 
-def _asset(name: str) -> str:
-    return (Path(__file__).parent / "assets" / name).read_text(encoding="utf-8")
+def read_asset(name: str) -> bytes:
+    """A file of the page."""
+    return (Path(__file__).parent / "assets" / name).read_bytes()
 
 
 def report_html(path: str | os.PathLike[str]) -> str:
@@ -115,14 +118,13 @@ def report_html(path: str | os.PathLike[str]) -> str:
             title = record.title
     with reader.path.open("rb") as file:
         log = base64.b64encode(file.read(reader.good_bytes)).decode("ascii")
-    page = _asset("index.html")
+    page, style, script = (read_asset(name).decode() for name in ("index.html", "app.css", "app.js"))
     parts = {
         "<title>dada</title>": f"<title>{html.escape(title or 'dada')}</title>",
-        _STYLE: f"<style>{_asset('app.css')}</style>",
+        _STYLE: f"<style>{style}</style>",
         _SCRIPT: "",
         "</body>": (
-            f'<script type="application/octet-stream" id="recording">{log}</script>\n'
-            f"<script>{_asset('app.js')}</script>\n</body>"
+            f'<script type="application/octet-stream" id="recording">{log}</script>\n<script>{script}</script>\n</body>'
         ),
     }
     for mark, replacement in parts.items():

@@ -3,6 +3,8 @@
 `/events` sends the length of the recording, and a viewer fetches the missing bytes from `/log` at its own pace. The
 server keeps no state per viewer and the run only writes a file, so that slow, many or dropped viewers cost the run
 nothing, and a viewer that reconnects continues where it stopped.
+
+As a program it serves a live page: its settings are a line on standard input, whose end stops it.
 """
 
 from __future__ import annotations
@@ -12,10 +14,12 @@ import ipaddress
 import json
 import os
 import secrets
+import signal
 import socket
+import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -27,6 +31,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dada.dashboard.pages import read_asset
 
 #: Shortest time between two events for a viewer; with more than `FEW_VIEWERS` it grows with their number.
 POLL_S = 0.1
@@ -85,11 +91,6 @@ def make_app(path: Path, token: str | None = None) -> ASGIApp:
 
     routes = [Route("/", page), Route("/log", log), Route("/events", events), Route("/{name}", asset)]
     return Guard(Starlette(routes=routes), token)
-
-
-def read_asset(name: str) -> bytes:
-    """A file of the page."""
-    return files("dada.dashboard").joinpath("assets", name).read_bytes()
 
 
 async def _pieces(path: Path, start: int, length: int) -> AsyncIterator[bytes]:
@@ -223,3 +224,31 @@ def serve(path: str | os.PathLike[str], address: Address, on_ready: Callable[[st
     config = uvicorn.Config(app, log_level="critical", lifespan="off", timeout_graceful_shutdown=1, access_log=False)
     on_ready(address.url(listener.getsockname()[1]))
     uvicorn.Server(config).run(sockets=[listener])
+
+
+def _stop_with_input() -> None:
+    # Unbuffered: a thread must not hold the lock of `sys.stdin` when the interpreter exits.
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main() -> None:
+    """Serve until the parent process closes standard input."""
+    # The run has priority.
+    if hasattr(os, "nice"):
+        os.nice(10)
+    settings = json.loads(sys.stdin.buffer.readline())
+
+    def on_ready(url: str) -> None:
+        print(json.dumps({"url": url}), flush=True)  # noqa: T201
+        threading.Thread(target=_stop_with_input, daemon=True).start()
+
+    try:
+        serve(settings["path"], Address(settings["host"], settings["port"], settings["token"]), on_ready)
+    except OSError as error:
+        print(json.dumps({"error": str(error)}), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,9 +1,12 @@
-"""Fork server of a swarm: one process imports and compiles everything, then forks a child per peer.
+"""Many peers on this machine, each in its own process: started, killed, restarted and stopped.
 
-Numba and LLVM take about 100 MB and a second or two. The server pays for them once, and its children share its pages.
-It runs no event loop and opens no socket: iroh starts its threads in the children.
+A swarm does not take part in learning. It starts the first peer alone and gives its ticket to all others, which then
+find each other. It reads only the status and state files that peers write.
 
-Requests and replies are lines of JSON on the server's stdin and stdout. When stdin ends, the server stops its children.
+*Fork server.* Numba and LLVM take about 100 MB and a second or two. One process pays for them: it imports and compiles
+everything, then forks a child per peer, and its children share its pages. It runs no event loop and opens no socket:
+iroh starts its threads in the children. Requests and replies are lines of JSON on its stdin and stdout. When stdin
+ends, it kills its children.
 """
 
 from __future__ import annotations
@@ -16,7 +19,10 @@ import sys
 import time
 import traceback
 from collections import deque
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -25,37 +31,22 @@ from dada.core.compiled import Array
 from dada.net.home import Home
 from dada.net.process import LEAN_ENVIRONMENT, RunOptions, run_peer
 from dada.peer.config import PeerConfig
-from dada.peer.inputs import Effect, GraphStep, ModelStep, Received, ResetModel, Send
+from dada.peer.inputs import Fact, GraphStep, ModelStep, Received, ResetModel, Send
 from dada.peer.member import Member, Planner, Rhythm
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
 
-
-class ForkServerError(OSError):
-    """The fork server could not start or has ended."""
-
-
-class _Start(msgspec.Struct, tag=True):
-    """Fork a peer; the reply is its process id."""
-
-    folder: str
-    options: RunOptions
+STOP_WITHIN_S = 10.0
+# To fork a peer with its folder and options, or to poll the child with a process id.
+Request = tuple[str, RunOptions] | int
 
 
-class _Poll(msgspec.Struct, tag=True):
-    """Return a child's exit code, or None while it runs."""
-
-    pid: int
+class SwarmError(OSError):
+    """A swarm could not start, or its fork server has ended."""
 
 
 class ForkServer:
-    """The client's end of a fork server.
-
-    Parameters
-    ----------
-    home : Home
-        Folder of any peer of the swarm; its network and samples determine which kernels are loaded.
-    """
+    """The client's end of a fork server; the network and samples in `home` determine which kernels it loads."""
 
     def __init__(self, home: Home) -> None:
         self._process = subprocess.Popen(
@@ -72,25 +63,23 @@ class ForkServer:
             self.close()
             raise
 
-    def start(self, home: Home, options: RunOptions) -> PeerProcess:
-        """Fork the process of the peer in a folder; it logs to `home.log`."""
-        pid = self._ask(_Start(str(home.folder), options))
+    def start(self, home: Home, options: RunOptions) -> int:
+        """Fork the process of the peer in a folder, and return its id; it logs to `home.log`."""
+        pid = self._ask((str(home.folder), options))
         assert pid is not None
-        return PeerProcess(self, pid)
+        return pid
 
     def exit_code(self, pid: int) -> int | None:
         """Exit code of a child, None while it runs; may be asked until the first exit code is returned."""
-        return self._ask(_Poll(pid))
+        return self._ask(pid)
 
     def close(self) -> None:
         """End the server and every child that still runs."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait()
-        self._process.stdout.close()
+        with self._process:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
 
-    def _ask(self, request: _Start | _Poll) -> int | None:
+    def _ask(self, request: Request) -> int | None:
         assert self._process.stdin is not None
         self._process.stdin.write(msgspec.json.encode(request) + b"\n")
         self._process.stdin.flush()
@@ -101,37 +90,129 @@ class ForkServer:
         line = self._process.stdout.readline()
         reply = msgspec.json.decode(line, type=int | str | None) if line else "the fork server ended unexpectedly"
         if isinstance(reply, str):
-            raise ForkServerError(reply)
+            raise SwarmError(reply)
         return reply
 
 
-class PeerProcess:
-    """A peer's process, forked by a fork server."""
+class SwarmPeer:
+    """One peer of a swarm. Its process id is None before it starts and after it was ended on purpose."""
 
-    def __init__(self, server: ForkServer, pid: int) -> None:
-        self.pid = pid
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.pid: int | None = None
         self.exit_code: int | None = None
-        self._server = server
+        self._server: ForkServer | None = None
 
     @property
     def is_up(self) -> bool:
-        """Whether the process runs."""
+        """Whether its process runs."""
+        if self._server is None or self.pid is None:
+            return False
         if self.exit_code is None:
             self.exit_code = self._server.exit_code(self.pid)
         return self.exit_code is None
 
+    def launch(self, server: ForkServer, options: RunOptions) -> None:
+        """Start its process."""
+        self.home.status.unlink(missing_ok=True)
+        self._server, self.pid, self.exit_code = server, server.start(self.home, options), None
+
     def send_signal(self, number: int) -> None:
         """Send a signal, unless the process has ended."""
         # The server reaps a child only when asked, so the process id cannot have been reused.
-        if self.is_up:
+        if self.is_up and self.pid is not None:
             os.kill(self.pid, number)
 
-    def wait(self, timeout_s: float) -> int | None:
-        """Wait for the end of the process; returns its exit code, or None after `timeout_s` seconds."""
-        deadline = time.monotonic() + timeout_s
+    def wait(self, deadline: float) -> int | None:
+        """Wait for the end of the process; returns its exit code, or None after the deadline of the monotonic clock."""
         while self.is_up and time.monotonic() < deadline:
             time.sleep(0.01)
+        self.pid = None
         return self.exit_code
+
+    def status(self) -> dict[str, Any]:
+        """Its last status."""
+        return self.home.read_status() | {"running": self.is_up}
+
+    def wait_for_status(self, timeout_s: float) -> None:
+        """Wait until it has written a status, or raise with the last line of its log."""
+        deadline, log = time.monotonic() + timeout_s, self.home.log
+        while not self.home.status.exists():
+            if not self.is_up:
+                lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+                reason = lines[-1] if lines else "its log is empty"
+                raise SwarmError(f"the peer in {self.home.folder} did not start: {reason}")
+            if time.monotonic() > deadline:
+                raise SwarmError(f"the peer in {self.home.folder} wrote no status within {timeout_s:g} s")
+            time.sleep(0.02)
+
+
+class Swarm:
+    """Peers as processes.
+
+    Parameters
+    ----------
+    homes : iterable of Home
+        One folder per peer, made by `Home.create`, with samples.
+    options : RunOptions
+        Options of all peers; the swarm sets `join`.
+    rng : numpy.random.Generator
+        Chooses the peers to kill.
+    """
+
+    def __init__(self, homes: Iterable[Home], options: RunOptions, rng: np.random.Generator) -> None:
+        self.peers = [SwarmPeer(home) for home in homes]
+        if not self.peers:
+            raise ValueError("a swarm needs at least one peer, got none")
+        self.restarts = self.errors = 0
+        self._options, self._rng = options, rng
+        self._server: ForkServer | None = None
+
+    def start(self, timeout_s: float = 60.0) -> None:
+        """Start the first peer, then all others with its ticket; returns when every peer has written a status."""
+        first, others = self.peers[0], self.peers[1:]
+        server = self._server = ForkServer(first.home)
+        first.launch(server, self._options)
+        first.wait_for_status(timeout_s)
+        self._options = replace(self._options, join=(first.home.read_status()["ticket"],))
+        for peer in others:
+            peer.launch(server, self._options)
+        for peer in others:
+            peer.wait_for_status(timeout_s)
+
+    def kill_one(self) -> SwarmPeer:
+        """Kill a random peer without warning."""
+        up = [peer for peer in self.peers if peer.is_up]
+        peer = up[int(self._rng.integers(len(up)))]
+        peer.send_signal(signal.SIGKILL)
+        peer.wait(time.monotonic() + STOP_WITHIN_S)
+        return peer
+
+    def revive(self) -> list[SwarmPeer]:
+        """Restart every peer that is down; a process that ended by itself counts as an error."""
+        assert self._server is not None
+        down = [peer for peer in self.peers if not peer.is_up]
+        for peer in down:
+            self.errors += peer.pid is not None
+            self.restarts += 1
+            peer.launch(self._server, self._options)
+        return down
+
+    def stop(self) -> None:
+        """Ask all processes to end, kill those that do not, and end the fork server."""
+        running = [peer for peer in self.peers if peer.is_up]
+        for peer in running:
+            peer.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + STOP_WITHIN_S
+        # None is the exit code of a process that is still running: the fork server kills it.
+        self.errors += sum(peer.wait(deadline) != 0 for peer in running)
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    def statuses(self) -> list[dict[str, Any]]:
+        """The last status of each peer."""
+        return [peer.status() for peer in self.peers]
 
 
 def rehearse(margins: Array, config: PeerConfig) -> None:
@@ -142,26 +223,24 @@ def rehearse(margins: Array, config: PeerConfig) -> None:
         peer = Peer(bytes([k]), margins[:3].copy(), config)
         members.append(Member(peer, PeerSampling(peer.me, rng), Planner(Rhythm(), rng)))
     peers = {member.me: member.peer for member in members}
-    for _ in range(3):
-        for me, peer in peers.items():
-            others = tuple(other for other in peers if other != me)
-            for action in (ModelStep(0.0), GraphStep(0.0, others)):
-                _deliver(peers, peer, peer.handle(action))
-    for peer in peers.values():
-        for step in (ResetModel(0.0), ModelStep(0.0), ModelStep(0.0)):
-            _deliver(peers, peer, peer.handle(step))
+    round_: list[Fact] = [ModelStep(0.0), GraphStep(0.0, tuple(peers))]
+    restart: list[Fact] = [ResetModel(0.0), ModelStep(0.0), ModelStep(0.0)]
+    for facts in (round_, round_, round_, restart):
+        for me in peers:
+            for fact in facts:
+                _handle(peers, me, fact)
     for member in members:
         _ = member.model
 
 
-def _deliver(peers: dict[bytes, Peer], sender: Peer, effects: list[Effect]) -> None:
-    """Deliver messages, and the replies to them, without delay."""
-    queue = deque((sender, effect) for effect in effects)
+def _handle(peers: dict[bytes, Peer], me: bytes, fact: Fact) -> None:
+    """Give a peer a fact, and deliver the messages that follow without delay."""
+    queue = deque((me, effect) for effect in peers[me].handle(fact))
     while queue:
-        author, effect = queue.popleft()
+        sender, effect = queue.popleft()
         if isinstance(effect, Send):
-            receiver = peers[effect.to]
-            queue.extend((receiver, reply) for reply in receiver.handle(Received(0.0, author.me, effect.message)))
+            replies = peers[effect.to].handle(Received(0.0, sender, effect.message))
+            queue.extend((effect.to, reply) for reply in replies)
 
 
 def serve(home: Home) -> None:
@@ -178,15 +257,16 @@ def serve(home: Home) -> None:
     _answer(None)
     running: set[int] = set()
     for line in sys.stdin.buffer:
-        request = msgspec.json.decode(line, type=_Start | _Poll)
-        if isinstance(request, _Start):
-            pid = _fork(Home(Path(request.folder)), request.options)
-            running.add(pid)
-            _answer(pid)
-        else:
-            pid, status = os.waitpid(request.pid, os.WNOHANG)
+        request = msgspec.json.decode(line, type=Request)
+        if isinstance(request, int):
+            pid, status = os.waitpid(request, os.WNOHANG)
             running.discard(pid)
             _answer(os.waitstatus_to_exitcode(status) if pid else None)
+        else:
+            folder, options = request
+            pid = _fork(Home(Path(folder)), options)
+            running.add(pid)
+            _answer(pid)
     for pid in sorted(running):
         os.kill(pid, signal.SIGKILL)
 

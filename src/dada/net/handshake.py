@@ -21,16 +21,14 @@ from enum import StrEnum
 
 import msgspec
 
-from dada.net.framing import FrameError, FrameStream, Kind, frame
-from dada.net.transport import TransportError
-from dada.peer.messages import PROTOCOL_VERSION, CodecError, Hello, PeerId, decode, encode
+from dada.net.transport import FrameError, FrameStream, Kind, TransportError, frame
+from dada.peer.messages import PROTOCOL_VERSION, Addresses, CodecError, Hello, PeerId, decode, encode
 
 NONCE_SIZE, PROOF_SIZE = 32, 32
-MOST_ADDRESSES, LONGEST_ADDRESS = 8, 256
 
 _GREETING = struct.Struct(f">4sB{NONCE_SIZE}s")
 _MAGIC = b"dada"
-_addresses = msgspec.msgpack.Decoder(tuple[str, ...])
+_addresses = msgspec.msgpack.Decoder(Addresses)
 
 
 class Refusal(StrEnum):
@@ -118,7 +116,7 @@ async def _shake_hands(stream: FrameStream, party: Party) -> Introduction:
     if not party.terms.admits(peer):
         raise HandshakeError(Refusal.NOT_ALLOWED, peer.hex()[:10])
     await stream.link.send(frame(Kind.GREETING, _GREETING.pack(_MAGIC, PROTOCOL_VERSION, party.nonce)))
-    other_nonce = _read_greeting(await _expect(stream, Kind.GREETING))
+    other_nonce = read_greeting(await _expect(stream, Kind.GREETING))
     roles = (party.me, peer) if party.is_dialler else (peer, party.me)
     nonces = (party.nonce, other_nonce) if party.is_dialler else (other_nonce, party.nonce)
 
@@ -133,7 +131,7 @@ async def _shake_hands(stream: FrameStream, party: Party) -> Introduction:
         content = await _expect(stream, Kind.PROOF)
         if not hmac.compare_digest(content[:PROOF_SIZE], proof(not party.is_dialler)):
             raise HandshakeError(Refusal.SECRET, "the other end failed to prove that it knows the secret")
-        return _read_addresses(content[PROOF_SIZE:])
+        return read_addresses(content[PROOF_SIZE:])
 
     if party.is_dialler:
         await prove()
@@ -142,7 +140,7 @@ async def _shake_hands(stream: FrameStream, party: Party) -> Introduction:
         addresses = await verify()
         await prove()
     await stream.link.send(frame(Kind.MESSAGE, encode(party.hello)))
-    hello = _read_hello(await _expect(stream, Kind.MESSAGE), party.hello.problem)
+    hello = read_hello(await _expect(stream, Kind.MESSAGE), party.hello.problem)
     return Introduction(hello, addresses)
 
 
@@ -161,7 +159,8 @@ async def _expect(stream: FrameStream, wanted: Kind) -> bytes:
     return content
 
 
-def _read_greeting(content: bytes) -> bytes:
+def read_greeting(content: bytes) -> bytes:
+    """The nonce in a greeting."""
     if len(content) < 5 or content[:4] != _MAGIC:
         raise HandshakeError(Refusal.FRAME, "not a greeting")
     if content[4] != PROTOCOL_VERSION:
@@ -171,17 +170,16 @@ def _read_greeting(content: bytes) -> bytes:
     return content[5:]
 
 
-def _read_addresses(content: bytes) -> tuple[str, ...]:
+def read_addresses(content: bytes) -> tuple[str, ...]:
+    """The addresses sent with a proof."""
     try:
-        addresses = _addresses.decode(content)
+        return _addresses.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise HandshakeError(Refusal.FRAME, "addresses that cannot be read") from error
-    if len(addresses) > MOST_ADDRESSES or any(len(address) > LONGEST_ADDRESS for address in addresses):
-        raise HandshakeError(Refusal.FRAME, f"more than {MOST_ADDRESSES} addresses, or one too long")
-    return addresses
+        raise HandshakeError(Refusal.FRAME, f"addresses that cannot be read: {error}") from error
 
 
-def _read_hello(content: bytes, problem: bytes) -> Hello:
+def read_hello(content: bytes, problem: bytes) -> Hello:
+    """The `Hello` in a message, if its sender works on this learning problem."""
     try:
         hello = decode(content)
     except CodecError as error:

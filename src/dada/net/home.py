@@ -125,9 +125,20 @@ class HomeError(OSError):
     """A peer's folder lacks something or is in use."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Home:
     """The folder of one peer.
+
+    Attributes
+    ----------
+    key, samples : Path
+        The secret key, and the user's samples as margins of the base predictors. Both stay in the folder, mode 0600.
+    network : Path
+        A copy of the network file.
+    state : Path
+        Model, edges, counters and known peers.
+    status, log : Path
+        The last status of the running peer, and the log of its process in a swarm.
 
     Examples
     --------
@@ -137,35 +148,10 @@ class Home:
 
     folder: Path
 
-    @property
-    def key(self) -> Path:
-        """The secret key, mode 0600."""
-        return self.folder / "key"
-
-    @property
-    def network(self) -> Path:
-        """A copy of the network file."""
-        return self.folder / "network.json"
-
-    @property
-    def samples(self) -> Path:
-        """The user's samples as margins of the base predictors, mode 0600; they never leave this folder."""
-        return self.folder / "samples.npy"
-
-    @property
-    def state(self) -> Path:
-        """Model, edges, counters and known peers."""
-        return self.folder / "state.sqlite"
-
-    @property
-    def status(self) -> Path:
-        """Last status of the running peer."""
-        return self.folder / "status.json"
-
-    @property
-    def log(self) -> Path:
-        """The log of the peer's process in a swarm."""
-        return self.folder / "log"
+    def __post_init__(self) -> None:
+        self.key, self.network = self.folder / "key", self.folder / "network.json"
+        self.samples, self.state = self.folder / "samples.npy", self.folder / "state.sqlite"
+        self.status, self.log = self.folder / "status.json", self.folder / "log"
 
     def open_journal(self) -> BinaryIO:
         """Open a new journal file; mode 0600, because a journal contains the samples."""

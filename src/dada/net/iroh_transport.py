@@ -97,6 +97,11 @@ class IrohTransport:
         relay = address.relay_url()
         return (*address.direct_addresses(), *([relay] if relay else []))
 
+    @property
+    def sockets(self) -> tuple[str, ...]:
+        """Sockets on which this peer listens."""
+        return tuple(self._endpoint.bound_sockets())
+
     async def accept(self) -> IrohLink:
         """See `Transport`."""
         return await self._incoming.get()

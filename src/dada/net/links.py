@@ -14,22 +14,44 @@ import secrets
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from dada.net.framing import FrameError, FrameStream
 from dada.net.handshake import NONCE_SIZE, HandshakeError, Introduction, Party, Refusal, Terms, shake_hands
-from dada.net.session import LinkOptions, Session, Traffic
-from dada.net.transport import Link, Transport, TransportError
+from dada.net.session import LinkOptions, Session
+from dada.net.transport import FrameError, FrameStream, Link, Transport, TransportError
+from dada.peer.edges import put_last
 from dada.peer.messages import Hello, PeerId
 
 MOST_WAITING, MOST_DIALS = 64, 32
 MOST_ADDRESSES_KNOWN = 4096
 
 
+class PeerEvent(NamedTuple):
+    """Something happened between this node and a peer; `reason` may be empty."""
+
+    me: PeerId
+    peer: PeerId
+    reason: str = ""
+
+
+class LinkOpened(PeerEvent):
+    """A link to a peer was opened."""
+
+
+class LinkClosed(PeerEvent):
+    """The only link to a peer has ended."""
+
+
+class LinkRefused(PeerEvent):
+    """One of the two ends refused a link, or its bytes were not frames."""
+
+
 class LinkUser(Protocol):
-    """The owner of links: answers their questions and receives their events."""
+    """The owner of links: answers their questions and receives messages and events."""
+
+    observer: Callable[[Any], None]
 
     def hello(self) -> Hello:
         """First message on a new link."""
@@ -42,12 +64,6 @@ class LinkUser(Protocol):
 
     def on_open(self, peer: PeerId, introduction: Introduction) -> None:
         """A link is open."""
-
-    def on_closed(self, peer: PeerId, reason: str) -> None:
-        """The only link to a peer has ended."""
-
-    def on_refused(self, peer: PeerId, error: HandshakeError) -> None:
-        """Either end refused a link, or its bytes were not frames."""
 
     def on_gone(self, peer: PeerId) -> None:
         """A neighbour was unreachable for `give_up_after_s` seconds."""
@@ -106,15 +122,13 @@ class Links:
         self._dials: dict[PeerId, _Dial] = {}
         self._absent: dict[PeerId, _Absence] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._past, self._past_wire_bytes = Traffic(), 0
+        self._past: Counter[str] = Counter()
+        self._past_wire_bytes = 0
 
     @property
-    def traffic(self) -> Traffic:
+    def traffic(self) -> Counter[str]:
         """Counters of all links, closed ones included."""
-        total = Traffic(**vars(self._past))
-        for session in self.sessions.values():
-            _add(total, session.traffic)
-        return total
+        return sum((session.traffic for session in self.sessions.values()), self._past)
 
     @property
     def wire_bytes(self) -> int:
@@ -144,10 +158,7 @@ class Links:
     def learn(self, peer: PeerId, addresses: tuple[str, ...]) -> None:
         """Remember the addresses of a peer."""
         if addresses:
-            self._addresses[peer] = addresses
-            self._addresses.move_to_end(peer)
-            if len(self._addresses) > MOST_ADDRESSES_KNOWN:
-                self._addresses.popitem(last=False)
+            put_last(self._addresses, peer, addresses, MOST_ADDRESSES_KNOWN)
 
     def send(self, peer: PeerId, message: bytes, expendable: bool = False) -> None:
         """Send a message; it is lost if the peer cannot be reached."""
@@ -247,6 +258,7 @@ class Links:
         self.learn(peer, session.introduction.addresses)
         self.sessions[peer] = session
         self._start(self._serve(session))
+        self._user.observer(LinkOpened(self._transport.me, peer))
         self._user.on_open(peer, session.introduction)
         self._close_excess()
 
@@ -254,7 +266,8 @@ class Links:
         is_same_life = new.introduction.hello.epoch == old.introduction.hello.epoch
         if old.is_closed or not is_same_life or new.is_dialler == old.is_dialler:
             return True
-        return (new.dialler or self._transport.me) < (old.dialler or self._transport.me)
+        # One of the two was opened by this end.
+        return (self._transport.me < new.peer) == new.is_dialler
 
     async def _serve(self, session: Session) -> None:
         try:
@@ -265,11 +278,11 @@ class Links:
         if self.sessions.get(session.peer) is session:
             self._retire(session)
             self._absent.setdefault(session.peer, _Absence(self._clock()))
-            self._user.on_closed(session.peer, reason)
+            self._user.observer(LinkClosed(self._transport.me, session.peer, reason))
 
     def _retire(self, session: Session) -> None:
         session.close()
-        _add(self._past, session.traffic)
+        self._past += session.traffic
         self._past_wire_bytes += session.wire_bytes
         del self.sessions[session.peer]
 
@@ -297,14 +310,9 @@ class Links:
 
     def _count(self, peer: PeerId, error: HandshakeError) -> None:
         self.refused[error.refusal.name.lower()] += 1
-        self._user.on_refused(peer, error)
+        self._user.observer(LinkRefused(self._transport.me, peer, str(error)))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _add(total: Traffic, more: Traffic) -> None:
-    for name, value in vars(more).items():
-        setattr(total, name, getattr(total, name) + value)

@@ -10,17 +10,16 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from dada.core.compiled import Array
 from dada.events import heaviest_predictors
-from dada.net.handshake import HandshakeError, Introduction, Terms
+from dada.net.handshake import Introduction, Terms
 from dada.net.home import TRUST_KEY, write_ticket
-from dada.net.links import Links
+from dada.net.links import Links, PeerEvent
 from dada.net.session import LinkOptions
 from dada.net.store import Store, StoreError, damaged
 from dada.net.transport import Transport
@@ -30,33 +29,11 @@ from dada.peer.member import Member
 from dada.peer.messages import Descriptor, Hello, Message, ModelDelta, PeerId, encode
 
 
-@dataclass(frozen=True)
-class Listening:
+class Listening(NamedTuple):
     """The node accepts links; `ticket` lets others join."""
 
     me: PeerId
     ticket: str
-
-
-@dataclass(frozen=True)
-class PeerEvent:
-    """Something happened between this node and a peer; `reason` may be empty."""
-
-    me: PeerId
-    peer: PeerId
-    reason: str = ""
-
-
-class LinkOpened(PeerEvent):
-    """A link to a peer was opened."""
-
-
-class LinkClosed(PeerEvent):
-    """The link to a peer ended."""
-
-
-class LinkRefused(PeerEvent):
-    """One of the two ends refused a link."""
 
 
 class MessageRefused(PeerEvent):
@@ -67,16 +44,14 @@ class PeerGone(PeerEvent):
     """A neighbour was unreachable for too long, and its edge was dropped."""
 
 
-@dataclass(frozen=True)
-class NodeWarning:
+class NodeWarning(NamedTuple):
     """The operator must act; see `dada.peer.inputs.Warned`."""
 
     me: PeerId
     text: str
 
 
-@dataclass(frozen=True, eq=False)
-class NodeStatus:
+class NodeStatus(NamedTuple):
     """Periodic status of the node; see `Node.status`."""
 
     me: PeerId
@@ -291,17 +266,8 @@ class Node:
 
     def on_open(self, peer: PeerId, introduction: Introduction) -> None:
         """See `LinkUser`."""
-        self.observer(LinkOpened(self.member.me, peer))
         self.member.sampling.prove(peer, introduction.addresses)
         self._perform(self.member.receive(peer, introduction.hello, self._clock()))
-
-    def on_closed(self, peer: PeerId, reason: str) -> None:
-        """See `LinkUser`."""
-        self.observer(LinkClosed(self.member.me, peer, reason))
-
-    def on_refused(self, peer: PeerId, error: HandshakeError) -> None:
-        """See `LinkUser`."""
-        self.observer(LinkRefused(self.member.me, peer, str(error)))
 
     def on_gone(self, peer: PeerId) -> None:
         """See `LinkUser`."""
@@ -354,11 +320,11 @@ class Node:
             "known_peers": len(self.member.sampling.peers),
             "links": len(self.links.sessions),
             "round_trips_ms": {other.hex(): _ms(link.round_trip_s) for other, link in self.links.sessions.items()},
-            "messages_sent": traffic.messages_sent,
-            "messages_received": traffic.messages_received,
-            "payload_bytes": traffic.bytes_sent,
+            "messages_sent": traffic["messages_sent"],
+            "messages_received": traffic["messages_received"],
+            "payload_bytes": traffic["bytes_sent"],
             "wire_bytes": self.links.wire_bytes,
-            "messages_dropped": traffic.dropped + self.links.lost_messages,
+            "messages_dropped": traffic["dropped"] + self.links.lost_messages,
             "messages_refused": self.messages_refused,
             "links_refused": dict(self.links.refused),
             "dials": self.links.dials,

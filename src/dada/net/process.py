@@ -1,4 +1,4 @@
-"""The process of one peer: reads its folder, runs its node, and writes its status and log.
+"""The process of one peer, which `dada peer run` becomes: reads its folder, runs its node, writes status and log.
 
 It loads no table reader, plotting or command framework, which keeps it small.
 """
@@ -22,17 +22,8 @@ import numpy as np
 from dada.net.handshake import Terms
 from dada.net.home import Home, read_ticket
 from dada.net.iroh_transport import LOOPBACK, IrohTransport
-from dada.net.node import (
-    LinkRefused,
-    Listening,
-    MessageRefused,
-    Node,
-    NodeEvent,
-    NodeStatus,
-    NodeWarning,
-    PeerGone,
-    unwatched,
-)
+from dada.net.links import LinkRefused
+from dada.net.node import Listening, MessageRefused, Node, NodeEvent, NodeStatus, NodeWarning, PeerGone, unwatched
 from dada.net.session import LinkOptions
 from dada.net.store import Store
 from dada.peer.journal import PeerJournal
@@ -162,7 +153,7 @@ def arguments(home: Home, options: RunOptions) -> list[str]:
     >>> parse(arguments(Home(Path("ann")), RunOptions(join=("dada1...",)))[3:])[1].join
     ('dada1...',)
     """
-    return [sys.executable, "-m", "dada.net", str(home.folder), msgspec.json.encode(options).decode()]
+    return [sys.executable, "-m", "dada.net.process", str(home.folder), msgspec.json.encode(options).decode()]
 
 
 def parse(line: Sequence[str]) -> tuple[Home, RunOptions]:
@@ -181,6 +172,5 @@ def run_peer(home: Home, options: RunOptions) -> int:
     return 0
 
 
-def main(line: Sequence[str]) -> int:
-    """Run the peer of a command line and return the exit code."""
-    return run_peer(*parse(line))
+if __name__ == "__main__":
+    sys.exit(run_peer(*parse(sys.argv[1:])))

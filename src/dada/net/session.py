@@ -9,13 +9,12 @@ the round-trip time.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dada.net.framing import FrameError, FrameStream, Kind, frame
 from dada.net.handshake import Introduction
-from dada.net.transport import TransportError
+from dada.net.transport import HEADER, FrameError, FrameStream, Kind, TransportError, frame
 from dada.peer.messages import LARGEST_MESSAGE, PeerId
 
 MOST_QUEUED_FRAMES, MOST_QUEUED_BYTES = 1024, 4 * LARGEST_MESSAGE
@@ -60,17 +59,6 @@ class LinkOptions:
     measure_every_s: float = 10.0
 
 
-@dataclass(eq=False)
-class Traffic:
-    """Counters of one or more sessions; bytes are counted before encryption."""
-
-    messages_sent: int = 0
-    messages_received: int = 0
-    bytes_sent: int = 0
-    bytes_received: int = 0
-    dropped: int = 0
-
-
 class Outbox:
     """Bounded first-in first-out queue of frames to send; expendable frames are dropped first.
 
@@ -111,7 +99,7 @@ class Outbox:
 
 
 class Session:
-    """One open link.
+    """One open link; `traffic` counts its messages, and its bytes before encryption.
 
     Parameters
     ----------
@@ -139,7 +127,7 @@ class Session:
     ) -> None:
         self.peer: PeerId = stream.link.peer
         self.introduction, self.is_dialler = introduction, is_dialler
-        self.traffic = Traffic()
+        self.traffic: Counter[str] = Counter()
         self.last_used = self.last_received = clock()
         self._stream, self._on_message, self._clock, self._options = stream, on_message, clock, options
         self._outbox = Outbox()
@@ -151,18 +139,13 @@ class Session:
         stream.largest = LARGEST_MESSAGE
 
     @property
-    def dialler(self) -> PeerId | None:
-        """The id of the end that opened the link, None for this one."""
-        return None if self.is_dialler else self.peer
-
-    @property
     def wire_bytes(self) -> int:
         """Bytes sent on the wire by this end."""
         return self._stream.link.wire_bytes
 
     def send(self, message: bytes, expendable: bool = False) -> None:
         """Queue a message; it is lost if the link breaks first."""
-        self.traffic.messages_sent += 1
+        self.traffic["messages_sent"] += 1
         self.last_used = self._clock()
         self._queue(frame(Kind.MESSAGE, message), expendable)
 
@@ -197,7 +180,7 @@ class Session:
 
     def _queue(self, data: bytes, expendable: bool = False) -> None:
         self._outbox.put(data, expendable)
-        self.traffic.dropped = self._outbox.dropped
+        self.traffic["dropped"] = self._outbox.dropped
         self._waiting.set()
 
     async def _write(self) -> str:
@@ -209,7 +192,7 @@ class Session:
                 await self._stream.link.send(data)
             except TransportError:
                 return "the link broke"
-            self.traffic.bytes_sent += len(data)
+            self.traffic["bytes_sent"] += len(data)
 
     async def _read(self) -> str:
         while True:
@@ -218,9 +201,9 @@ class Session:
                 return "the other end closed the link"
             kind, content = received
             self.last_received = self._clock()
-            self.traffic.bytes_received += len(content) + 5
+            self.traffic["bytes_received"] += HEADER.size + len(content)
             if kind == Kind.MESSAGE:
-                self.traffic.messages_received += 1
+                self.traffic["messages_received"] += 1
                 self._on_message(self, content)
             elif kind == Kind.PING:
                 self._queue(_PONG)

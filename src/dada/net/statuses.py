@@ -125,51 +125,50 @@ class PeerOverview:
         """A counter of the statuses (one of `COUNTS`), summed over all peers and their restarts."""
         return sum(seen.counts[count] for seen in self._observed)
 
+    def _column(self, value_of: Callable[[StatusHistory], Any], filler: Any) -> Array:
+        """A value of each observed peer, and the filler for all others."""
+        return np.array([*map(value_of, self._observed), *[filler] * len(self._others)])
+
     def _extended_info(self) -> RunInfo:
         info, more = self._info, len(self._others)
         return replace(
             info,
             users=(*info.users, *(peer[:8] for peer in self._others)),
-            groups=_extended(info.groups, more, -1) if info.groups.size else info.groups,
-            alone=_extended(info.alone, more, np.nan) if info.alone.size else info.alone,
+            groups=np.pad(info.groups, (0, more), constant_values=-1) if info.groups.size else info.groups,
+            alone=np.pad(info.alone, (0, more), constant_values=np.nan) if info.alone.size else info.alone,
         )
 
     def _peer_status(self) -> PeerStatus:
-        more = len(self._others)
         trips: dict[str, list[float]] = {}
-        linked: set[str] = set()
         for seen in self._observed:
             if seen.is_up:
                 for peer, took_ms in seen.status.get("round_trips_ms", {}).items():
-                    linked.add(peer)
-                    if took_ms is not None:
-                        trips.setdefault(peer, []).append(took_ms)
-        rtt_ms = np.full(len(self._observed) + more, np.nan)
+                    trips.setdefault(peer, []).extend([] if took_ms is None else [took_ms])
+        rtt_ms = self._column(lambda seen: np.nan, np.nan)
         for peer, found in trips.items():
-            if peer in self._places:
+            if peer in self._places and found:
                 rtt_ms[self._places[peer]] = np.median(found)
-        refused = [
-            seen.counts["messages_refused"] + sum(seen.status.get("links_refused", {}).values())
-            for seen in self._observed
-        ]
+
+        def refused(seen: StatusHistory) -> int:
+            return seen.counts["messages_refused"] + sum(seen.status.get("links_refused", {}).values())
+
         return PeerStatus(
-            up=np.array([*(seen.is_up for seen in self._observed), *(peer in linked for peer in self._others)], bool),
-            restarts=_extended(np.array([seen.restarts for seen in self._observed]), more, 0),
+            up=np.array([*(seen.is_up for seen in self._observed), *(peer in trips for peer in self._others)], bool),
+            restarts=self._column(lambda seen: seen.restarts, 0),
             rtt_ms=rtt_ms,
-            refused=_extended(np.array(refused), more, 0),
+            refused=self._column(refused, 0),
         )
 
     def _snapshot(self, accuracy: Callable[[], Array] | None) -> Snapshot:
-        more = len(self._others)
         k, l, w = self._edges()
-        samples = np.array([seen.status.get("samples", 0) for seen in self._observed], float)
-        heaviest = [seen.status.get("heaviest", ()) for seen in self._observed]
-        shape = (len(self._observed) + more, TOP_PREDICTORS)
-        predictors, weights = np.full(shape, -1), np.zeros(shape)
-        for row, found in enumerate(heaviest):
-            for place, (j, weight) in enumerate(found):
+        samples = self._column(lambda seen: seen.status.get("samples", 0), 0)
+        predictors, weights = (np.full((samples.size, TOP_PREDICTORS), filler) for filler in (-1, 0.0))
+        for row, seen in enumerate(self._observed):
+            for place, (j, weight) in enumerate(seen.status.get("heaviest", ())):
                 predictors[row, place], weights[row, place] = j, weight
-        own = np.array([seen.status.get("accuracy", np.nan) for seen in self._observed], float)
+        right = self._column(lambda seen: seen.status.get("accuracy", np.nan), np.nan)
+        if accuracy is not None:
+            right[: len(self._observed)] = accuracy()
         return Snapshot(
             phase="peers",
             updates=sum(seen.status.get("model_updates", 0) for seen in self._observed),
@@ -177,25 +176,21 @@ class PeerOverview:
             l=l,
             w=w,
             directed=self._directed,
-            confidence=_extended(samples / max(samples.max(initial=0.0), 1.0), more, 0.0),
-            loss=_extended(np.array([seen.status.get("loss", np.nan) for seen in self._observed], float), more, np.nan),
-            accuracy=_extended(own if accuracy is None else accuracy(), more, np.nan),
+            confidence=samples / max(samples.max(initial=0), 1),
+            loss=self._column(lambda seen: seen.status.get("loss", np.nan), np.nan),
+            accuracy=right,
             predictors=predictors,
             predictor_weights=weights,
-            messages=_extended(np.array([seen.counts["messages_sent"] for seen in self._observed]), more, 0),
-            bits=_extended(8.0 * np.array([seen.counts["wire_bytes"] for seen in self._observed]), more, 0.0),
+            messages=self._column(lambda seen: seen.counts["messages_sent"], 0),
+            bits=8.0 * self._column(lambda seen: seen.counts["wire_bytes"], 0),
         )
 
     def _edges(self) -> tuple[Array, Array, Array]:
         """Edges reported by the peers that are up."""
-        said = [
+        reported = [
             (place, self._places[peer], weight)
             for place, seen in enumerate(self._observed)
             if seen.is_up
             for peer, weight in seen.status.get("neighbours", {}).items()
         ]
-        return edges_reported(said, self._directed)
-
-
-def _extended(values: Array, more: int, filler: float) -> Array:
-    return np.concatenate([values, np.full(more, filler, values.dtype)])
+        return edges_reported(reported, self._directed)

@@ -30,6 +30,7 @@ Version = Annotated[int, Meta(ge=0, le=LARGEST_VERSION)]
 Count = Annotated[int, Meta(ge=0, le=LARGEST_COUNT)]
 SampleCount = Annotated[int, Meta(ge=1, le=LARGEST_SIZE)]
 Address = Annotated[str, Meta(max_length=LONGEST_ADDRESS)]
+Addresses = Annotated[tuple[Address, ...], Meta(max_length=MOST_ADDRESSES)]
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True):
@@ -128,7 +129,7 @@ class Descriptor(_Message, frozen=True):
 
     peer: SentId
     age: Annotated[int, Meta(ge=0, le=OLDEST)]
-    addresses: Annotated[tuple[Address, ...], Meta(max_length=MOST_ADDRESSES)] = ()
+    addresses: Addresses = ()
 
 
 # Longer than any list that a peer accepts: it decides itself how much of a view it takes.
