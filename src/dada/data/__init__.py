@@ -1,5 +1,6 @@
 """User datasets and base predictors."""
 
+from dada.data.encoding import TableEncoder
 from dada.data.population import Population
 from dada.data.predictors.families import BasePredictors, Constant, Linear, Recipe, Union, predictors_from_arrays
 from dada.data.predictors.fourier import RandomFourier
@@ -7,7 +8,7 @@ from dada.data.predictors.pretrained import Pretrained
 from dada.data.predictors.stumps import Stumps
 from dada.data.summaries import FeatureSummary
 from dada.data.synthetic import SyntheticUsers, moons, moons100
-from dada.data.tables import ParquetUsers, population_from_table, read_table
+from dada.data.tables import ParquetUsers, UserTable, population_from_table, read_table
 
 __all__ = [
     "BasePredictors",
@@ -21,7 +22,9 @@ __all__ = [
     "Recipe",
     "Stumps",
     "SyntheticUsers",
+    "TableEncoder",
     "Union",
+    "UserTable",
     "moons",
     "moons100",
     "population_from_table",

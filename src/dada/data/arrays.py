@@ -25,10 +25,57 @@ def collected(frame: Any) -> Any:
     return frame.collect() if hasattr(frame, "collect_schema") and hasattr(frame, "collect") else frame
 
 
+def is_frame(X: Any) -> bool:
+    """Whether X is a pandas or polars frame."""
+    return hasattr(X, "columns") and hasattr(X, "dtypes")
+
+
+def frame_columns(frame: Any) -> dict[str, Any]:
+    """The columns of a pandas or polars frame by their names, as text."""
+    names = [str(name) for name in frame.columns]
+    if len(set(names)) < len(names):
+        twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+        raise ValueError(f"column names must differ, got {shorten(twice)} more than once: rename these columns")
+    series = [frame.iloc[:, j] for j in range(len(names))] if hasattr(frame, "iloc") else frame.get_columns()
+    return dict(zip(names, series, strict=True))
+
+
+def without_column(X: Any, column: Any) -> tuple[Any, np.ndarray]:
+    """X without one of its columns, and that column: by its name in a frame, or by its position.
+
+    >>> rest, users = without_column([["ann", 1.5], ["bob", 2.5]], 0)
+    >>> rest.tolist(), users.tolist()
+    ([[1.5], [2.5]], ['ann', 'bob'])
+    """
+    if is_frame(X):
+        names = list(X.columns)
+        if column not in names and not _is_position(column, len(names)):
+            raise ValueError(f"X has no column {column!r}, the user_column; it has {shorten(names, 20)}")
+        name = column if column in names else names[column]
+        return X.drop(columns=name) if hasattr(X, "iloc") else X.drop(name), X[name]
+    if hasattr(X, "toarray"):
+        raise ValueError("a sparse X cannot hold the user_column: give users=, the user of each row")
+    # NumPy would turn the numbers of a list that also holds text into text.
+    array = np.asarray(X, dtype=None if isinstance(X, np.ndarray) else object)
+    if array.ndim != 2 or not _is_position(column, array.shape[1]):
+        raise ValueError(
+            f"user_column must be the position of a column of an array X of shape {array.shape}, got {column!r}: "
+            "give a data frame to name columns"
+        )
+    users = array[:, column]
+    if users.dtype.kind == "f" and np.isfinite(users).all() and (users == np.round(users)).all():
+        users = users.astype(np.int64)
+    return np.delete(array, column, axis=1), users
+
+
+def _is_position(column: Any, n_columns: int) -> bool:
+    return isinstance(column, int | np.integer) and -n_columns <= int(column) < n_columns
+
+
 def as_features(X: Any, feature_names: Sequence[str] | None = None) -> tuple[np.ndarray, tuple[str, ...]]:
     """Return X as a finite (R, D) float64 C-contiguous array, and the D names of its columns."""
     X = collected(X)
-    if hasattr(X, "columns") and hasattr(X, "dtypes"):
+    if is_frame(X):
         values, names = _from_frame(X), tuple(str(name) for name in X.columns)
     else:
         values, names = _from_array(X, feature_names), None
@@ -124,13 +171,13 @@ def _stack_columns(columns: list[np.ndarray], names: Sequence[str]) -> np.ndarra
     values = np.empty((len(columns[0]), len(columns)))
     for j, column in enumerate(columns):
         is_object = column.dtype.kind == "O"
-        values[:, j] = [np.nan if _is_missing(v) else v for v in column] if is_object else column
+        values[:, j] = [np.nan if is_missing(v) else v for v in column] if is_object else column
     return values
 
 
 def _is_numeric(column: np.ndarray) -> bool:
     if column.dtype.kind == "O":
-        return all(_is_missing(v) or isinstance(v, Real) for v in column)
+        return all(is_missing(v) or isinstance(v, Real) for v in column)
     return column.dtype.kind in NUMERIC_KINDS
 
 
@@ -167,11 +214,12 @@ def _missing_in_array(array: np.ndarray) -> np.ndarray:
     if array.dtype.kind in "mM":
         return np.isnat(array)
     if array.dtype.kind == "O":
-        return np.fromiter((_is_missing(v) for v in array), dtype=bool, count=array.size)
+        return np.fromiter((is_missing(v) for v in array), dtype=bool, count=array.size)
     return np.zeros(array.shape, dtype=bool)
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
+    """Whether a value is None, NaN, NaT or pandas.NA."""
     try:
         return value is None or bool(value != value)
     except (TypeError, ValueError):  # pandas.NA refuses to be true or false

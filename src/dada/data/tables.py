@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from dada.data.arrays import NUMERIC_KINDS, as_values, collected, shorten
+from dada.data.arrays import NUMERIC_KINDS, as_values, collected, frame_columns, shorten
+from dada.data.encoding import TableEncoder, needs_encoding, read_column, telling_columns, useless_columns
 from dada.data.population import Population, Users
 from dada.data.summaries import FeatureSummary
 
 if TYPE_CHECKING:
     import polars
 
+Task = Literal["auto", "classes", "numbers"]
+
 # With more different numbers than this, a column holds numbers rather than classes.
 MOST_CLASSES = 20
+# How CSV files write that a value is missing.
+MISSING_MARKS = ["NA", "N/A", "NaN", "nan", "NULL", "null", "None", "?", "."]
 
 
 def read_table(path: str | Path) -> polars.DataFrame:
@@ -28,7 +34,8 @@ def read_table(path: str | Path) -> polars.DataFrame:
     ----------
     path : str or Path
         A file whose name ends in ``.csv`` or ``.parquet``. A CSV file has a header line; the type of each
-        column is taken from all of its values.
+        column is taken from all of its values. Empty fields, and fields such as ``NA``, ``null`` or ``?``, are missing
+        values. Columns of dates become dates.
 
     Returns
     -------
@@ -62,7 +69,7 @@ def read_table(path: str | Path) -> polars.DataFrame:
         raise ValueError(f"{path}: the file is empty")
     try:
         if suffix == ".csv":
-            frame = pl.read_csv(path, infer_schema_length=None)
+            frame = pl.read_csv(path, infer_schema_length=None, null_values=MISSING_MARKS, try_parse_dates=True)
         else:
             frame = pl.read_parquet(path)
     except pl.exceptions.PolarsError as error:
@@ -79,7 +86,7 @@ def population_from_table(
     *,
     user: str,
     label: str,
-    task: Literal["auto", "classes", "numbers"] = "auto",
+    task: Task = "auto",
     features: Sequence[str] | None = None,
     drop: Sequence[str] = (),
 ) -> Population:
@@ -110,16 +117,130 @@ def population_from_table(
     >>> people.feature_names, people.classes.tolist()
     (('age',), ['no', 'yes'])
     """
-    is_path = isinstance(frame_or_path, str | Path)
-    frame = read_table(frame_or_path) if is_path else collected(frame_or_path)
+    frame = _frame(frame_or_path)
     columns = feature_columns([str(name) for name in frame.columns], user, label, features, drop)
     targets = as_values(frame[label], "y")
+    return Population.from_arrays(frame[columns], targets, frame[user], task=kind_of(targets, task, label))
+
+
+def _frame(frame_or_path: Any) -> Any:
+    return read_table(frame_or_path) if isinstance(frame_or_path, str | Path) else collected(frame_or_path)
+
+
+def kind_of(targets: np.ndarray, task: Task, label: str) -> Literal["classes", "numbers"]:
+    """Whether targets are classes or numbers; two different values are always classes."""
     n_values, is_numeric = len(np.unique(targets)), targets.dtype.kind in NUMERIC_KINDS
     if task == "numbers" and n_values != 2 and not is_numeric:
         raise ValueError(f"column {label!r} must hold numbers for task='numbers', got {targets.dtype}")
     are_numbers = n_values != 2 and (task == "numbers" or (task == "auto" and is_numeric and n_values > MOST_CLASSES))
-    kind: Literal["classes", "numbers"] = "numbers" if are_numbers else "classes"
-    return Population.from_arrays(frame[columns], targets, frame[user], task=kind)
+    return "numbers" if are_numbers else "classes"
+
+
+@dataclass(frozen=True, eq=False)
+class UserTable:
+    """Rows of a table with columns of any kind, grouped by user.
+
+    Attributes
+    ----------
+    features : frame
+        The columns to learn from.
+    targets, users : arrays of shape (rows,)
+        The target and the user of each row.
+    task : {"classes", "numbers"}
+        What the targets are.
+    left_out : dict of str to str
+        Columns that hold nothing to learn from, and why.
+    n_dropped : int
+        Rows that were dropped because they have no user or no target.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> visits = pl.DataFrame({"": [1, 2, 3, 4], "who": ["bob", "ann", "ann", "bob"], "town": ["Rome", "Oslo"] * 2})
+    >>> table = UserTable.read(visits.with_columns(came=pl.Series([1, 0, 1, 0])), user="who", label="came")
+    >>> table.users.tolist(), table.left_out
+    (['ann', 'ann', 'bob', 'bob'], {'': 'row numbers'})
+    >>> table.people(table.encoder()).feature_names
+    ('town = "Oslo"', 'town = "Rome"')
+    """
+
+    features: Any
+    targets: np.ndarray
+    users: np.ndarray
+    task: Literal["classes", "numbers"]
+    left_out: dict[str, str]
+    n_dropped: int = 0
+
+    @classmethod
+    def read(
+        cls,
+        frame_or_path: Any,
+        *,
+        user: str,
+        label: str,
+        task: Task = "auto",
+        drop: Sequence[str] = (),
+        drop_missing: bool = False,
+    ) -> Self:
+        """Read a table, as in `population_from_table`, and leave out columns that hold nothing to learn from.
+
+        With `drop_missing`, rows without a user or a target are dropped; else they are refused.
+        """
+        frame = _frame(frame_or_path)
+        columns = feature_columns([str(name) for name in frame.columns], user, label, None, drop)
+        frame, n_dropped = _complete(frame, user, label, drop_missing)
+        useless = useless_columns({name: read_column(column) for name, column in frame_columns(frame[columns]).items()})
+        used = [name for name in columns if name not in useless]
+        if not used:
+            reasons = "; ".join(f"{name!r}: {reason}" for name, reason in list(useless.items())[:5])
+            raise ValueError(f"no column is left to learn from beside {user!r} and {label!r} ({reasons})")
+        owners = as_values(frame[user], "users")
+        order = np.argsort(np.unique(owners, return_inverse=True)[1], kind="stable")
+        targets = as_values(frame[label], "y")
+        features = _taken(frame[used], order)
+        return cls(features, targets[order], owners[order], kind_of(targets, task, label), useless, n_dropped)
+
+    @cached_property
+    def telling(self) -> list[str]:
+        """Columns that determine the target exactly."""
+        return telling_columns(self.features, self.targets)
+
+    def rows(self, kept: np.ndarray) -> Any:
+        """The features of the rows under a mask."""
+        return _taken(self.features, np.flatnonzero(kept))
+
+    def encoder(self, kept: np.ndarray | None = None) -> TableEncoder | None:
+        """The encoder of all rows or of those under a mask; None if all columns are numbers."""
+        if not needs_encoding(self.features):
+            return None
+        encoder = TableEncoder.fit(self.features if kept is None else self.rows(kept), keep_all=True)
+        return replace(encoder, left_out=self.left_out)
+
+    def people(self, encoder: TableEncoder | None = None) -> Population:
+        """All rows as a population."""
+        X = self.features if encoder is None else encoder.transform(self.features)
+        names = None if encoder is None else encoder.feature_names
+        return Population.from_arrays(X, self.targets, self.users, task=self.task, feature_names=names)
+
+
+def _complete(frame: Any, user: str, label: str, drop_missing: bool) -> tuple[Any, int]:
+    """The rows with a user and a target, and the number of others."""
+    missing = {name: read_column(frame[name]).missing for name in (user, label)}
+    lacking = missing[user] | missing[label]
+    n_lacking = int(lacking.sum())
+    if n_lacking and not drop_missing:
+        counts = " and ".join(f"{int(mask.sum())} in column {name!r}" for name, mask in missing.items() if mask.any())
+        raise ValueError(
+            f"{n_lacking} of {len(lacking)} rows have no user or no label ({counts} missing): fill them in, or leave "
+            "these rows out with drop_missing=True (--drop-missing on the command line)"
+        )
+    if n_lacking == len(lacking):
+        raise ValueError(f"no row has both a user (column {user!r}) and a label (column {label!r})")
+    return (_taken(frame, np.flatnonzero(~lacking)) if n_lacking else frame), n_lacking
+
+
+def _taken(frame: Any, rows: np.ndarray) -> Any:
+    return frame.iloc[rows] if hasattr(frame, "iloc") else frame[rows]
 
 
 def feature_columns(
