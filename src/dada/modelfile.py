@@ -30,7 +30,7 @@ from dada.engine import Ledger
 from dada.engine.state import TRACE_FIELDS, trace_columns, trace_of
 from dada.events import TracePoint
 
-FORMAT, VERSION = "dada-model", 2
+FORMAT, VERSION = "dada-model", 3
 MANIFEST = "manifest.json"
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
 
@@ -69,6 +69,8 @@ class StoredModel:
         Notes of the writer, such as names of columns.
     target : (float, float), optional
         Mean and scale of the regression target; None for classes.
+    table : dict, optional
+        The columns of the training table and their encoding, as JSON; None if they are the features.
     """
 
     library: str
@@ -86,6 +88,7 @@ class StoredModel:
     n_updates: int
     note: dict[str, str] = field(default_factory=dict)
     target: tuple[float, float] | None = None
+    table: dict[str, Any] | None = None
 
 
 def write(model: StoredModel, path: str | os.PathLike[str]) -> None:
@@ -153,8 +156,8 @@ def _encode(model: StoredModel) -> bytes:
     members = {f"{name}.npy": _npy_bytes(name, array) for name, array in sorted(arrays.items())}
     manifest = {
         "format": FORMAT,
-        # Readers of version 1 know two classes only, and still read such files.
-        "version": 1 if len(model.classes) == 2 else VERSION,
+        # Readers of version 1 know two classes only, those of version 2 no tables; they still read such files.
+        "version": 3 if model.table is not None else 1 if len(model.classes) == 2 else 2,
         "library": model.library,
         "n_users": int(model.models.shape[0]),
         "n_predictors": model.predictors.n,
@@ -169,6 +172,8 @@ def _encode(model: StoredModel) -> bytes:
         "target": None if model.target is None else list(model.target),
         "members": {name: hashlib.sha256(data).hexdigest() for name, data in members.items()},
     }
+    if model.table is not None:
+        manifest["table"] = model.table
     text = json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
     return _zip_bytes({MANIFEST: text.encode(), **members})
 
@@ -276,6 +281,7 @@ def _decode(manifest: Mapping[str, Any], arrays: Arrays) -> StoredModel:
         n_updates=int(manifest["n_updates"]),
         note={str(name): str(text) for name, text in manifest.get("note", {}).items()},
         target=None if target is None else (float(target[0]), float(target[1])),
+        table=manifest.get("table"),
     )
 
 

@@ -23,12 +23,15 @@ def with_nan(where):
 DATA = {
     "NaN": (dict(X=with_nan(np.nan)), "X contains NaN at row 3, column 0"),
     "infinity": (dict(X=with_nan(np.inf)), "X contains infinity at row 3"),
-    "NaN in a named column": (
-        dict(X=pd.DataFrame({"age": with_nan(np.nan)[:, 0]})),
-        r"NaN at row 3, column 0 \('age'\)",
+    "infinity in a named column": (
+        dict(X=pd.DataFrame({"age": with_nan(np.inf)[:, 0], "town": ["x", "y"] * 16})),
+        r"infinity at row 3, column 0 \('age'\)",
     ),
     "NaN in sparse rows": (dict(X=sparse.csr_array(with_nan(np.nan))), "contains NaN"),
-    "text": (dict(X=pd.DataFrame({"city": ["x"] * 32})), "1 of 1 feature columns are not numeric: 'city'"),
+    "text": (
+        dict(X=pd.DataFrame({"city": ["x"] * 32})),
+        "no column is left to learn from: .city.: the same value in every row",
+    ),
     "no row": (dict(X=np.empty((0, 1)), y=[], users=[]), "0 sample"),
     "no feature": (dict(X=np.empty((32, 0))), "0 feature"),
     "one dimension": (dict(X=ROWS.X[:, 0]), "Reshape your data"),
@@ -128,7 +131,7 @@ def test_a_number_is_not_the_text_that_looks_like_it():
 
 
 def test_users_must_be_given_to_a_model_of_many(model):
-    with pytest.raises(ValueError, match=r"fitted for 4 users: give users=.*unknown_user='average'"):
+    with pytest.raises(ValueError, match=r"fitted for 4 users: give users=.*user_column="):
         model.predict(ROWS.X)
 
 

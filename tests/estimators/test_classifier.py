@@ -240,7 +240,8 @@ def test_unknown_users_get_the_average_weighted_by_confidence():
     mean = (model.confidence_[:, None] * model.models_).sum(axis=0) / model.confidence_.sum()
     expected = model.predictors_.predict(rows.X) @ mean
     np.testing.assert_allclose(model.decision_function(rows.X, users="zoe"), expected, rtol=1e-12, atol=1e-12)
-    np.testing.assert_array_equal(model.decision_function(rows.X), model.decision_function(rows.X, users="zoe"))
+    with pytest.raises(ValueError, match="fitted for 4 users: give users="):
+        model.decision_function(rows.X)
     mixed = model.decision_function(rows.X[:2], users=["ann", "zoe"])
     assert mixed[0] == model.decision_function(rows.X[:1], users="ann")[0]
     assert mixed[1] == pytest.approx(expected[1])

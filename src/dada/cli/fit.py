@@ -29,20 +29,25 @@ if TYPE_CHECKING:
 
     from dada import DadaClassifier, DadaRegressor, Population
     from dada.cli.console import Watch
-    from dada.data import ParquetUsers
+    from dada.data import ParquetUsers, TableEncoder, UserTable
     from dada.events import Observer
 
-Table = Annotated[Path, typer.Argument(help="CSV or Parquet file, or folder of Parquet files; one row per example.")]
+TableFile = Annotated[
+    Path, typer.Argument(help="CSV or Parquet file, or folder of Parquet files; one row per example.")
+]
 UserColumn = Annotated[str, typer.Option("--user", help="Column with the user of each row.")]
 Columns = Annotated[list[str] | None, typer.Option("--drop", help="Column to leave out; repeatable.")]
 
 
 def fit(
-    file: Table,
+    file: TableFile,
     user: UserColumn,
     label: Annotated[str, typer.Option(help="Column to predict: classes, or numbers.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Model file to write.")] = Path("model.dada"),
     drop: Columns = None,
+    drop_missing: Annotated[
+        bool, typer.Option("--drop-missing", help="Leave out rows without a user or a label; by default refused.")
+    ] = False,
     task: Annotated[
         Literal["auto", "classes", "numbers"],
         typer.Option(help="What the label is; auto: numbers if it has more than 20 different ones."),
@@ -93,6 +98,9 @@ def fit(
 ) -> None:
     """Learn a model for every user of a table, and the graph between them.
 
+    Columns may hold numbers, text, dates and missing values. Columns that hold nothing to learn from, such as row
+    numbers, are left out and reported; --stream and --epsilon for rows take numbers only.
+
     First a share of every user's rows is held out, to compare learning together with learning alone; then the model
     is fitted to all rows. With --epsilon nothing is held out: a trial would need a release of its own. With a folder of
     Parquet files, or --stream, every shard reads the rows of its users and no process holds all of them; nothing is
@@ -101,7 +109,7 @@ def fit(
     **Examples**
 
     - `dada fit visits.parquet --user person --label came -o visits.dada`
-    - `dada fit visits.csv --user person --label came --drop date --drop note --graph learned`
+    - `dada fit visits.csv --user person --label came --drop note --drop-missing --graph learned`
     - `dada fit visits.csv --user person --label length_of_stay --task numbers`
     - `dada fit visits.csv --user person --label came --holdout 0 --json`
     - `dada fit visits.csv --user person --label came --checkpoint half-way`
@@ -114,12 +122,22 @@ def fit(
     """
     from dada import Privacy, population_from_table, save_model
     from dada.core.memory import peak_bytes
-    from dada.data import ParquetUsers
+    from dada.data import ParquetUsers, UserTable
     from dada.events import fan_out
 
     in_shards = stream or file.is_dir()
     columns: Any = {"user": user, "label": label, "drop": tuple(drop or ())}
-    people: Any = ParquetUsers.open(file, **columns) if in_shards else population_from_table(file, task=task, **columns)
+    table = encoder = None
+    people: Any
+    if in_shards:
+        people = ParquetUsers.open(file, **columns)
+    elif epsilon is not None and protects == "rows":
+        # Levels, medians and the choice of columns would reveal rows.
+        people = population_from_table(file, task=task, **columns)
+    else:
+        table = UserTable.read(file, task=task, drop_missing=drop_missing, **columns)
+        encoder = table.encoder()
+        people = table.people(encoder)
     # Shards support two classes and symmetric graphs.
     graph = "learned" if in_shards and graph == "auto" else graph
     given: dict[str, Any] = {"beta": beta, "mu": mu, "lam": lam, "n_updates": updates, "max_neighbours": max_neighbours}
@@ -131,9 +149,11 @@ def fit(
         holdout = 0.0
     with watching(live, record) as page:
         with progress() as watch:
-            held_out = _try_out(people, settings, holdout, seed, watch) if holdout > 0 and not in_shards else None
+            held_out = None
+            if table is not None and holdout > 0:
+                held_out = _try_out(table, people, settings, holdout, seed, watch)
             observer = fan_out(watch("all rows"), _titled(page, f"{file.name}: {label}, by {user}"))
-            model = _fitted(people, settings, observer, checkpoint)
+            model = _fitted(people, settings, observer, encoder, checkpoint)
         save_model(model, output, note={"user_column": user, "label_column": label})
         result = {
             "users": people.n_users,
@@ -149,8 +169,9 @@ def fit(
             "peak_gb": round(peak_bytes() / 1e9, 3),
             "status": model.status_.value,
             "model": str(output),
+            **({} if table is None else _about_columns(table, encoder)),
         }
-        print_json(result) if as_json else _show(result)
+        print_json(result) if as_json else _show(result, people.n_classes)
 
 
 def _titled(page: Observer, title: str) -> Observer:
@@ -160,8 +181,23 @@ def _titled(page: Observer, title: str) -> Observer:
     return lambda event: page(replace(event, title=title) if isinstance(event, RunInfo) else event)
 
 
+def _about_columns(table: UserTable, encoder: TableEncoder | None) -> dict[str, Any]:
+    """What became of the columns and rows of a table; nothing for a table of numbers that is used as it is."""
+    about: dict[str, Any] = {
+        "encoded": {} if encoder is None else encoder.features_of,
+        "left_out": table.left_out,
+        "dropped_rows": table.n_dropped,
+        "determines_label": table.telling,
+    }
+    return {name: found for name, found in about.items() if found}
+
+
 def _fitted(
-    people: Population | ParquetUsers, settings: dict[str, Any], observer: Any, checkpoint: Path | None = None
+    people: Population | ParquetUsers,
+    settings: dict[str, Any],
+    observer: Any,
+    encoder: TableEncoder | None = None,
+    checkpoint: Path | None = None,
 ) -> DadaClassifier | DadaRegressor:
     from dada import DadaClassifier, DadaRegressor, Population
     from dada.estimators.stream import fit_parquet
@@ -169,24 +205,25 @@ def _fitted(
     if not isinstance(people, Population):
         return fit_parquet(DadaClassifier(**settings), people, observer=observer, checkpoint=checkpoint)
     model = DadaClassifier(**settings) if people.n_classes else DadaRegressor(**settings)
-    return model.fit_population(people, observer=observer, checkpoint=checkpoint)
+    return model.fit_population(people, encoder=encoder, observer=observer, checkpoint=checkpoint)
 
 
 def _try_out(
-    people: Population, settings: dict[str, Any], holdout: float, seed: int, watch: Watch
+    table: UserTable, people: Population, settings: dict[str, Any], holdout: float, seed: int, watch: Watch
 ) -> dict[str, Any] | None:
     """Scores on held-out rows, together and alone; None if no user has a row to spare."""
     import numpy as np
-    import polars as pl
 
     kept = kept_rows(people.sizes, holdout, np.random.default_rng(seed))
     if kept.all():
         return None
+    encoder = table.encoder(kept)
+    people = people if encoder is None else table.people(encoder)
     learned, held_out = people.take(kept), people.take(~kept)
-    features, truth = pl.DataFrame(held_out.X, schema=list(people.feature_names)), held_out.targets
+    features, truth = table.rows(~kept), held_out.targets
     scores = {}
     for name, changes in (("together", {}), ("alone", {"graph": "none"})):
-        model = _fitted(learned, settings | changes, watch(f"try {name}"))
+        model = _fitted(learned, settings | changes, watch(f"try {name}"), encoder)
         predicted = model.predict(features, users=held_out.users)
         scores[name] = _right(predicted == truth, held_out) if people.n_classes else _explained(predicted, truth)
     return {"rows": held_out.n_rows, "users": int((held_out.sizes > 0).sum()), **scores}
@@ -224,11 +261,12 @@ def kept_rows(sizes: Any, holdout: float, rng: np.random.Generator) -> Any:
     return np.concatenate(kept)
 
 
-def _show(result: dict[str, Any]) -> None:
+def _show(result: dict[str, Any], n_classes: int) -> None:
     rows = [
         ["users", str(result["users"])],
         ["rows", str(result["rows"])],
         ["features", str(result["features"])],
+        ["label", f"{n_classes} classes" if n_classes else "numbers"],
         ["neighbours per user", number(result["neighbours"])],
         ["simulated communication", bits(result["bits"])],
         ["peak memory", f"{result['peak_gb']:.2f} GB"],
@@ -241,6 +279,22 @@ def _show(result: dict[str, Any]) -> None:
         rows.append([f"{what} on {held_out['rows']} held-out rows", percent(held_out["together"])])
         rows.append(["  each user alone", percent(held_out["alone"])])
     print_table(("", ""), rows)
+    _show_columns(result)
     if result["privacy"] is not None:
         stdout().print(f"\n{result['privacy']['reason']}", highlight=False, soft_wrap=True)
     stdout().print(f"\n{result['status']} Written to [bold]{result['model']}[/bold].", highlight=False, soft_wrap=True)
+
+
+def _show_columns(result: dict[str, Any]) -> None:
+    """What became of columns and rows that are not used as they are."""
+    encoded, left_out, telling = (result.get(name, {}) for name in ("encoded", "left_out", "determines_label"))
+    lines = [f"{len(encoded)} columns became {result['features']} features."] if encoded else []
+    lines += [f"Left out {name!r}: {reason}." for name, reason in left_out.items()]
+    if "dropped_rows" in result:
+        lines.append(f"Dropped {result['dropped_rows']} rows without a user or a label.")
+    for line in lines:
+        stdout().print(line, highlight=False, markup=False, soft_wrap=True)
+    if telling:
+        names = ", ".join(map(repr, telling))
+        warning = f"The label follows exactly from {names}: --drop what is not known before the label."
+        stdout().print(warning, style="yellow", highlight=False, markup=False, soft_wrap=True)

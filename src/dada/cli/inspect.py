@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dada.cli.console import AsJson, mean_of_users, number, percent, print_json, print_table, stdout
-from dada.cli.predict import ModelFile
+from dada.cli.predict import ModelFile, like_known
 
 if TYPE_CHECKING:
-    from dada import DadaClassifier, DadaRegressor
-
-    Model = DadaClassifier | DadaRegressor
+    from dada.cli.predict import Model
 
 
 def inspect(
@@ -53,7 +51,7 @@ def _everybody(model: Model, top: int) -> dict[str, Any]:
 
     counts, degree = model.graph_.neighbour_counts, model.graph_.degree
     order = np.argsort(-degree, kind="stable")[:top]
-    return {
+    about = {
         "users": model.n_users_,
         "edges": model.graph_.n_edges,
         "neighbours": round(model.graph_.mean_neighbours, 6),
@@ -64,6 +62,8 @@ def _everybody(model: Model, top: int) -> dict[str, Any]:
         ],
         "predictors": _predictors(model, np.abs(model.models_).mean(axis=0), top),
     }
+    encoder = model.encoder_
+    return about if encoder is None else about | {"encoded": encoder.features_of, "left_out": encoder.left_out}
 
 
 def _one_user(model: Model, user: str, top: int) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def position_of(users: Any, text: str) -> int:
     """
     import numpy as np
 
-    found = np.flatnonzero(users.astype(str) == text)
+    found = np.flatnonzero((users.astype(str) == text) | (users == like_known(np.array([text]), users)))
     if found.size == 0:
         known = ", ".join(map(repr, users[:5].tolist()))
         raise ValueError(f"the model has no user {text!r}; it has {users.size}, such as {known}")
@@ -109,7 +109,7 @@ def position_of(users: Any, text: str) -> int:
 def _predictors(model: Model, weights: Any, top: int) -> list[dict[str, Any]]:
     import numpy as np
 
-    names = getattr(model, "feature_names_in_", None)
+    names = model.used_features_
     order = np.argsort(-np.abs(weights), kind="stable")[:top]
     return [
         {"predictor": _described(model, int(j), names), "weight": float(weights[j])} for j in order if weights[j] != 0
@@ -149,6 +149,8 @@ def _show_everybody(result: dict[str, Any]) -> None:
     ]
     if result["train_accuracy"] is not None:
         rows.append(["accuracy on training rows", percent(result["train_accuracy"])])
+    if "encoded" in result:
+        rows.append(["columns", f"{len(result['encoded'])}, as {sum(result['encoded'].values())} features"])
     print_table(("", ""), rows)
     connected = [[str(row["user"]), str(row["neighbours"]), f"{row['degree']:.3g}"] for row in result["most_connected"]]
     stdout().print()

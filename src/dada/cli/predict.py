@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -12,7 +12,12 @@ from dada import atomic
 from dada.cli.console import AsJson, print_json, stdout
 
 if TYPE_CHECKING:
+    import numpy as np
     import polars as pl
+
+    from dada import DadaClassifier, DadaRegressor
+
+    Model = DadaClassifier | DadaRegressor
 
 ModelFile = Annotated[Path, typer.Argument(help="Model file, as written by `dada fit`.")]
 
@@ -61,28 +66,64 @@ def predictions(model: Path, file: Path, user: str | None, unknown_user: str) ->
 
     from dada import DadaClassifier, modelfile
     from dada.data import read_table
+    from dada.data.arrays import as_values
     from dada.estimators.files import restored
     from dada.fitting.fit import best_class, class_scores
 
     stored = modelfile.read(model)
-    user = user or stored.note.get("user_column", "user")
     estimator = restored(stored, model).set_params(unknown_user=unknown_user)
+    named = estimator.user_column_ if isinstance(estimator.user_column_, str) else "user"
+    user = user or stored.note.get("user_column", named)
     frame = read_table(file)
-    names = getattr(estimator, "feature_names_in_", None)
-    features = [name for name in frame.columns if name != user] if names is None else list(names)
+    needed = estimator.input_columns_
+    features = [name for name in frame.columns if name != user] if needed is None else needed
     absent = [name for name in (user, *features) if name not in frame.columns]
     if absent:
         missing, present = (", ".join(map(repr, names)) for names in (absent[:5], frame.columns[:20]))
         raise ValueError(f"{file} has no column {missing}; it has {present}. Name the column of users with --user")
-    owners = frame[user].to_numpy()
-    # A model fitted to an array knows its features by position only.
-    X = frame.select(features).to_numpy() if names is None else frame.select(features)
+    owners = like_known(as_values(frame[user], "users"), estimator.users_)
+    rows = _with_users(estimator, frame.select(features), owners)
     if not isinstance(estimator, DadaClassifier):
-        return pl.DataFrame({user: frame[user], "label": estimator.predict(X, users=owners)})
-    values = estimator.decision_function(X, users=owners)
+        return pl.DataFrame({user: frame[user], "label": estimator.predict(**rows)})
+    values = estimator.decision_function(**rows)
     each = class_scores(values)
     scores = each[:, 1] if each.shape[1] == 2 else each.max(axis=1)
     return pl.DataFrame({user: frame[user], "label": estimator.classes_[best_class(values)], "score": scores})
+
+
+def _with_users(estimator: Model, features: pl.DataFrame, owners: np.ndarray) -> dict[str, Any]:
+    """X and users as the estimator takes them: users apart, or in a column of X."""
+    import numpy as np
+    import polars as pl
+
+    # A model fitted to an array knows its features by position only.
+    by_position = estimator.input_columns_ is None
+    X: Any = features.to_numpy() if by_position else features
+    if estimator.user_column is None:
+        return {"X": X, "users": owners}
+    if not by_position:
+        return {"X": X.with_columns(pl.Series(estimator.user_column_, owners))}
+    return {"X": np.insert(X.astype(object), estimator.user_column % estimator.n_features_in_, owners, axis=1)}
+
+
+def like_known(users: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """User ids as numbers or text, whichever the known ones are: a file may write 7 where another writes "7".
+
+    >>> import numpy as np
+    >>> like_known(np.array([7, 12]), np.array(["7", "x"])), like_known(np.array(["7"]), np.array([7, 8]))
+    (array(['7', '12'], dtype='<U21'), array([7.]))
+    """
+    import numpy as np
+
+    if known.dtype.kind == "U" and users.dtype.kind in "iuf":
+        is_whole = users.dtype.kind == "f" and bool((users == np.round(users)).all())
+        return (users.astype(np.int64) if is_whole else users).astype(str)
+    if known.dtype.kind in "iuf" and users.dtype.kind == "U":
+        try:
+            return users.astype(np.float64)
+        except ValueError:
+            return users
+    return users
 
 
 def write_table(frame: pl.DataFrame, output: Path) -> None:

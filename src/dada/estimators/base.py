@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -12,17 +12,20 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.metadata_routing import UNUSED
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from dada.core.graph import CollaborationGraph
 from dada.core.plan import Status
 from dada.data import ParquetUsers, Population
-from dada.data.arrays import as_features, collected, shorten
+from dada.data.arrays import as_features, as_values, collected, frame_columns, is_frame, shorten, without_column
+from dada.data.encoding import TableEncoder, needs_encoding, telling_columns
 from dada.events import Event, Observer, TracePoint, TrialStarted, fan_out, silent
 from dada.fitting.fit import Checkpoint, Fit, average_model, blockwise_decisions, fit, positions_of
 from dada.fitting.held_out import decide
 from dada.fitting.private import fit_privately
 from dada.fitting.settings import Parameters, Settings, check_unknown_user, generator
+
+ENCODE = ("auto", "never")
 
 
 class Neighbour(NamedTuple):
@@ -46,6 +49,9 @@ class PersonalEstimator(Parameters, BaseEstimator):
     __metadata_request__predict: ClassVar[dict[str, Any]] = {"users": True}
     __metadata_request__score: ClassVar[dict[str, Any]] = {"users": True}
 
+    user_column: Any = field(default=None, kw_only=True)
+    encode: str = field(default="auto", kw_only=True)
+
     def fit(
         self,
         X: Any,
@@ -61,11 +67,13 @@ class PersonalEstimator(Parameters, BaseEstimator):
         Parameters
         ----------
         X : array, scipy.sparse matrix, pandas or polars frame of shape (rows, features)
-            Finite numbers. A sparse matrix is made dense.
+            Finite numbers. A frame may also hold text, categories, dates and missing values: see `encode`. A sparse
+            matrix is made dense.
         y : array of shape (rows,)
             Targets.
         users : array of shape (rows,), optional
-            The user of each row: numbers or strings. By default all rows belong to one user.
+            The user of each row: numbers or strings. By default `user_column` names them, or all rows belong to one
+            user.
         sample_weight : array of shape (rows,), optional
             Weight of each row relative to its user's other rows. Rows of weight 0 are left out.
         observer : callable
@@ -83,9 +91,14 @@ class PersonalEstimator(Parameters, BaseEstimator):
         return self
 
     def fit_population(
-        self, population: Population, *, observer: Observer = silent, checkpoint: Checkpoint = None
+        self,
+        population: Population,
+        *,
+        encoder: TableEncoder | None = None,
+        observer: Observer = silent,
+        checkpoint: Checkpoint = None,
     ) -> Self:
-        """Like `fit`, with rows that are grouped by user already.
+        """Like `fit`, with rows that are grouped by user already; `encoder` is what made their features of a table.
 
         Examples
         --------
@@ -95,8 +108,9 @@ class PersonalEstimator(Parameters, BaseEstimator):
         4
         """
         settings = self._settings()
-        self.n_features_in_ = population.n_features
-        self.feature_names_in_ = np.array(population.feature_names, dtype=object)
+        names = population.feature_names if encoder is None else encoder.inputs
+        self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, dtype=object)
+        self.encoder_: TableEncoder | None = encoder
         self._learn(settings, self._weighted(self._adopted(population)), observer, checkpoint)
         return self
 
@@ -178,13 +192,15 @@ class PersonalEstimator(Parameters, BaseEstimator):
         """Checked rows grouped by user. `reset`: relearn the features; `fresh`: relearn the classes or the scale."""
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        features = self._features(X, reset=reset)
+        features, users = self._rows(X, users, reset=reset)
         targets, kind = self._targets(y, fresh)
+        if reset and self.encoder_ is not None:
+            _warn_of_leaks(X, y, self.encoder_)
         population = Population.from_arrays(
             features,
             targets,
             np.full(features.shape[0], "all") if users is None else users,
-            feature_names=getattr(self, "feature_names_in_", None),
+            feature_names=self.used_features_,
             sample_weight=sample_weight,
             **kind,
         )
@@ -203,20 +219,80 @@ class PersonalEstimator(Parameters, BaseEstimator):
             raise ValueError(f"{empty.size} users have no row of a weight above 0: {shorten(empty)}. Leave them out")
         return kept
 
-    def _features(self, X: Any, reset: bool = False) -> Any:
-        """X as finite numbers: a sparse matrix stays sparse, anything else becomes an array."""
+    def _rows(self, X: Any, users: Any, reset: bool = False) -> tuple[Any, Any]:
+        """X as finite numbers without the user column, and the user of each row, or None; sparse X stays sparse."""
         X = collected(X)
-        if hasattr(X, "columns") and hasattr(X, "dtypes"):
-            validate_data(self, X, reset=reset, skip_check_array=True)
-            return as_features(X)[0]
-        rows = validate_data(
-            self, X, reset=reset, accept_sparse="csr", dtype=np.float64, ensure_all_finite=hasattr(X, "toarray")
-        )
-        return rows if hasattr(rows, "toarray") else as_features(rows)[0]
+        if users is not None and self.user_column is not None:
+            raise ValueError(
+                f"X names the users in its column {self.user_column!r}, the user_column: leave users= out, "
+                "or set user_column=None"
+            )
+        if is_frame(X):
+            return self._frame_rows(X, users, reset)
+        if not reset and self._finds_columns_by_name:
+            raise ValueError(
+                f"X must be a data frame, as at the fit, with the columns {shorten(self.input_columns_ or [], 20)}"
+            )
+        if reset:
+            self.encoder_ = None
+        checks: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64}
+        checks["ensure_all_finite"] = hasattr(X, "toarray")
+        if self.user_column is None:
+            rows = validate_data(self, X, reset=reset, **checks)
+        else:
+            rest, users = without_column(X, self.user_column)
+            validate_data(self, np.asarray(X), reset=reset, skip_check_array=True)
+            rows = check_array(rest, estimator=self, **checks)
+        return rows if hasattr(rows, "toarray") else as_features(rows)[0], users
+
+    def _frame_rows(self, frame: Any, users: Any, reset: bool) -> tuple[Any, Any]:
+        """`_rows` of a frame; after the fit its columns are found by name, if it has text or a user column."""
+        if reset or not self._finds_columns_by_name:
+            validate_data(self, frame, reset=reset, skip_check_array=True)
+        if self.user_column is not None:
+            frame, users = without_column(frame, self.user_column_)
+        if reset:
+            self.encoder_ = self._new_encoder(frame)
+        if self.encoder_ is not None:
+            return self.encoder_.transform(frame), users
+        return as_features(frame if reset else _chosen(frame, self.input_columns_))[0], users
+
+    def _new_encoder(self, frame: Any) -> TableEncoder | None:
+        if self.encode not in ENCODE:
+            raise ValueError(f"encode must be one of {list(ENCODE)}, got {self.encode!r}")
+        # Levels and medians would reveal the rows that privacy protects.
+        is_protected = self.privacy is not None and self.privacy.protects == "rows"
+        if self.encode == "never" or is_protected or not needs_encoding(frame):
+            return None
+        return TableEncoder.fit(frame)
+
+    @property
+    def _finds_columns_by_name(self) -> bool:
+        return self.encoder_ is not None or (self.user_column is not None and hasattr(self, "feature_names_in_"))
+
+    @property
+    def input_columns_(self) -> list[str] | None:
+        """The columns of a frame that predictions use, but for the user column; None after a fit to an array."""
+        if self.encoder_ is not None:
+            return list(self.encoder_.inputs)
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else [name for name in names.tolist() if name != self.user_column_]
+
+    @property
+    def user_column_(self) -> Any:
+        """The user column: its name if X was a frame with names at the fit, else its position."""
+        names = getattr(self, "feature_names_in_", None)
+        is_position = names is not None and isinstance(self.user_column, int | np.integer)
+        return names[self.user_column] if is_position and names is not None else self.user_column
+
+    @property
+    def used_features_(self) -> list[str] | None:
+        """Names of the numbers that base predictors use: columns of a frame, or what encoding made of them."""
+        return self.input_columns_ if self.encoder_ is None else list(self.encoder_.feature_names)
 
     def _decisions(self, X: Any, users: Any) -> NDArray[np.float64]:
         check_is_fitted(self)
-        rows = self._features(X)
+        rows, users = self._rows(X, users)
         positions = self._positions(users, rows.shape[0])
         average = average_model(self.models_, self.confidence_) if (positions < 0).any() else None
         return blockwise_decisions(rows, positions, self.predictors_, self.models_, average)
@@ -225,12 +301,12 @@ class PersonalEstimator(Parameters, BaseEstimator):
         check_unknown_user(self.unknown_user)
         averages = self.unknown_user == "average"
         if users is None:
-            if self.n_users_ > 1 and not averages:
+            if self.n_users_ > 1:
                 raise ValueError(
                     f"the model was fitted for {self.n_users_} users: give users=, the user of each row, "
-                    "or set unknown_user='average' to use the mean of all models"
+                    "or fit with user_column=, the column of X that names it"
                 )
-            return np.full(n_rows, 0 if self.n_users_ == 1 else -1)
+            return np.zeros(n_rows, np.int64)
         one_for_all = np.ndim(users) == 0
         positions, unknown = positions_of(self.users_, [users] if one_for_all else users)
         if unknown and not averages:
@@ -272,6 +348,25 @@ class PersonalEstimator(Parameters, BaseEstimator):
         """Simulated communication of the fit, in bits."""
         check_is_fitted(self)
         return float(self.ledger_.bits)
+
+
+def _chosen(frame: Any, names: list[str] | None) -> Any:
+    """The named columns of a frame; all of them if there are no names."""
+    if names is None:
+        return frame
+    given = list(frame_columns(frame))
+    absent = [name for name in names if name not in given]
+    if absent:
+        raise ValueError(f"X has no column {shorten(absent)}, which the model needs; it has {shorten(given, 20)}")
+    return frame[names]
+
+
+def _warn_of_leaks(X: Any, y: Any, encoder: TableEncoder) -> None:
+    found = telling_columns(X, as_values(y, "y"), encoder.inputs)
+    if found:
+        warnings.warn(
+            f"y follows exactly from column {shorten(found)}: leave it out if it is not known before y", stacklevel=4
+        )
 
 
 def unsettled(found: Fit) -> str:

@@ -106,6 +106,12 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
         Source of randomness. The same seed gives the same models, bit for bit.
     verbose : int
         Above 0, write a line to the standard error stream at every trial of settings and every point of the trace.
+    user_column : str or int, optional
+        The column of X that names the user of each row, by name in a frame or by position in an array, instead of
+        `users=`. All of scikit-learn then measures the personal models: scorers, searches, calibration.
+    encode : {"auto", "never"}
+        "auto" encodes a frame that has a text, category or date column, or a missing value: `TableEncoder` describes
+        how. Arrays, and frames of numbers, are used as they are. Nothing is encoded if `privacy` protects rows.
     privacy : Privacy, optional
         Differentially private collaboration: what a user's releases may reveal about its rows or labels. `models_` are
         then home models, which never leave a user, and `released_models_` what others can compute. See docs/privacy.md.
@@ -147,18 +153,22 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
     privacy_ : PrivacyReport
         With `privacy`: whether anything was sent and why, what each user spent, and the released bytes.
     n_features_in_, feature_names_in_
-        As in scikit-learn.
+        As in scikit-learn; with the user column.
+    encoder_ : TableEncoder or None
+        How the columns of X became numbers; None if they were numbers.
+    used_features_ : list of str or None
+        Names of the features that base predictors use; None if X was an array.
 
     Notes
     -----
     With more than two classes an update moves one base predictor of one class, and the loss is of the differences
     between the score of a row's class and those of all others.
 
-    Inside `Pipeline`, `GridSearchCV` and `cross_validate`, users reach the classifier by metadata routing: call
+    With `user_column` the users are part of X, and scikit-learn needs to know nothing of them. With `users=` they reach
+    the classifier inside `Pipeline`, `GridSearchCV` and `cross_validate` by metadata routing: call
     ``sklearn.set_config(enable_metadata_routing=True)`` and give ``users=`` (``params={"users": ...}`` to
-    `cross_validate`). The classifier asks for users everywhere by itself. scikit-learn passes no metadata on to the
-    predictions behind scorers by name (``"roc_auc"``), `cross_val_predict` and ``GridSearchCV.predict``: score with the
-    default, `score`, and predict with ``best_estimator_``.
+    `cross_validate`). scikit-learn passes no metadata on to the predictions behind scorers by name (``"roc_auc"``),
+    `cross_val_predict` and ``GridSearchCV.predict``: these need `user_column`.
 
     Examples
     --------
@@ -200,9 +210,10 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
         Parameters
         ----------
         X : array, scipy.sparse matrix, pandas or polars frame of shape (rows, features)
-            As at `fit`.
+            As at `fit`. In a frame that is encoded or has a user column, columns may have any order, and others may be
+            beside them.
         users : array of shape (rows,) or one user id, optional
-            The user of each row, or of all rows. Not needed with a single user or ``unknown_user="average"``.
+            The user of each row, or of all rows. Not needed with `user_column` or a single user.
 
         Returns
         -------

@@ -83,6 +83,8 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         Above 0, joblib reports finished trials.
     random_state : int, numpy.random.Generator, numpy.random.RandomState or None
         Decides folds and runs.
+    user_column : str or int, optional
+        As in `DadaClassifier`; by default that of the estimator.
 
     Attributes
     ----------
@@ -123,6 +125,7 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
     n_jobs: int | None = None
     verbose: int = 0
     random_state: Any = None
+    user_column: Any = None
 
     def fit(self, X: Any, y: Any, users: Any = None, sample_weight: Any = None) -> Self:
         """Choose settings and learn from all rows; parameters as in `DadaClassifier.fit`.
@@ -130,6 +133,8 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         Weights apply when models learn; held-out rows count equally.
         """
         base = DadaClassifier() if self.estimator is None else clone(self.estimator)
+        if self.user_column is not None:
+            base.set_params(user_column=self.user_column)
         settings = base._settings()
         if settings.privacy is not None:
             raise ValueError(
@@ -161,7 +166,9 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         tried = [Tried(s, share_right(population, each), each.likelihood / n_tested) for s, each in scores.items()]
         self.cv_results_ = sorted(tried, key=lambda each: -each.accuracy)
         self.classes_ = self.best_estimator_.classes_
-        self.n_features_in_ = self.best_estimator_.n_features_in_
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self.best_estimator_, name):
+                setattr(self, name, getattr(self.best_estimator_, name))
         return self
 
     def decision_function(self, X: Any, users: Any = None) -> NDArray[np.float64]:

@@ -14,6 +14,7 @@ from dada.core.graph import CollaborationGraph
 from dada.core.losses import Loss
 from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree
 from dada.data import Constant, Linear, RandomFourier, Stumps, Union
+from dada.data.encoding import TableEncoder
 from dada.estimators.classifier import DadaClassifier, DadaRegressor
 from dada.modelfile import StoredModel
 from dada.privacy.accounting import Privacy
@@ -25,6 +26,8 @@ ATTRIBUTES = {
     **{name: f"{name}_" for name in ("predictors", "models", "confidence", "graph", "trace", "ledger", "status")},
     **{"user_ids": "users_", "n_updates": "n_iter_"},
 }
+# Files of fits without these parameters are the same as before there were any.
+LATER_PARAMETERS = {"privacy": None, "user_column": None, "encode": "auto"}
 _KINDS = {kind.__name__: kind for kind in (Constant, DegreeTarget, Linear, LogDegree, Privacy, RandomFourier, Stumps)}
 
 
@@ -65,17 +68,18 @@ def save_model(
             "for a search, save its best_estimator_"
         )
     is_regression = isinstance(model, DadaRegressor)
-    names = getattr(model, "feature_names_in_", None)
+    names = model.used_features_
     params = model.get_params(deep=False)
-    if params["privacy"] is None:
-        # Files of fits without privacy are the same as before there was any.
-        del params["privacy"]
+    for name, default in LATER_PARAMETERS.items():
+        if params[name] == default:
+            del params[name]
     stored = StoredModel(
         library=f"dada-learn {__version__}",
         settings={**{name: _to_json(name, value) for name, value in params.items()}, USED: _used(model)},
         classes=np.empty(0) if is_regression else model.classes_,
-        feature_names=None if names is None else tuple(names.tolist()),
+        feature_names=None if names is None else tuple(names),
         note=note or {},
+        table=_table(model),
         target=(model.target_mean_, model.target_scale_) if is_regression else None,
         **{name: getattr(model, attribute) for name, attribute in ATTRIBUTES.items()},
     )
@@ -112,14 +116,12 @@ def restored(stored: StoredModel, path: str | os.PathLike[str]) -> DadaClassifie
         used = settings.pop(USED, {})
         params = {name: _from_json(value, stored.graph) for name, value in settings.items()}
         model = _empty(stored, params)
+        _restore_columns(model, stored)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise modelfile.ModelFileError(f"{path}: the settings of the model file make no sense ({error!r})") from error
     for name, attribute in ATTRIBUTES.items():
         setattr(model, attribute, getattr(stored, name))
     model.n_users_ = len(stored.user_ids)
-    model.n_features_in_ = stored.predictors.n_features
-    if stored.feature_names is not None:
-        model.feature_names_in_ = np.array(stored.feature_names, dtype=object)
     model.settings_ = used
     return model
 
@@ -133,6 +135,33 @@ def _empty(stored: StoredModel, params: dict[str, Any]) -> DadaClassifier | Dada
     regressor = DadaRegressor(**params)
     regressor.target_mean_, regressor.target_scale_ = stored.target
     return regressor
+
+
+def _table(model: DadaClassifier | DadaRegressor) -> dict[str, Any] | None:
+    """The columns of X and their encoding, if base predictors do not use just these columns."""
+    if model.encoder_ is None and model.user_column is None:
+        return None
+    names = getattr(model, "feature_names_in_", None)
+    return {
+        "n_columns": model.n_features_in_,
+        "columns": None if names is None else names.tolist(),
+        "encoder": None if model.encoder_ is None else model.encoder_.to_json(),
+    }
+
+
+def _restore_columns(model: DadaClassifier | DadaRegressor, stored: StoredModel) -> None:
+    table = stored.table or {
+        "n_columns": stored.predictors.n_features,
+        "columns": stored.feature_names,
+        "encoder": None,
+    }
+    encoder = table["encoder"]
+    model.encoder_ = None if encoder is None else TableEncoder.from_json(encoder)
+    model.n_features_in_ = int(table["n_columns"])
+    if table["columns"] is not None:
+        model.feature_names_in_ = np.array(table["columns"], dtype=object)
+    if model.encoder_ is not None and model.encoder_.feature_names != stored.feature_names:
+        raise ValueError("the encoded columns are not the features of the model")
 
 
 def _used(model: DadaClassifier | DadaRegressor) -> dict[str, Any]:

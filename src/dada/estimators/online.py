@@ -41,7 +41,7 @@ class GrowingEstimator(PersonalEstimator):
         Parameters
         ----------
         X, y : arrays of shapes (rows, features) and (rows,)
-            The newcomer's rows, at least one.
+            The newcomer's rows, at least one. With `user_column`, that column of X holds its id.
         user : number or str
             Its id, not yet in `users_`.
         n_updates : int, optional
@@ -64,7 +64,10 @@ class GrowingEstimator(PersonalEstimator):
         self._refuse_private()
         if positions_of(self.users_, [user])[0][0] >= 0:
             raise ValueError(f"user must be a new one, got {user!r}, who has a model: use partial_fit for more rows")
-        population = self._population(X, y, np.full(np.shape(y)[0], user), reset=False, fresh=False)
+        users = np.full(np.shape(y)[0], user) if self.user_column is None else None
+        population = self._population(X, y, users, reset=False, fresh=False)
+        if population.user_ids.tolist() != [user]:
+            raise ValueError(f"X must hold rows of user {user!r} only, got {shorten(population.user_ids)}")
         self._add(population, self._updates(n_updates))
         self.held_ = [*self._held(), population]
         return self

@@ -94,6 +94,10 @@ def fit_parquet(
             f"class_weight needs all rows in one process, got {model.class_weight!r}: "
             "leave it out, or fit to rows in memory"
         )
+    if model.user_column is not None:
+        raise ValueError(
+            f"ParquetUsers names the users in its column {users.user!r}: leave user_column={model.user_column!r} out"
+        )
     settings = model._settings()
     if settings.privacy is not None:
         raise ValueError("privacy needs all rows in one process: fit to rows in memory, without --stream")
@@ -133,7 +137,7 @@ def fit_parquet(
         margins = problem.margins(result.models)
     shown = settings.shown() | {"n_predictors": predictors.n, "predictors": recipe}
     model._keep(users, Fit(predictors, shown, result))
-    model.n_features_in_ = users.n_features
+    model.n_features_in_, model.encoder_ = users.n_features, None
     model.feature_names_in_ = np.array(users.feature_names, dtype=object)
     model.train_accuracy_ = float(mean_per_user(margins > 0, problem.row_start).mean())
     return model
