@@ -2,6 +2,7 @@
 
 import json
 from datetime import date, datetime, timedelta
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -79,6 +80,13 @@ def test_pandas_polars_and_a_stored_encoder_agree():
     for encoder in (TableEncoder.fit(pandas_frame()), stored(TableEncoder.fit(polars_frame()))):
         for frame in (pandas_frame(), polars_frame(), polars_frame().lazy(), pd.DataFrame(COLUMNS).astype(object)):
             assert_array_equal(encoder.transform(frame), expected)
+
+
+@pytest.mark.parametrize("column", [[Decimal("1.5"), None, Decimal("2.5")], [1, None, 2.5], [np.True_, None, False]])
+def test_python_numbers_of_any_type_are_numbers(column):
+    frame = pd.DataFrame({"c": np.array(column, object)})
+    expected = [[float(column[0]), 0], [(float(column[0]) + float(column[2])) / 2, 1], [float(column[2]), 0]]
+    assert TableEncoder.fit(frame).transform(frame).tolist() == expected
 
 
 def test_times_of_a_zone_are_those_of_greenwich():

@@ -75,6 +75,18 @@ def test_a_csv_line_that_is_too_short_is_found_as_a_missing_value(tmp_path):
         population_from_table(tmp_path / "short.csv", user="who", label="came")
 
 
+def test_marks_of_missing_values_and_dates_are_read_from_a_csv_file(tmp_path):
+    (tmp_path / "marks.csv").write_text("a,b,day\n1,x,2024-03-01\nNA,?,\n.,null,2024-03-02\n")
+    frame = read_table(tmp_path / "marks.csv")
+    assert frame.dtypes == [pl.Int64, pl.String, pl.Date]
+    assert frame.null_count().row(0) == (2, 2, 1)
+
+
+def test_decimals_are_read_as_numbers(tmp_path):
+    path = stored(VISITS.with_columns(pl.col("income").cast(pl.Decimal(10, 2))), tmp_path, ".parquet")
+    assert read_table(path).equals(VISITS)
+
+
 @pytest.mark.parametrize("source", ["polars", "pandas", "lazy", ".csv", ".parquet"])
 def test_every_source_gives_the_same_population(tmp_path, source):
     if source.startswith("."):

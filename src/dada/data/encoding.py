@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date, timedelta
+from decimal import Decimal
 from numbers import Real
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -95,7 +96,7 @@ def _object_values(values: list[Any], dtype: str, as_levels: bool = False) -> Va
     present = [value for value in values if not is_missing(value)]
     if any(isinstance(value, list | tuple | dict | set | bytes | np.ndarray) for value in present):
         return Values("unusable", np.array([dtype]))
-    if not as_levels and all(isinstance(value, Real | np.bool_) for value in present):
+    if not as_levels and all(isinstance(value, Real | np.bool_ | Decimal) for value in present):
         return Values("numbers", np.array([np.nan if is_missing(value) else value for value in values], np.float64))
     if not as_levels and all(isinstance(value, timedelta) for value in present):
         durations = [np.timedelta64("NaT") if is_missing(value) else np.timedelta64(value, "us") for value in values]

@@ -78,7 +78,7 @@ def read_table(path: str | Path) -> polars.DataFrame:
         raise ValueError(f"{path}: not a readable {suffix} file, {hint} ({reason})") from error
     if frame.height == 0:
         raise ValueError(f"{path}: the file has no rows, only the columns {shorten(frame.columns)}")
-    return frame
+    return frame.with_columns(pl.selectors.decimal().cast(pl.Float64))
 
 
 def population_from_table(
