@@ -16,7 +16,7 @@ import sys
 
 import numpy as np
 
-from dada.cli.sim import make_case
+from dada.cli.network_runs import make_case
 from dada.engine import accuracy_per_user
 from dada.sim.faults import Faults
 from dada.sim.liars import ADAPTIVE_KINDS, KINDS

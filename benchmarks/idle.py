@@ -17,8 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dada.cli.swarm_runs import make_homes, make_network
-from dada.cli.watch import synthetic_peers
+from dada.cli.network_runs import make_homes, make_network, synthetic_peers
 from dada.net.forkserver import Swarm
 from dada.net.process import RunOptions
 

@@ -12,7 +12,7 @@ import multiprocessing
 import sys
 import time
 
-from dada.cli.sim import make_case
+from dada.cli.network_runs import make_case
 from dada.sim.invariants import InvariantError
 
 

@@ -4,13 +4,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from dada.baselines.trees import TreeSettings, trees_local, trees_pooled
-from dada.data import Population
-from dada.experiments.beyond import LINEUP, ON_SPLITS, better_methods, far_below, verdict
-from dada.experiments.data import people
+from dada.experiments.beyond import LINEUP, ON_SPLITS, better_methods, far_below, school_scores, verdict
 from dada.experiments.lab import Lab
-from dada.experiments.other_tasks import school_scores
 from dada.experiments.protocol import final_jobs, summarise
+from dada.experiments.tasks import people
 from tests.helpers.datasets import load_or_skip
 
 
@@ -68,34 +65,6 @@ def test_better_methods_are_named():
 
 def test_methods_on_random_splits_are_also_on_the_published_one():
     assert set(ON_SPLITS) <= set(LINEUP)
-
-
-@pytest.fixture
-def opposed():
-    """Two users with opposite labels of the same feature: only trees that know the user can separate them."""
-    rng = np.random.default_rng(0)
-    X, users = rng.normal(size=(80, 1)), np.repeat([0, 1], 40)
-    y = np.where((X[:, 0] > 0) == (users == 0), 1, -1)
-    return Population.from_arrays(X, y, users)
-
-
-def test_trees_that_know_the_user_tell_users_apart(opposed):
-    people = opposed
-    settings, rng = TreeSettings(trees=30, depth=3), np.random.default_rng(0)
-    assert trees_pooled(people, people, settings, rng, with_user=True).test_accuracy_pooled > 0.95
-    assert trees_pooled(people, people, settings, rng).test_accuracy_pooled < 0.8
-    assert trees_local(people, people, settings, rng).test_accuracy_pooled > 0.95
-
-
-def test_trees_of_a_user_with_one_class_predict_that_class():
-    people = Population.from_arrays(np.arange(4.0)[:, None], [1, 1, -1, 1], [0, 0, 1, 1])
-    result = trees_local(people, people, TreeSettings(trees=3), np.random.default_rng(0))
-    assert result.test_accuracy[0] == 1.0
-
-
-def test_trees_refuse_settings_that_make_none():
-    with pytest.raises(ValueError, match="trees and depth must be >= 1, got trees=0, depth=3"):
-        TreeSettings(trees=0)
 
 
 def test_variance_inside_schools_is_less_than_over_all():

@@ -7,12 +7,12 @@ import pytest
 
 from dada.experiments.budget import Curve, joined_curve
 from dada.experiments.catalogue import CATALOGUE
-from dada.experiments.data import present
 from dada.experiments.kappa import distance, graph_study, reached
 from dada.experiments.page import Figure, Heading, Items, Page, PageLinks, Table, Text
 from dada.experiments.protocol import summarise
 from dada.experiments.published import BUDGET_FACTORS, Published, accuracy_of, best_accuracy_of, budget_accuracy_of
 from dada.experiments.table1 import IN_PAPER, agrees
+from dada.experiments.tasks import present
 from dada.plot.theme import new_figure
 
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from dada.data import Population
-from dada.experiments.data import N_FOLDS, SPECS, people, split_off, validation_draw, validation_task
 from dada.experiments.methods import ALL_DATA, METHODS, RunInput, train
 from dada.experiments.protocol import best_setting, choose, final_jobs, finals, summarise, validation_score
+from dada.experiments.tasks import N_FOLDS, SPECS, people, split_off, validation_draw, validation_task
 from tests.helpers.datasets import load_or_skip
 
 

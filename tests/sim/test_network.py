@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 
-from dada.cli.sim import make_case
+from dada.cli.network_runs import make_case
 from dada.core.problem import Problem
 from dada.peer.config import PeerConfig
 from dada.peer.journal import replay

@@ -20,12 +20,7 @@ GRAPHS = ("learned", "none", "pooled")
 
 @dataclass(frozen=True)
 class BoostSettings:
-    """Settings of boosting.
-
-    The `learn_graph` of the plan has no effect. `beta` bounds the l1 norm of every model, `mu` is the strength of the
-    coupling between neighbours, and `regularizer` is g(w) of learned graphs; `loss` and `graph_loss` are as in
-    `Problem`.
-    """
+    """Settings of boosting, as in `Problem`; `mu` is its `mu1`. The `learn_graph` of the plan has no effect."""
 
     plan: Plan
     beta: float = 10.0
@@ -49,12 +44,10 @@ def boost(
 
     Parameters
     ----------
-    train : Population
-        Training data.
+    train, test : Population
+        Training and test data of the same users.
     predictors : BasePredictors
         Base predictors fitted to the training data.
-    test : Population
-        Test data of the same users.
     settings : BoostSettings
         `plan.n_updates` counts the updates of all models.
     rng : numpy.random.Generator
@@ -65,10 +58,6 @@ def boost(
         Collaboration over a given graph, which stays fixed (Dada-Oracle), or over one that is learned along with the
         models (Dada-Learned); a model for each user, trained on its own rows only (Local-boost); or one model, trained
         on all rows in one place (Global-boost).
-
-    Returns
-    -------
-    MethodResult
 
     Examples
     --------
@@ -95,16 +84,9 @@ def boost(
         )
     trained, tested = (train.pooled(), test.pooled()) if pooled else (train, test)
     predictions = [predictors.predict(people.X) for people in (train, test)]
-    problem = task.problem(
-        trained,
-        predictors,
-        predictions=predictions[0],
-        beta=settings.beta,
-        mu1=settings.mu if given is not None or learn_graph else 0.0,
-        regularizer=settings.regularizer,
-        loss=settings.loss,
-        graph_loss=settings.graph_loss,
-    )
+    options = {name: getattr(settings, name) for name in ("beta", "regularizer", "loss", "graph_loss")}
+    mu1 = settings.mu if given is not None or learn_graph else 0.0
+    problem = task.problem(trained, predictors, predictions=predictions[0], mu1=mu1, **options)
     result = run(
         problem,
         replace(settings.plan, learn_graph=learn_graph),

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dada.baselines.linear import linear_result, linear_values
+from dada.baselines.classical import linear_result, linear_values
 from dada.baselines.outcome import MethodResult, accuracies
 from dada.core.bits import FLOATS, MESSAGES, dense_model_cost, graph_reply_cost, weight_cost
 from dada.core.compiled import Array, kernel
@@ -71,8 +71,7 @@ def persolin(
     """Collaborative linear models; parameters as in :func:`dada.baselines.boosting.boost`.
 
     A given graph stays fixed (Perso-lin-Oracle); by default it is learned along with the models (Perso-lin-Learned).
-    There are no base predictors: a model is a row of one weight per feature, then the intercept. Trace
-    points have no `gap` (NaN).
+    A model is a row of one weight per feature, then the intercept. Trace points have no `gap` (NaN).
 
     Examples
     --------

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
 import typer
@@ -17,9 +16,6 @@ from rich.text import Text
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print only the result, as JSON.")]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same result.")]
-
-Live = Annotated[bool, typer.Option("--live", help="Open a page that shows the run; it stays until Ctrl-C.")]
-Record = Annotated[Path | None, typer.Option("--record", help="Record the run in this file (.dadalog), to replay it.")]
 
 FILE_WIDTH = 200
 
@@ -90,17 +86,6 @@ def working(task: str) -> Iterator[Callable[[str], None]]:
         return
     with console.status(task) as status:
         yield lambda task: status.update(task)
-
-
-def watching(live: bool, record: Path | None) -> AbstractContextManager[Callable[[Any], None]]:
-    """The observer of a run for `--live` and `--record`; silent without either."""
-    if live or record is not None:
-        from dada.cli.watch import recorded
-
-        return recorded(live, record)
-    from dada.events import silent
-
-    return nullcontext(silent)
 
 
 class RunBar:

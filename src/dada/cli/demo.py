@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dada.cli.console import AsJson, Live, Record, Seed, print_json, print_table, progress, stdout, watching, working
-from dada.cli.watch import SlowMotion
+from dada.cli.console import AsJson, Seed, print_json, print_table, progress, stdout, working
+from dada.cli.watching import Live, Record, SlowMotion, watching
 
 if TYPE_CHECKING:
     from dada.cli.demo_report import DemoResult

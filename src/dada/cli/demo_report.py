@@ -17,7 +17,7 @@ import numpy as np
 from dada import __version__, task
 from dada.baselines import BoostSettings, MethodResult, boost
 from dada.cli.console import bits, number, percent
-from dada.cli.watch import synthetic_info
+from dada.cli.watching import synthetic_info
 from dada.core.graph import CollaborationGraph
 from dada.core.plan import Plan, Status
 from dada.core.regularizers import LogDegree

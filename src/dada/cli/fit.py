@@ -10,8 +10,6 @@ import typer
 
 from dada.cli.console import (
     AsJson,
-    Live,
-    Record,
     Seed,
     bits,
     mean_of_users,
@@ -21,8 +19,8 @@ from dada.cli.console import (
     print_table,
     progress,
     stdout,
-    watching,
 )
+from dada.cli.watching import Live, Record, watching
 
 if TYPE_CHECKING:
     import numpy as np

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
 
+from dada.core.accuracy import mean_by_owner
 from dada.core.compiled import Array
-from dada.experiments.data import SPECS, people
-from dada.experiments.lab import Lab, run_groups
+from dada.data.datasets import load
+from dada.estimators import DadaClassifier, DadaRegressor, PerUserKFold
+from dada.experiments.lab import Job, Lab, run_groups
 from dada.experiments.methods import METHODS, train_job
-from dada.experiments.other_tasks import other_tasks
 from dada.experiments.page import (
     DASH,
     TEXTS,
@@ -25,11 +27,13 @@ from dada.experiments.page import (
     dataset_table,
     decimal,
     percent,
+    sentence,
     summary_table,
 )
 from dada.experiments.protocol import FAR, ChosenSettings, Pair, Summary, method_data, try_all
 from dada.experiments.published import SOURCE, best_accuracy_of
 from dada.experiments.table1 import IN_PAPER
+from dada.experiments.tasks import N_FOLDS, SPECS, data_digest, people
 
 N_SPLITS, QUICK_SPLITS = 10, 2
 # Users of School have few test rows: comparing them one by one takes more splits.
@@ -58,29 +62,27 @@ def beyond(lab: Lab, datasets: Sequence[str]) -> Page:
     shown = [*datasets, *SYNTHETIC]
     pairs = {dataset: [(dataset, method) for method in LINEUP if _is_possible(dataset, method)] for dataset in shown}
     chosen, _, summaries = try_all(lab, [pair for some in pairs.values() for pair in some])
-    page, texts = Page.of("beyond", lab), TEXTS["beyond"]
-    page.blocks += [_overview(shown, summaries)]
+    texts = TEXTS["beyond"]
+    blocks: list[Block] = [_overview(shown, summaries)]
     for dataset in shown:
         own = {pair: chosen[pair] for pair in pairs[dataset]}
         title = SPECS[dataset].title
-        page.blocks += [Heading(title), summary_table(f"{title}: test accuracy", DETAILS, own, summaries)]
-    page.blocks += [Heading("Where ours loses"), Items([better_methods(name, summaries) for name in shown])]
+        blocks += [Heading(title), summary_table(f"{title}: test accuracy", DETAILS, own, summaries)]
+    blocks += [Heading("Where ours loses"), Items([better_methods(name, summaries) for name in shown])]
     table, moons = _moons(lab, chosen)
-    page.blocks += [Heading("Moons: distance to the true graph"), table, Text(texts["moons"])]
-    page.data = {
-        "datasets": {
-            dataset: {pair[1]: method_data(chosen[pair], summaries[pair]) for pair in some}
-            for dataset, some in pairs.items()
-        },
-        "moons": moons,
+    blocks += [Heading("Moons: distance to the true graph"), table, Text(texts["moons"])]
+    results = {
+        dataset: {pair[1]: method_data(chosen[pair], summaries[pair]) for pair in some}
+        for dataset, some in pairs.items()
     }
+    data: dict[str, Any] = {"datasets": results, "moons": moons}
     if datasets:
-        blocks, page.data["random_splits"] = split_study(lab, datasets, summaries)
-        page.blocks += [Heading("Random splits of each user's rows"), *blocks]
-    blocks, page.data["other_tasks"] = other_tasks(lab, datasets)
+        more, data["random_splits"] = split_study(lab, datasets, summaries)
+        blocks += [Heading("Random splits of each user's rows"), *more]
+    more, data["other_tasks"] = other_tasks(lab, datasets)
     notes = [*texts["notes"], *_partial_note(lab, datasets)]
-    page.blocks += [*blocks, Heading("Notes"), Items(notes), Text(f"Published numbers: {SOURCE}")]
-    return page
+    blocks += [*more, Heading("Notes"), Items(notes), Text(f"Published numbers: {SOURCE}")]
+    return Page.of("beyond", lab, blocks, data)
 
 
 def split_study(
@@ -98,22 +100,16 @@ def split_study(
     caption = f"Users more than {FAR:g} points below learning alone, both as means over the splits, % of users"
     below_table = dataset_table(caption, datasets, [OURS_ON_SPLITS], lambda pair: decimal(below[pair[0]]))
     counts = ["splits", *(str(len(users[dataset, ALONE])) for dataset in datasets)]
-    verdicts = [
-        verdict((dataset, OURS_ON_SPLITS), (dataset, rival), published, means)
-        for dataset in datasets
-        for rival in RIVALS
-    ]
+    compared = [((dataset, OURS_ON_SPLITS), (dataset, rival)) for dataset in datasets for rival in RIVALS]
+    means_caption = f"Mean test accuracy over users, mean and standard error over {n_splits} random splits"
     blocks: list[Block] = [
         Text(TEXTS["beyond"]["splits"]),
         dataset_table(
-            f"Mean test accuracy over users, mean and standard error over {n_splits} random splits",
-            datasets,
-            ON_SPLITS,
-            lambda pair: "{:.2f} ± {:.2f}".format(*mean_and_error(means[pair])),
+            means_caption, datasets, ON_SPLITS, lambda pair: "{:.2f} ± {:.2f}".format(*mean_and_error(means[pair]))
         ),
         Table(caption, below_table.columns, [*below_table.rows, counts]),
         Text("Differences on the published split, and whether the random splits confirm them:"),
-        Items(verdicts),
+        Items([verdict(*pairs, published, means) for pairs in compared]),
     ]
     data = {
         dataset: {method: {"means": means[dataset, method].round(3).tolist()} for method in ON_SPLITS}
@@ -159,10 +155,9 @@ def verdict(ours: Pair, rival: Pair, published: Mapping[Pair, Summary], means: M
         finding = "confirmed"
     else:
         finding = "not confirmed"
-    return (
-        f"{SPECS[ours[0]].title}: {METHODS[ours[1]].title} against {METHODS[rival[1]].title}: {before:+.2f} on the "
-        f"published split, {now:+.2f} ± {error:.2f} on random splits: {finding}."
-    )
+    methods = f"{METHODS[ours[1]].title} against {METHODS[rival[1]].title}"
+    numbers = f"{before:+.2f} on the published split, {now:+.2f} ± {error:.2f} on random splits"
+    return f"{SPECS[ours[0]].title}: {methods}: {numbers}: {finding}."
 
 
 def _is_possible(dataset: str, method: str) -> bool:
@@ -212,12 +207,8 @@ def _moons(lab: Lab, chosen: Mapping[Pair, ChosenSettings]) -> tuple[Table, list
         few_means = [few_rows["local-boost"], few_rows["dada-auto-evidence"]]
         numbers.append([*means.values(), *closed, neighbours, *few_means])
     digits = [1] * len(ON_MOONS) + [0, 0, 1, 1, 1]
-    rows = [
-        [name, *map(decimal, row, digits)]
-        for name, row in zip(
-            [*map(str, MOONS_SEEDS), "mean"], [*numbers, np.mean(numbers, axis=0).tolist()], strict=True
-        )
-    ]
+    names, numbers = [*map(str, MOONS_SEEDS), "mean"], [*numbers, np.mean(numbers, axis=0).tolist()]
+    rows = [[name, *map(decimal, row, digits)] for name, row in zip(names, numbers, strict=True)]
     columns = ["seed", "Local-boost", "Dada-Learned", "evidence", "Dada-Oracle", "gap closed, Dada-Learned, %",
                "gap closed, evidence, %", "neighbours", f"at most {FEW_ROWS} rows: alone", "evidence"]  # fmt: skip
     return Table("The evidence graph with our defaults, on five populations", columns, rows), found
@@ -227,9 +218,139 @@ def _partial_note(lab: Lab, datasets: Sequence[str]) -> list[str]:
     if "vehicle_partial" not in datasets:
         return []
     users = people("vehicle_partial", lab.seed, 0)
-    return [
-        f"VEHICLE (partial) is a sample of {users.train.n_rows + users.test.n_rows:,} records. Half of its "
-        f"{users.train.n_users} sensors have at most {np.median(users.train.sizes):.0f} rows for training, and the "
-        f"smallest has {users.test.sizes.min()} for testing: a single row moves the mean over users by up to "
-        f"{100 / users.test.sizes.min() / users.test.n_users:.1f} points."
-    ]
+    n_users, least = users.train.n_users, users.test.sizes.min()
+    facts = {"records": users.train.n_rows + users.test.n_rows, "median": np.median(users.train.sizes)}
+    return [sentence("beyond", "partial", users=n_users, least=least, points=100 / least / n_users, **facts)]
+
+
+WHO = {"dada": "Dada, our defaults", "local": "each user alone", "pooled": "all rows in one place"}
+SCHOOL_SPLITS = range(1, 11)
+PENALTIES = (0.01, 0.1, 1.0, 10.0)
+RIDGE_PENALTIES = tuple(10.0**power for power in range(-2, 5))
+
+
+def other_tasks(lab: Lab, datasets: Sequence[str]) -> tuple[list[Block], dict[str, Any]]:
+    """Blocks and data of the tasks whose dataset is present."""
+    blocks: list[Block] = []
+    data: dict[str, Any] = {}
+    if "harws" in datasets:
+        found = dict(zip(WHO, _run(lab, six_activities, "harws", [{"who": who} for who in WHO]), strict=True))
+        data["six-activities"] = found
+        blocks += [Heading("Six activities of HARWS"), _six_table(found)]
+    if "school" in datasets:
+        splits = SCHOOL_SPLITS[:2] if lab.quick else SCHOOL_SPLITS
+        each = {who: [{"who": who, "split": split} for split in splits] for who in WHO}
+        scores = {who: _run(lab, school_scores, "school", arguments) for who, arguments in each.items()}
+        data["school-scores"] = scores
+        blocks += [Heading("Scores of School"), _score_table(scores), Text(TEXTS["beyond"]["school"])]
+    return blocks, data
+
+
+def _run(lab: Lab, study: Callable[..., dict[str, Any]], dataset: str, arguments: list[dict[str, Any]]) -> list[Any]:
+    jobs = [Job(study, some | {"seed": lab.seed}, data_digest(dataset)) for some in arguments]
+    return lab.run(jobs, study.__name__.replace("_", " "))
+
+
+def six_activities(who: str, seed: int) -> dict[str, Any]:
+    """Test accuracy of every user of HARWS, six classes, a fifth of the rows for training.
+
+    `who` is "dada" (default settings), or "local" or "pooled" multinomial logistic regression, whose penalty is chosen
+    by cross-validation inside users' training rows.
+    """
+    rows = load("harws")
+    X, y, users = rows.X.astype(np.float64), rows.extras["activity"], rows.users
+    train = rows.extras["split20"] == 0
+    data = X[train], y[train], users[train]
+    penalty = None if who == "dada" else _best_penalty(who, *data, seed)
+    learn = DadaClassifier(random_state=seed) if penalty is None else partial(_logistic, C=penalty)
+    right = _predicted(who, learn, *data, X[~train], users[~train]) == y[~train]
+    return {"test": mean_by_owner(right, users[~train]).tolist(), "penalty": penalty}
+
+
+def school_scores(who: str, split: int, seed: int) -> dict[str, Any]:
+    """Explained variance of test scores on one of the ten splits of School.
+
+    "explained" is relative to the variance over all pupils, "explained_within" to that around the mean of each school.
+    """
+    rows = load("school")
+    X, y, users = rows.X.astype(np.float64), rows.extras["score"].astype(np.float64), rows.users
+    train = rows.extras[f"split{split}"] == 0
+    learn = DadaRegressor(random_state=seed) if who == "dada" else _ridge
+    predicted = _predicted(who, learn, X[train], y[train], users[train], X[~train], users[~train])
+    wrong = float(np.mean((y[~train] - predicted) ** 2))
+    school = np.unique(users[~train], return_inverse=True)[1]
+    around = y[~train] - mean_by_owner(y[~train], users[~train])[school]
+    return {
+        "explained": 1 - wrong / float(y[~train].var()),
+        "explained_within": 1 - wrong / float(np.mean(around**2)),
+        "rmse": float(np.sqrt(wrong)),
+    }
+
+
+def _predicted(who: str, learn: Any, X: Array, y: Array, users: Array, rows: Array, owners: Array) -> Array:
+    """Predictions for `rows`: of our estimator, or of a function that learns from all rows or from each user's."""
+    if who == "dada":
+        return learn.fit(X, y, users=users).predict(rows, owners)
+    if who == "pooled":
+        return learn(X, y)(rows)
+    found = np.zeros(len(rows), y.dtype)
+    for user in np.unique(owners).tolist():
+        own, asked = users == user, owners == user
+        found[asked] = learn(X[own], y[own])(rows[asked])
+    return found
+
+
+def _logistic(X: Array, y: Array, C: float) -> Callable[[Array], Array]:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    if (y == y[0]).all():
+        return lambda rows: np.full(len(rows), y[0])
+    return make_pipeline(StandardScaler(), LogisticRegression(C=C, max_iter=1000)).fit(X, y).predict
+
+
+def _ridge(X: Array, y: Array) -> Callable[[Array], Array]:
+    from sklearn.linear_model import RidgeCV
+
+    return RidgeCV(RIDGE_PENALTIES).fit(X, y).predict
+
+
+def _best_penalty(who: str, X: Array, y: Array, users: Array, seed: int) -> float:
+    """The penalty with the most held-out rows classified correctly."""
+    folds = PerUserKFold(N_FOLDS, shuffle=True, random_state=np.random.default_rng(seed))
+    right = np.zeros(len(PENALTIES))
+    for kept, tested in folds.split(X, y, users=users):
+        for i, C in enumerate(PENALTIES):
+            learn = partial(_logistic, C=C)
+            found = _predicted(who, learn, X[kept], y[kept], users[kept], X[tested], users[tested])
+            right[i] += (found == y[tested]).sum()
+    return PENALTIES[int(np.argmax(right))]
+
+
+def _six_table(found: dict[str, dict[str, Any]]) -> Table:
+    rows = []
+    for who, result in found.items():
+        test = 100 * np.array(result["test"])
+        name = WHO[who] if who == "dada" else f"Multinomial logistic regression, {WHO[who]}"
+        lowest = [decimal(float(np.percentile(test, 10))), decimal(float(test.min()))]
+        rows.append([name, percent(float(test.mean())), *lowest])
+    columns = ["method", "mean over users", "10th percentile", "worst user"]
+    return Table("Test accuracy, a fifth of the rows for training", columns, rows)
+
+
+def _score_table(scores: dict[str, list[dict[str, Any]]]) -> Table:
+    rows = []
+    for who, results in scores.items():
+        name = WHO[who] if who == "dada" else f"Ridge regression, {WHO[who]}"
+        explained, within = (_spread(results, key) for key in ("explained", "explained_within"))
+        rmse = float(np.mean([result["rmse"] for result in results]))
+        rows.append([name, percent(*explained), percent(*within), decimal(rmse, 2)])
+    caption = f"Explained variance of test scores on {len(scores['dada'])} published splits"
+    columns = ["method", "of the variance over all pupils, %", "of that inside schools, %", "root mean squared error"]
+    return Table(caption, columns, rows)
+
+
+def _spread(results: list[dict[str, Any]], key: str) -> tuple[float, float]:
+    values = 100 * np.array([result[key] for result in results])
+    return float(values.mean()), float(values.std(ddof=1))

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -17,12 +19,12 @@ from matplotlib.axes import Axes
 
 from dada.core.bits import FLOAT_BITS
 from dada.core.compiled import Array
-from dada.experiments.data import SPECS, people
 from dada.experiments.lab import Lab
 from dada.experiments.methods import GRAPH_PHASES, METHODS, Settings
 from dada.experiments.page import (
     DASH,
     TEXTS,
+    Block,
     Figure,
     Heading,
     Items,
@@ -33,11 +35,13 @@ from dada.experiments.page import (
     bits_text,
     drawing,
     percent,
+    sentence,
     settings_text,
     title_of,
 )
 from dada.experiments.protocol import ChosenSettings, Pair, choose, finals
 from dada.experiments.published import BUDGET_FACTORS, SOURCE, accuracy_of, budget_accuracy_of
+from dada.experiments.tasks import SPECS, people
 from dada.plot.theme import Picture, Theme
 
 COMPARED = ("perso-lin-learned", "dada-learned")
@@ -77,60 +81,42 @@ Curves = dict[Pair, list[Curve]]
 def table2(lab: Lab, datasets: Sequence[str]) -> Page:
     """Make the page of Table 2: accuracy under budgets, for every reading of them."""
     chosen, curves = compute(lab, datasets)
-    page = Page.of("table2", lab)
-    page.blocks += [
+    budgets = {
+        reading: {
+            f"DZ x {factor}": {
+                dataset: {m: value_at(lab, (dataset, m), curves[dataset, m], factor, reading) for m in COMPARED}
+                for dataset in datasets
+            }
+            for factor in BUDGET_FACTORS
+        }
+        for reading in READINGS
+    }
+    blocks: list[Block] = [
         _reading_table(lab, datasets),
         *_which_reading(lab, datasets),
         _cost_table(chosen, curves),
     ]
-    page.data = {"budgets": {}, "chosen": {_name(pair): choice.tuned for pair, choice in chosen.items()}}
-    for reading in READINGS:
-        values = {
-            (factor, *pair): value_at(lab, pair, curves[pair], factor, reading)
-            for factor in BUDGET_FACTORS
-            for pair in curves
-        }
-        page.blocks += [Heading(f"Budget for {reading}"), _budget_table(datasets, values, reading)]
-        page.data["budgets"][reading] = {
-            f"DZ x {factor}": {
-                dataset: {method: values[factor, dataset, method] for method in COMPARED} for dataset in datasets
-            }
-            for factor in BUDGET_FACTORS
-        }
-    page.blocks += [
-        *agreement(_verdicts(lab, datasets, page.data["budgets"], curves)),
-        Text(f"Published numbers: {SOURCE}"),
-    ]
-    return page
+    for reading, values in budgets.items():
+        blocks += [Heading(f"Budget for {reading}"), _budget_table(datasets, values, reading)]
+    blocks += [*agreement(_verdicts(lab, datasets, budgets, curves)), Text(f"Published numbers: {SOURCE}")]
+    data = {"budgets": budgets, "chosen": {"/".join(pair): choice.tuned for pair, choice in chosen.items()}}
+    return Page.of("table2", lab, blocks, data)
 
 
 def budget(lab: Lab, datasets: Sequence[str]) -> Page:
     """Make the page of accuracy against bits sent."""
     chosen, curves = compute(lab, datasets)
-    page = Page.of("budget", lab)
-    page.blocks += [
-        *(
-            Figure(
-                dataset,
-                f"{SPECS[dataset].title}: mean test accuracy over users against bits sent by all users.",
-                _picture(dataset, curves),
-            )
-            for dataset in datasets
-        ),
+    caption = "mean test accuracy over users against bits sent by all users."
+    blocks: list[Block] = [
+        *(Figure(name, f"{SPECS[name].title}: {caption}", _picture(name, curves)) for name in datasets),
         _reach_table(datasets, curves),
         Items(TEXTS["budget"]["notes"]),
     ]
-    page.data = {
-        _name(pair): {
-            "chosen": chosen[pair].tuned,
-            "runs": [
-                {"bits": c.bits.tolist(), "model_bits": c.model_bits.tolist(), "test": c.test.tolist()}
-                for c in curves[pair]
-            ],
-        }
-        for pair in curves
-    }
-    return page
+    data = {}
+    for pair, some in curves.items():
+        runs = [{name: getattr(c, name).tolist() for name in ("bits", "model_bits", "test")} for c in some]
+        data["/".join(pair)] = {"chosen": chosen[pair].tuned, "runs": runs}
+    return Page.of("budget", lab, blocks, data)
 
 
 def compute(lab: Lab, datasets: Sequence[str]) -> tuple[dict[Pair, ChosenSettings], Curves]:
@@ -163,10 +149,8 @@ def _traced(settings: Settings, n_users: int) -> tuple[Settings, Settings]:
     """Settings of the short and of the whole run; both have the phases of the whole."""
     n_updates = settings["updates"] * n_users
     phases = {"graph_every": max(1, n_updates // GRAPH_PHASES), "local_updates": n_updates}
-    early = (
-        settings | phases | {"updates": min(EARLY_UPDATES, settings["updates"]), "trace_every": max(1, n_users // 10)}
-    )
-    return early, settings | phases | {"trace_every": max(1, n_updates // 100)}
+    early = {"updates": min(EARLY_UPDATES, settings["updates"]), "trace_every": max(1, n_users // 10)}
+    return settings | phases | early, settings | phases | {"trace_every": max(1, n_updates // 100)}
 
 
 def joined_curve(early: Mapping[str, Any], whole: Mapping[str, Any]) -> Curve:
@@ -181,15 +165,13 @@ def joined_curve(early: Mapping[str, Any], whole: Mapping[str, Any]) -> Curve:
     return Curve(joined("updates"), 100 * joined("test"), bits, bits - graph_bits)
 
 
-def _budget_table(
-    datasets: Sequence[str], values: Mapping[tuple[int, str, str], dict[str, float] | None], reading: str
-) -> Table:
+def _budget_table(datasets: Sequence[str], budgets: Mapping[str, Any], reading: str) -> Table:
     rows = []
     for factor in BUDGET_FACTORS:
         for method in COMPARED:
             cells = [f"DZ x {factor}, {METHODS[method].title}"]
             for dataset in datasets:
-                value = values[factor, dataset, method]
+                value = budgets[f"DZ x {factor}"][dataset][method]
                 ours = percent(value["mean"], value["std"]) if value else DASH
                 theirs = percent(budget_accuracy_of(dataset, method, factor))
                 cells.append(f"{ours} ({theirs})" if SPECS[dataset].column else ours)
@@ -233,16 +215,18 @@ def _which_reading(lab: Lab, datasets: Sequence[str]) -> list[Text]:
     theirs, whole = budget_accuracy_of(dataset, "dada-learned", factor), accuracy_of(dataset, "dada-learned")
     assert theirs is not None
     assert whole is not None
-    sentence = (
-        f"The authors' program counts {COUNTED_NEIGHBOURS} neighbours for every user, natural logarithms, and no "
-        f"message of the graph. By that count D Z x {factor} pays for {per_user:.1f} updates per user of "
-        f"{SPECS[dataset].title} if it is for all users together, and for {updates:.0f} "
-        f"if each user has it; the published accuracy is {percent(theirs)}, and {percent(whole.mean)} without a "
-        "budget. "
-    )
-    if per_user < 1 and theirs < whole.mean - 5:
-        sentence += "Only models of which many are still zero lose as much. "
-    return [Text(f"{sentence}We read the published numbers as budgets for {FITTING}; the other readings follow.")]
+    facts = {
+        "neighbours": COUNTED_NEIGHBOURS,
+        "factor": factor,
+        "per_user": per_user,
+        "updates": updates,
+        "title": SPECS[dataset].title,
+        "theirs": percent(theirs),
+        "whole": percent(whole.mean),
+        "zeros": TEXTS["table2"]["zeros"] if per_user < 1 and theirs < whole.mean - 5 else "",
+        "fitting": FITTING,
+    }
+    return [Text(sentence("table2", "reading", **facts))]
 
 
 def _cost_table(chosen: Mapping[Pair, ChosenSettings], curves: Curves) -> Table:
@@ -275,38 +259,33 @@ def _reach_table(datasets: Sequence[str], curves: Curves) -> Table:
 
 
 def _verdicts(lab: Lab, datasets: Sequence[str], budgets: Mapping[str, Any], curves: Curves) -> list[str]:
-    sentences = []
+    say, sentences = partial(sentence, "table2"), []
     for reading in READINGS:
         gaps = [abs(gap) for dataset in datasets for gap in _gaps(dataset, budgets[reading]).values()]
         if gaps:
-            sentences.append(
-                f"Budget for {reading}: Dada-Learned is {np.mean(gaps):.1f} points from the published numbers on "
-                f"average, over {len(gaps)} of them."
-            )
+            sentences.append(say("distance", reading=reading, mean=np.mean(gaps), n=len(gaps)))
     for dataset in datasets:
         cells = [row[dataset] for row in budgets[FITTING].values()]
         ahead = sum(_is_ahead(cell["dada-learned"], cell["perso-lin-learned"]) for cell in cells)
-        sentences.append(
-            f"{SPECS[dataset].title}: Dada-Learned is ahead of Perso-lin-Learned at {ahead} of {len(cells)} budgets "
-            f"(budget for {FITTING})."
-        )
+        sentences.append(say("ahead", title=SPECS[dataset].title, ahead=ahead, n=len(cells), reading=FITTING))
     for dataset in datasets:
-        factors = [str(factor) for factor, gap in _gaps(dataset, budgets[FITTING]).items() if gap > 1.0]
+        factors = ", ".join(str(factor) for factor, gap in _gaps(dataset, budgets[FITTING]).items() if gap > 1.0)
         if factors:
-            sentences.append(
-                f"{SPECS[dataset].title}: Dada-Learned is more than one point above the published number at D Z x "
-                f"{', '.join(factors)}. A model update costs "
-                f"{bits_text(_bits_per_update(curves[dataset, 'dada-learned']))} in our runs and "
-                f"{bits_text(_counted_message(dataset))} by the published count."
-            )
+            ours = bits_text(_bits_per_update(curves[dataset, "dada-learned"]))
+            costs = {"ours": ours, "theirs": bits_text(_counted_message(dataset))}
+            sentences.append(say("above", title=SPECS[dataset].title, factors=factors, **costs))
     counted = "all users together, all messages"
     cells = [cell for row in budgets[counted].values() for methods in row.values() for cell in methods.values()]
-    dashes = sum(cell is None for cell in cells)
-    sentences.append(
-        f"Budget for {counted}: {dashes} of {len(cells)} budgets do not pay for the first graph and one update "
-        "(dashes)."
-    )
-    return [*sentences, *_too_few_updates(lab, datasets)]
+    sentences.append(say("dashes", reading=counted, dashes=sum(cell is None for cell in cells), n=len(cells)))
+    for dataset, factor in product(datasets, BUDGET_FACTORS):
+        n_users = people(dataset, lab.seed, 0).train.n_users
+        theirs = budget_accuracy_of(dataset, "perso-lin-learned", factor)
+        # By the published count a message is a whole model of D Z bits.
+        updates = factor / COUNTED_NEIGHBOURS
+        if theirs is not None and updates < n_users / 2:
+            facts = {"factor": factor, "updates": updates, "users": n_users, "theirs": percent(theirs)}
+            sentences.append(say("too_few", title=SPECS[dataset].title, **facts))
+    return sentences
 
 
 def _gaps(dataset: str, budgets: Mapping[str, Any]) -> dict[int, float]:
@@ -317,24 +296,6 @@ def _gaps(dataset: str, budgets: Mapping[str, Any]) -> dict[int, float]:
         if (theirs := budget_accuracy_of(dataset, "dada-learned", factor)) is not None
         and (ours := budgets[f"DZ x {factor}"][dataset]["dada-learned"]) is not None
     }
-
-
-def _too_few_updates(lab: Lab, datasets: Sequence[str]) -> list[str]:
-    """Published numbers of Perso-lin-Learned that pay for fewer updates than half the users, by the published count."""
-    sentences = []
-    for dataset in datasets:
-        n_users = people(dataset, lab.seed, 0).train.n_users
-        for factor in BUDGET_FACTORS:
-            theirs = budget_accuracy_of(dataset, "perso-lin-learned", factor)
-            # A message is a whole model of D Z bits.
-            updates = factor / COUNTED_NEIGHBOURS
-            if theirs is not None and updates < n_users / 2:
-                sentences.append(
-                    f"{SPECS[dataset].title}, Perso-lin-Learned: by the published count D Z x {factor} pays for "
-                    f"{updates:.0f} updates of {n_users} users, so that most models are still zero; the published "
-                    f"accuracy is {percent(theirs)}. We cannot explain it."
-                )
-    return sentences
 
 
 def _is_ahead(first: dict[str, float] | None, second: dict[str, float] | None) -> bool:
@@ -357,7 +318,3 @@ def _picture(dataset: str, curves: Curves) -> Picture:
         axes[1].legend(loc="lower right")
 
     return picture
-
-
-def _name(pair: Pair) -> str:
-    return "/".join(pair)

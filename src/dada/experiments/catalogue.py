@@ -16,12 +16,12 @@ import dada
 from dada.data.datasets import entry_of
 from dada.experiments.beyond import beyond
 from dada.experiments.budget import budget, table2
-from dada.experiments.data import REAL, present
 from dada.experiments.kappa import kappa_page
 from dada.experiments.lab import Lab
 from dada.experiments.moons import graph_page, moons100_page, moons_page, size_page
 from dada.experiments.page import Heading, Page, PageLinks
 from dada.experiments.table1 import table1
+from dada.experiments.tasks import REAL, present
 
 _PACKAGES = ("numpy", "numba", "scipy", "scikit-learn")
 
@@ -83,9 +83,7 @@ CATALOGUE = {
 
 def write_index(links: Sequence[tuple[str, str, str]], lab: Lab, out: Path) -> Path:
     """Write the index of some pages, given by name, title and place in the paper; return its HTML file."""
-    page = Page.of("index", lab)
-    page.blocks += [Heading("Pages"), PageLinks(links)]
-    return page.write(out, made_with(lab))
+    return Page.of("index", lab, [Heading("Pages"), PageLinks(links)], {}).write(out, made_with(lab))
 
 
 def made_with(lab: Lab) -> dict[str, Any]:

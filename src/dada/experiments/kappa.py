@@ -21,12 +21,12 @@ from dada.data import BasePredictors, Population
 from dada.engine import run
 from dada.engine.graph_loops import DistanceRule
 from dada.engine.state import State
-from dada.experiments.data import SPECS, whole_task
 from dada.experiments.lab import Job, Lab, run_groups
 from dada.experiments.methods import Settings, rounded
-from dada.experiments.page import Figure, Page, Table, agreement, bits_text, decimal, drawing
+from dada.experiments.page import Block, Figure, Page, Table, bits_text, decimal, drawing, verdicts
 from dada.experiments.protocol import N_RUNS
 from dada.experiments.published import EVERY_WEIGHT_TO_EVERYONE_BITS, KAPPA_ONE_BITS
+from dada.experiments.tasks import SPECS, whole_task
 from dada.plot.theme import Picture, Theme
 
 KAPPAS = (1, 2, 5, 10, 20, 50, 99)
@@ -39,7 +39,10 @@ POINTS = 150
 # Left ends of the axes.
 FIRST = {"wakeups": 20, "bits": 2e4}
 TARGETS = (0.5, 0.1, 0.01)
+COUNTED = ("wakeups", "bits", "cached_bits")
 Results = dict[tuple[str, int], list[dict[str, Any]]]
+# By step, kappa, part of the initial distance, and what is counted.
+Reached = dict[tuple[str, int, float, str], float | None]
 
 
 def graph_study(
@@ -87,36 +90,32 @@ def moons_graph_study(settings: Settings, seed: int, run: int) -> dict[str, Any]
 def kappa_page(lab: Lab, datasets: Sequence[str]) -> Page:
     """Make the page."""
     results, best = compute(lab)
-    page = Page.of("kappa", lab)
-    page.blocks += [
+    reached_by = {
+        (step, kappa, target, name): _mean_reached(results[step, kappa], best, target, name)
+        for step in STEPS
+        for kappa in KAPPAS
+        for target in TARGETS
+        for name in COUNTED
+    }
+    blocks = [
         *(
             Figure(step, f"Distance to the optimum with {title}.", _picture(results, best, step))
             for step, title in STEPS.items()
         ),
-        *(_reach_table(results, best, step) for step in STEPS),
-        *agreement(_verdicts(results, best)),
+        *(_reach_table(reached_by, step) for step in STEPS),
+        *_verdicts(reached_by),
     ]
-    page.data = {
-        "settings": GRAPH,
-        "optimum": best,
-        "steps": {
-            step: {
-                str(kappa): {
-                    "course": _course(results[step, kappa], best),
-                    "reached": {
-                        str(target): {
-                            name: _mean_reached(results[step, kappa], best, target, name)
-                            for name in ("wakeups", "bits", "cached_bits")
-                        }
-                        for target in TARGETS
-                    },
-                }
-                for kappa in KAPPAS
+    steps = {
+        step: {
+            str(kappa): {
+                "course": _course(results[step, kappa], best),
+                "reached": {str(t): {name: reached_by[step, kappa, t, name] for name in COUNTED} for t in TARGETS},
             }
-            for step in STEPS
-        },
+            for kappa in KAPPAS
+        }
+        for step in STEPS
     }
-    return page
+    return Page.of("kappa", lab, blocks, {"settings": GRAPH, "optimum": best, "steps": steps})
 
 
 def compute(lab: Lab) -> tuple[Results, list[float]]:
@@ -164,16 +163,14 @@ def _course(runs: Sequence[Mapping[str, Any]], best: Sequence[float]) -> dict[st
     return {"distance": rounded(gap), **{name: rounded(values) for name, values in means.items()}}
 
 
-def _reach_table(results: Results, best: Sequence[float], step: str) -> Table:
+def _reach_table(reached_by: Reached, step: str) -> Table:
     rows = []
     for kappa in KAPPAS:
-        runs, cells = results[step, kappa], [str(kappa)]
+        cells = [str(kappa)]
         for target in TARGETS:
-            cells += [
-                decimal(_mean_reached(runs, best, target, "wakeups"), 0),
-                bits_text(_mean_reached(runs, best, target, "bits")),
-            ]
-        rows.append([*cells, bits_text(_mean_reached(runs, best, 0.1, "cached_bits"))])
+            wakeups, bits = (reached_by[step, kappa, target, name] for name in ("wakeups", "bits"))
+            cells += [decimal(wakeups, 0), bits_text(bits)]
+        rows.append([*cells, bits_text(reached_by[step, kappa, 0.1, "cached_bits"])])
     names = [f"{what} to {100 * target:g} %" for target in TARGETS for what in ("wake-ups", "bits")]
     columns = ["kappa", *names, "bits to 10 %, models kept"]
     return Table(f"With {STEPS[step]}: until a part of the initial distance is left", columns, rows)
@@ -197,23 +194,24 @@ def _picture(results: Results, best: Sequence[float], step: str) -> Picture:
     return picture
 
 
-def _verdicts(results: Results, best: Sequence[float]) -> list[str]:
+def _verdicts(reached_by: Reached) -> list[Block]:
     def at(step: str, name: str) -> dict[int, float]:
-        return {kappa: _mean_reached(results[step, kappa], best, 0.1, name) or np.inf for kappa in KAPPAS}
+        return {kappa: reached_by[step, kappa, 0.1, name] or np.inf for kappa in KAPPAS}
 
-    paper, exact, rounds = at("lipschitz", "bits"), at("exact", "bits"), at("lipschitz", "wakeups")
+    paper, exact, wakeups = at("lipschitz", "bits"), at("exact", "bits"), at("lipschitz", "wakeups")
     fewest = min(KAPPAS, key=lambda kappa: paper[kappa])
-    falling = all(rounds[later] <= 1.05 * rounds[earlier] for earlier, later in pairwise(KAPPAS))
-    cheaper = sum(exact[kappa] <= paper[kappa] for kappa in KAPPAS)
-    return [
-        f"With the paper's step kappa = {fewest} sends the fewest bits until 10 % of the distance is left "
-        f"({bits_text(paper[fewest])}): {'agrees with' if fewest == 1 else 'unlike'} the paper, which reports about "
-        f"{bits_text(KAPPA_ONE_BITS)} for kappa = 1 at a precision it does not state. Sending all weights to all users "
-        f"once would take {bits_text(EVERY_WEIGHT_TO_EVERYONE_BITS)}.",
-        f"With the paper's step a larger kappa needs {'fewer' if falling else 'not always fewer'} wake-ups "
-        f"({rounds[1]:.0f} with kappa = 1, {rounds[99]:.0f} with kappa = 99): "
-        f"{'agrees' if falling else 'does not agree'}.",
-        f"The exact step, which the paper does not have, needs {bits_text(min(exact.values()))} to "
-        f"{bits_text(max(exact.values()))}, depending on kappa; it needs no more than the paper's step for {cheaper} "
-        f"of {len(KAPPAS)} values of kappa.",
-    ]
+    is_falling = all(wakeups[later] <= 1.05 * wakeups[earlier] for earlier, later in pairwise(KAPPAS))
+    return verdicts(
+        "kappa",
+        fewest=fewest,
+        fewest_bits=bits_text(paper[fewest]),
+        one="agrees with" if fewest == 1 else "unlike",
+        published=bits_text(KAPPA_ONE_BITS),
+        everyone=bits_text(EVERY_WEIGHT_TO_EVERYONE_BITS),
+        fewer="fewer" if is_falling else "not always fewer",
+        wakeups=wakeups,
+        falling="agrees" if is_falling else "does not agree",
+        exact=(bits_text(min(exact.values())), bits_text(max(exact.values()))),
+        cheaper=sum(exact[kappa] <= paper[kappa] for kappa in KAPPAS),
+        n=len(KAPPAS),
+    )

@@ -28,7 +28,7 @@ import dada
 FORMAT = 1
 _Key = TypeVar("_Key")
 # What every result depends on. A job's key also names the code of the module that defines its function.
-_SOURCES = ("core", "data", "engine", "fitting", "estimators", "baselines", "task.py", "experiments/data.py",
+_SOURCES = ("core", "data", "engine", "fitting", "estimators", "baselines", "task.py", "experiments/tasks.py",
             "experiments/methods.py")  # fmt: skip
 
 

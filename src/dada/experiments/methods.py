@@ -13,25 +13,24 @@ import numpy as np
 
 from dada import task
 from dada.baselines.boosting import BoostSettings, boost, random_graph
-from dada.baselines.linear import (
-    HierarchicalSettings,
-    LinearSettings,
+from dada.baselines.classical import (
     constant_majority,
     global_lin,
     hierarchical,
     local_lin,
+    trees_local,
+    trees_pooled,
 )
 from dada.baselines.outcome import MethodResult
 from dada.baselines.persolin import PersolinSettings, persolin
-from dada.baselines.trees import TreeSettings, trees_local, trees_pooled
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.core.regularizers import LogDegree
 from dada.data import BasePredictors, Population
 from dada.engine import Plan
 from dada.estimators import DadaClassifier, DadaClassifierCV
-from dada.experiments.data import SPECS, DatasetSpec, data_digest, people, validation_draw, validation_task, whole_task
 from dada.experiments.lab import Job
+from dada.experiments.tasks import SPECS, DatasetSpec, data_digest, people, validation_draw, validation_task, whole_task
 
 Settings = dict[str, Any]
 Grid = dict[str, tuple[float, ...]]
@@ -42,22 +41,12 @@ GRAPH_PHASES = 10
 DELTA = 0.1
 # The published grids, and the coarse ones of quick runs and random splits.
 POWERS = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
-FULL: Grid = {
-    "beta": (1.0, 10.0, 100.0, 1000.0),
-    "mu": POWERS,
-    "lam": POWERS,
-    "C": POWERS,
-    "trees": (30, 100),
-    "depth": (1, 3),
-}
-COARSE: Grid = {
-    "beta": (1.0, 10.0, 100.0),
-    "mu": (0.1, 1.0, 10.0),
-    "lam": (0.01, 1.0),
-    "C": (0.1, 1.0, 10.0),
-    "trees": (30, 100),
-    "depth": (3,),
-}
+FULL: Grid = {"beta": (1.0, 10.0, 100.0, 1000.0), "mu": POWERS, "lam": POWERS, "C": POWERS,
+              "trees": (30, 100), "depth": (1, 3)}  # fmt: skip
+COARSE: Grid = {"beta": (1.0, 10.0, 100.0), "mu": (0.1, 1.0, 10.0), "lam": (0.01, 1.0), "C": (0.1, 1.0, 10.0),
+                "trees": (30, 100), "depth": (3,)}  # fmt: skip
+# Optional settings of a run, with the meaning they have in `Plan`.
+PLANNED = ("graph_rule", "step", "graph_step", "kappa", "graph_every", "local_updates", "trace_every")
 
 
 class RunInput(NamedTuple):
@@ -75,11 +64,11 @@ class RunInput(NamedTuple):
 class Method:
     """A method of the tables.
 
-    `grid` and `coarse` are the values tried for each hyper-parameter; among equally good settings the first wins. By
-    default the coarse grid takes its values from `COARSE`. `updates` are those of full and of quick runs, (0, 0) takes
-    those of the dataset, None is for methods without updates; `fixed` holds further settings that are not tuned.
-    `alone` is the method without collaboration that its users are compared with, and `has_chance` is whether two runs
-    on the same data may differ.
+    `grid` and `coarse` are the values tried for each hyper-parameter, by default those of `FULL` and `COARSE`; among
+    equally good settings the first wins. `updates` are those of full and of quick runs, (0, 0) takes those of the
+    dataset, None is for methods without updates; `fixed` holds other settings that are not tuned. `alone` is the method
+    without collaboration that its users are compared with, and `has_chance` is whether two runs on the same data may
+    differ.
     """
 
     name: str
@@ -125,7 +114,7 @@ def train(
     detail: str = "",
     split: int = 0,
 ) -> dict[str, Any]:
-    """Train and test a method once.
+    """Train and test a method once; JSON can hold the result.
 
     Parameters
     ----------
@@ -133,21 +122,16 @@ def train(
         Keys of `SPECS` and `METHODS`.
     settings : dict
         Hyper-parameters of the method (`beta`, `mu`, `lam`, `C`, `C_own`, `neighbours`) and of its run: `updates` per
-        user; optionally `step`, `graph_step`, `graph_loss`, `delta`, and, as counts over all users, `graph_every`,
-        `trace_every`, `local_updates`. `stumps` and `rule` replace the base predictors of the dataset.
+        user, and optionally `graph_loss`, `delta` and those of `PLANNED`. `stumps` and `rule` replace the base
+        predictors of the dataset.
     seed, run, split : int
         Seed of the experiment and number of the run, each with its own randomness and folds; for real users 0 is the
         published split, other numbers are random splits.
     fold : int
         The fold of the training data to test on; `ALL_DATA` trains on all of them and tests on the test data.
     detail : {"", "trace", "graph"}
-        What to return besides accuracies: the trace, or the trace, the graph and every user's loss.
-
-    Returns
-    -------
-    dict
-        In cross-validation the number of held-out rows of each user, the number classified correctly, and the bits
-        sent. Otherwise accuracies, bits, neighbours and the requested detail. JSON can hold all values.
+        What to return besides accuracies: the trace, or the trace, the graph and every user's loss. Cross-validation
+        returns the rows held out, those classified correctly, and the bits sent.
     """
     spec, settings = SPECS[dataset], dict(settings)
     stumps, rule = settings.pop("stumps", spec.stumps), settings.pop("rule", spec.rule)
@@ -206,32 +190,22 @@ def _graph(result: MethodResult, given: RunInput) -> dict[str, Any]:
 def plan_of(settings: Settings, n_users: int) -> Plan:
     """The plan of a run: `updates` per user, and ten graph phases by default."""
     n_updates = settings["updates"] * n_users
-    return Plan(
-        n_updates=n_updates,
-        graph_rule=settings.get("graph_rule", "distance"),
-        step=settings.get("step", "pairwise"),
-        graph_step=settings.get("graph_step", "exact"),
-        kappa=min(settings.get("kappa", 5), max(1, n_users - 1)),
-        graph_every=settings.get("graph_every", max(1, n_updates // GRAPH_PHASES)),
-        local_updates=settings.get("local_updates"),
-        trace_every=settings.get("trace_every", max(1, n_updates)),
-    )
+    plan: Settings = {"kappa": 5, "graph_every": max(1, n_updates // GRAPH_PHASES), "trace_every": max(1, n_updates)}
+    plan |= {name: settings[name] for name in PLANNED if name in settings}
+    plan["kappa"] = min(plan["kappa"], max(1, n_users - 1))
+    return Plan(n_updates, **plan)
 
 
 def _regularizer(settings: Settings) -> LogDegree:
     return LogDegree(lam=settings.get("lam", 0.1), delta=settings.get("delta", DELTA))
 
 
-def boosted(given: RunInput, graph: str | CollaborationGraph) -> MethodResult:
+def boosted(given: RunInput, graph: str | CollaborationGraph, graph_rule: str = "distance") -> MethodResult:
     """Boosting over a graph, as of `boost`."""
     settings, n_users = given.settings, 1 if graph == "pooled" else given.train.n_users
-    chosen = BoostSettings(
-        plan_of(settings, n_users),
-        beta=settings["beta"],
-        mu=settings.get("mu", 1.0),
-        regularizer=_regularizer(settings),
-        graph_loss=settings.get("graph_loss", "mean"),
-    )
+    options = {name: settings[name] for name in ("beta", "mu", "graph_loss") if name in settings}
+    plan = plan_of({"graph_rule": graph_rule} | settings, n_users)
+    chosen = BoostSettings(plan, regularizer=_regularizer(settings), **options)
     return boost(given.train, given.predictors, given.test, chosen, given.rng, graph=graph)
 
 
@@ -245,14 +219,6 @@ def _oracle(given: RunInput) -> CollaborationGraph:
     if given.oracle is None:
         raise ValueError("the oracle methods need the true graph of the users; only synthetic users have one")
     return given.oracle
-
-
-def _random(given: RunInput) -> CollaborationGraph:
-    return random_graph(given.train.n_users, given.settings["neighbours"], given.rng)
-
-
-def _evidence(given: RunInput) -> MethodResult:
-    return boosted(given._replace(settings=given.settings | {"graph_rule": "evidence"}), "learned")
 
 
 def estimated(given: RunInput, model: DadaClassifier | DadaClassifierCV) -> MethodResult:
@@ -294,9 +260,8 @@ def _table() -> list[Method]:
         return Method(name, title, lambda g: estimated(g, DadaClassifier(graph=graph, random_state=g.rng)), alone=alone)
 
     return [
-        lin("global-lin", "Global-lin", lambda g: global_lin(g.train, g.test, LinearSettings(**g.settings)),
-            alone="local-lin"),
-        lin("local-lin", "Local-lin", lambda g: local_lin(g.train, g.test, LinearSettings(**g.settings))),
+        lin("global-lin", "Global-lin", lambda g: global_lin(g.train, g.test, **g.settings), alone="local-lin"),
+        lin("local-lin", "Local-lin", lambda g: local_lin(g.train, g.test, **g.settings)),
         linear("perso-lin-oracle", "Perso-lin-Oracle", lambda g: _persolin(g, _oracle(g)), grid=_tuned("mu")),
         linear("perso-lin-learned", "Perso-lin-Learned", lambda g: _persolin(g, None), grid=_tuned("mu", "lam")),
         boosting("global-boost", "Global-boost", lambda g: boosted(g, "pooled"), **pooled),
@@ -305,8 +270,9 @@ def _table() -> list[Method]:
         boosting("dada-learned", "Dada-Learned", lambda g: boosted(g, "learned"), grid=_tuned("beta", "mu", "lam")),
         boosting("dada-uniform", "Dada, complete graph",
                  lambda g: boosted(g, CollaborationGraph.complete(g.train.n_users))),
-        boosting("dada-random", "Dada, random graph of equal density", lambda g: boosted(g, _random(g))),
-        boosting("dada-evidence", "Dada, evidence graph (ours)", _evidence),
+        boosting("dada-random", "Dada, random graph of equal density",
+                 lambda g: boosted(g, random_graph(g.train.n_users, g.settings["neighbours"], g.rng))),
+        boosting("dada-evidence", "Dada, evidence graph (ours)", lambda g: boosted(g, "learned", "evidence")),
         boosting("dada-mixed", "Dada-Learned, mixed predictors (ours)", lambda g: boosted(g, "learned"), **mixed),
         ours("dada-alone", "Our defaults, each user alone", "none", alone=None),
         ours("dada-auto", "Dada, our defaults", "auto"),
@@ -317,15 +283,13 @@ def _table() -> list[Method]:
         Method("constant", "Constant (each user's majority)", lambda g: constant_majority(g.train, g.test),
                has_chance=False),
         lin("hierarchical", "Hierarchical logistic regression (central)",
-            lambda g: hierarchical(g.train, g.test, HierarchicalSettings(**g.settings)),
-            alone="local-lin", **hierarchy),
+            lambda g: hierarchical(g.train, g.test, **g.settings), alone="local-lin", **hierarchy),
         trees("trees-local", "Gradient boosting, each user alone",
-              lambda g: trees_local(g.train, g.test, TreeSettings(**g.settings), g.rng)),
+              lambda g: trees_local(g.train, g.test, g.rng, **g.settings)),
         trees("trees-pooled", "Gradient boosting (central)",
-              lambda g: trees_pooled(g.train, g.test, TreeSettings(**g.settings), g.rng), alone="trees-local"),
+              lambda g: trees_pooled(g.train, g.test, g.rng, **g.settings), alone="trees-local"),
         trees("trees-pooled-user", "Gradient boosting with the user as a feature (central)",
-              lambda g: trees_pooled(g.train, g.test, TreeSettings(**g.settings), g.rng, with_user=True),
-              alone="trees-local"),
+              lambda g: trees_pooled(g.train, g.test, g.rng, **g.settings, with_user=True), alone="trees-local"),
     ]  # fmt: skip
 
 

@@ -12,11 +12,12 @@ from matplotlib.axes import Axes
 
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
-from dada.experiments.data import SPECS, people
+from dada.data.synthetic import GROUP_ANGLES_DEG
 from dada.experiments.lab import Lab, run_groups
 from dada.experiments.methods import METHODS, Settings
 from dada.experiments.page import (
     TEXTS,
+    Block,
     Figure,
     Heading,
     Page,
@@ -26,7 +27,9 @@ from dada.experiments.page import (
     decimal,
     drawing,
     percent,
+    sentence,
     summary_table,
+    verdicts,
 )
 from dada.experiments.protocol import (
     ChosenSettings,
@@ -39,47 +42,167 @@ from dada.experiments.protocol import (
     summarise_all,
 )
 from dada.experiments.published import MOONS100_LEARNED_NEIGHBOURS, MOONS100_ORACLE_NEIGHBOURS
+from dada.experiments.tasks import SPECS, people
 from dada.plot import GraphPanel, graph_picture, weight_picture
 from dada.plot.theme import Picture, Theme
 
 TRACED = ("dada-learned", "dada-oracle", "perso-lin-learned", "perso-lin-oracle")
 LEVELS = ("local-boost", "global-boost", "local-lin", "global-lin")
 EXTRA = ("dada-uniform", "dada-evidence")
-Runs = dict[Pair, list[dict[str, Any]]]
-LAMBDAS = tuple(10.0**power for power in range(-6, 4))
-GROUP_NAMES = ("45°", "135°", "225°", "315°")
+ON_PRINTED = ("dada-oracle", "dada-learned", "dada-evidence", "local-boost", "global-boost")
 SIZE_METHODS = ("local-boost", "dada-learned", "dada-oracle")
+# Smallest numbers of training rows of the size classes, and the largest number.
+SIZE_CLASSES = {"moons": (3, 5, 7, 9, 11, 13, 15), "harws": (46, 55, 65, 75, 85, 95)}
+LAMBDAS = tuple(10.0**power for power in range(-6, 4))
+Chosen = Mapping[Pair, ChosenSettings]
+Runs = dict[Pair, list[dict[str, Any]]]
 
 
-def compute(lab: Lab, dataset: str) -> tuple[dict[Pair, ChosenSettings], Runs]:
+def moons_page(lab: Lab, datasets: Sequence[str]) -> Page:
+    """Make the page of accuracy and neighbours against iterations."""
+    chosen, runs = compute(lab, "moons")
+    n_users = people("moons", lab.seed, 0).train.n_users
+    mean = {method: summarise(runs["moons", method]).mean for _, method in runs}
+    linear = max(mean[m] for m in ("global-lin", "local-lin", "perso-lin-learned", "perso-lin-oracle"))
+    is_ordered = mean["dada-oracle"] > mean["dada-learned"] > max(mean["local-boost"], mean["global-boost"])
+    _, edges = mean_trace(runs["moons", "dada-learned"], "edges")
+    most, oracle = 2 * float(edges[1:].max()) / n_users, summarise(runs["moons", "dada-oracle"]).neighbours or 0.0
+    picture = _neighbour_picture("moons", runs, n_users)
+    blocks = [
+        _accuracy_figure("moons", runs),
+        Figure("neighbours", "Neighbours per user while the graph is learned.", picture),
+        _accuracy_table("moons", chosen, runs),
+        Heading("As printed"),
+        Text(TEXTS["moons"]["printed"]),
+        _printed_table(lab, chosen),
+        *verdicts(
+            "moons",
+            mean=mean,
+            linear=linear,
+            most=most,
+            oracle=oracle,
+            order="agrees with" if is_ordered else "unlike",
+            far="far below" if linear < mean["dada-learned"] - 3 else "not far below",
+            sparser="always sparser, as in the paper" if most < oracle else "denser at times, unlike the paper",
+        ),
+    ]
+    return Page.of("moons", lab, blocks, {"methods": _accuracy_data(chosen, runs)})
+
+
+def moons100_page(lab: Lab, datasets: Sequence[str]) -> Page:
+    """Make the page of users without groups, and of the effect of lambda."""
+    chosen, runs = compute(lab, "moons100")
+    sweep = _sweep(lab, chosen["moons100", "dada-learned"].settings)
+    summaries = {method: summarise(runs["moons100", method]) for _, method in runs}
+    oracle, learned, alone = (summaries[m] for m in ("dada-oracle", "dada-learned", "local-boost"))
+    is_ordered = oracle.mean > learned.mean > alone.mean
+    is_sparser = all(b >= a - 0.5 for a, b in pairwise(row["neighbours"] for row in sweep.values()))
+    smallest = next(iter(sweep.values()))["mean"]
+    rows = [[f"{lam:g}", decimal(row["neighbours"]), percent(row["mean"], row["std"])] for lam, row in sweep.items()]
+    caption = "Oracle and learned graph of the first draw. Nodes are labelled with the angle of their task."
+    blocks = [
+        _accuracy_figure("moons100", runs),
+        _accuracy_table("moons100", chosen, runs),
+        Figure("graph", caption, partial(graph_picture, _panels("moons100", lab, runs))),
+        Figure("lambda", "Neighbours and test accuracy against lambda.", _sweep_picture(sweep, alone.mean)),
+        Table(
+            "The effect of lambda, with all other settings as chosen",
+            ["lambda", "neighbours", "mean test accuracy over users"],
+            rows,
+        ),
+        *verdicts(
+            "moons100",
+            oracle=oracle,
+            learned=learned,
+            alone=alone.mean,
+            smallest=smallest,
+            in_paper=(MOONS100_LEARNED_NEIGHBOURS, MOONS100_ORACLE_NEIGHBOURS),
+            order="the order of the paper" if is_ordered else "not the order of the paper",
+            sparser="agrees" if is_sparser else "does not hold throughout",
+            limit="agrees" if abs(smallest - alone.mean) < 1 else "does not agree",
+        ),
+    ]
+    data = {"methods": _accuracy_data(chosen, runs), "lambda": {f"{lam:g}": row for lam, row in sweep.items()}}
+    return Page.of("moons100", lab, blocks, data)
+
+
+def graph_page(lab: Lab, datasets: Sequence[str]) -> Page:
+    """Make the page of oracle and learned graph."""
+    runs = run_all(lab, choose(lab, [("moons", "dada-learned"), ("moons", "dada-oracle")], "validation, MOONS"))
+    panels, groups = _panels("moons", lab, runs), people("moons", lab.seed, 0).groups
+    assert groups is not None
+    facts = [_graph_facts(panel, groups) for panel in panels]
+    share, careful, others = (facts[1][name] for name in ("share of weight inside groups", CAREFUL, OTHERS))
+    drawn = (
+        "The graphs. Nodes are labelled with the angle of their task; larger nodes have more data, greener nodes a "
+        "smaller loss."
+    )
+    weights = partial(weight_picture, panels, groups, [f"{angle:.0f}°" for angle in GROUP_ANGLES_DEG])
+    blocks = [
+        Figure("weights", "Weights between users, sorted by group; darker is heavier.", weights),
+        Figure("drawn", drawn, partial(graph_picture, panels)),
+        Table(
+            "The two graphs in numbers",
+            ["", *(panel.title for panel in panels)],
+            [[name, *(decimal(fact[name], 2) for fact in facts)] for name in facts[0]],
+        ),
+        *verdicts(
+            "graph",
+            share=100 * share,
+            chance=100 * by_chance(groups),
+            careful=careful,
+            others=others,
+            groups="the groups are recovered approximately, as in the paper" if share > 0.6 else "unlike the paper",
+            degrees="agrees with" if careful < others else "unlike",
+        ),
+    ]
+    return Page.of("graph", lab, blocks, {panel.title: fact for panel, fact in zip(panels, facts, strict=True)})
+
+
+def size_page(lab: Lab, datasets: Sequence[str]) -> Page:
+    """Make the page of accuracy against local dataset size."""
+    blocks: list[Block] = []
+    found: dict[str, list[dict[str, Any]]] = {}
+    for dataset in ("moons", *(name for name in datasets if name == "harws")):
+        spec = SPECS[dataset]
+        methods = [method for method in SIZE_METHODS if spec.synthetic or method != "dada-oracle"]
+        chosen = choose(lab, [(dataset, method) for method in methods], f"validation, {spec.title}")
+        settings = {pair: choice.settings for pair, choice in chosen.items()}
+        runs = run_all(lab, chosen) if spec.synthetic else finals(lab, settings, "final runs")
+        rows = found[dataset] = _by_size(lab, dataset, methods, runs)
+        caption = "test accuracy by number of training rows"
+        titles = ["rows", "users (three runs)", *(METHODS[method].title for method in methods)]
+        cells = [[row["rows"], str(row["users"]), *(percent(row[method]) for method in methods)] for row in rows]
+        blocks += [
+            Heading(spec.title),
+            Figure(dataset, f"{spec.title}: {caption}.", _size_picture(dataset, methods, rows)),
+            Table(f"{spec.title}: mean {caption}", titles, cells),
+        ]
+    sentences = [_size_verdict(dataset, rows) for dataset, rows in found.items()]
+    return Page.of("size", lab, [*blocks, *agreement([*sentences, TEXTS["size"]["note"]])], found)
+
+
+def compute(lab: Lab, dataset: str) -> tuple[Chosen, Runs]:
     """Choose settings on other draws of the population, then run every method on three draws."""
     pairs = [(dataset, method) for method in (*TRACED, *LEVELS, *EXTRA)]
     chosen = choose(lab, pairs, f"validation, {SPECS[dataset].title}")
-    return chosen, run_all(lab, {pair: choice.settings for pair, choice in chosen.items()})
+    return chosen, run_all(lab, chosen)
 
 
-def run_all(lab: Lab, settings: Mapping[Pair, Settings]) -> Runs:
+def run_all(lab: Lab, chosen: Chosen) -> Runs:
     """Final runs; collaborative methods have traces, Dada also graphs."""
+    details = dict.fromkeys(TRACED, "trace") | {"dada-learned": "graph", "dada-oracle": "graph"}
     runs: Runs = {}
     for detail in ("graph", "trace", ""):
-        wanted = {pair: chosen for pair, chosen in settings.items() if _detail(pair[1]) == detail}
-        traced = {pair: chosen | _trace_every(chosen) if detail else chosen for pair, chosen in wanted.items()}
-        runs |= finals(lab, traced, "final runs", detail=detail)
+        wanted = {pair: c.settings for pair, c in chosen.items() if details.get(pair[1], "") == detail}
+        if detail:
+            # Fifty trace points per run of 100 users.
+            wanted = {pair: own | {"trace_every": max(1, 100 * own["updates"] // 50)} for pair, own in wanted.items()}
+        runs |= finals(lab, wanted, "final runs", detail=detail)
     return runs
 
 
-def _detail(method: str) -> str:
-    if method in ("dada-learned", "dada-oracle"):
-        return "graph"
-    return "trace" if method in TRACED else ""
-
-
-def _trace_every(settings: Settings) -> Settings:
-    """Fifty trace points per run of 100 users."""
-    return {"trace_every": max(1, 100 * settings["updates"] // 50)}
-
-
-def _accuracy_table(dataset: str, chosen: Mapping[Pair, ChosenSettings], runs: Runs) -> Table:
+def _accuracy_table(dataset: str, chosen: Chosen, runs: Runs) -> Table:
     def more(pair: Pair) -> dict[str, str]:
         train = [100 * float(np.mean(run["train"])) for run in runs[pair]]
         return {"on training data": percent(float(np.mean(train)))}
@@ -90,13 +213,22 @@ def _accuracy_table(dataset: str, chosen: Mapping[Pair, ChosenSettings], runs: R
     return summary_table(caption, columns, chosen, summarise_all(runs), more)
 
 
-def _accuracy_data(chosen: Mapping[Pair, ChosenSettings], runs: Runs) -> dict[str, Any]:
+def _accuracy_data(chosen: Chosen, runs: Runs) -> dict[str, Any]:
     """The same numbers as data, with the traces of the runs."""
     summaries = summarise_all(runs)
     return {
         pair[1]: method_data(choice, summaries[pair], traces=[run["trace"] for run in runs[pair] if "trace" in run])
         for pair, choice in chosen.items()
     }
+
+
+def _printed_table(lab: Lab, chosen: Chosen) -> Table:
+    settings = {("moons-printed", method): chosen["moons", method].settings for method in ON_PRINTED}
+    rows = []
+    for (_, method), runs in finals(lab, settings, "as printed").items():
+        summary = summarise(runs)
+        rows.append([METHODS[method].title, percent(summary.mean, summary.std), percent(summary.pooled)])
+    return Table("Moons as printed: test accuracy", ["method", "mean over users", "all rows"], rows)
 
 
 def mean_trace(runs: Sequence[Mapping[str, Any]], name: str) -> tuple[Array, Array]:
@@ -140,55 +272,10 @@ def _neighbour_picture(dataset: str, runs: Runs, n_users: int) -> Picture:
     return picture
 
 
-def moons100_page(lab: Lab, datasets: Sequence[str]) -> Page:
-    """Make the page."""
-    chosen, runs = compute(lab, "moons100")
-    sweep = _sweep(lab, chosen["moons100", "dada-learned"].settings)
-    alone = summarise(runs["moons100", "local-boost"]).mean
-    page = Page.of("moons100", lab)
-    page.blocks += [
-        _accuracy_figure("moons100", runs),
-        _accuracy_table("moons100", chosen, runs),
-        Figure(
-            "graph",
-            "Oracle and learned graph of the first draw. Nodes are labelled with the angle of their task.",
-            partial(graph_picture, _panels("moons100", lab, runs)),
-        ),
-        Figure("lambda", "Neighbours and test accuracy against lambda.", _sweep_picture(sweep, alone)),
-        Table(
-            "The effect of lambda, with all other settings as chosen",
-            ["lambda", "neighbours", "mean test accuracy over users"],
-            [[f"{lam:g}", decimal(row["neighbours"]), percent(row["mean"], row["std"])] for lam, row in sweep.items()],
-        ),
-        *agreement(_verdicts(runs, sweep, alone)),
-    ]
-    page.data = {
-        "methods": _accuracy_data(chosen, runs),
-        "lambda": {f"{lam:g}": row for lam, row in sweep.items()},
-    }
-    return page
-
-
 def _sweep(lab: Lab, settings: Settings) -> dict[float, dict[str, float]]:
     jobs = {lam: final_jobs(lab, ("moons100", "dada-learned"), settings | {"lam": lam}) for lam in LAMBDAS}
-    rows = {}
-    for lam, runs in run_groups(lab, jobs, "lambda").items():
-        summary = summarise(runs)
-        rows[lam] = {"neighbours": summary.neighbours or 0.0, "mean": summary.mean, "std": summary.std}
-    return rows
-
-
-def _panels(dataset: str, lab: Lab, runs: Runs) -> list[GraphPanel]:
-    """Oracle and learned graph of the first draw, nodes labelled with the angle of their task."""
-    users = people(dataset, lab.seed, 0)
-    assert users.angles is not None
-    labels = [f"{np.rad2deg(angle) % 360:.0f}" for angle in users.angles]
-    panels = []
-    for title, method in (("Oracle graph", "dada-oracle"), ("Learned graph", "dada-learned")):
-        run = runs[dataset, method][0]
-        graph = CollaborationGraph.from_edges(users.train.n_users, *run["edges"])
-        panels.append(GraphPanel(title, graph, users.train.confidence, np.array(run["losses"]), labels))
-    return panels
+    summaries = {lam: summarise(runs) for lam, runs in run_groups(lab, jobs, "lambda").items()}
+    return {lam: {"neighbours": s.neighbours or 0.0, "mean": s.mean, "std": s.std} for lam, s in summaries.items()}
 
 
 def _sweep_picture(sweep: Mapping[float, Mapping[str, float]], alone: float) -> Picture:
@@ -206,104 +293,35 @@ def _sweep_picture(sweep: Mapping[float, Mapping[str, float]], alone: float) -> 
     return picture
 
 
-def _verdicts(runs: Runs, sweep: Mapping[float, Mapping[str, float]], alone: float) -> list[str]:
-    learned, oracle = summarise(runs["moons100", "dada-learned"]), summarise(runs["moons100", "dada-oracle"])
-    neighbours = [row["neighbours"] for row in sweep.values()]
-    sparser = all(later >= earlier - 0.5 for earlier, later in pairwise(neighbours))
-    smallest = next(iter(sweep.values()))["mean"]
-    return [
-        f"Dada-Oracle {oracle.mean:.1f}, Dada-Learned {learned.mean:.1f}, Local-boost {alone:.1f}: "
-        f"{'the order of the paper' if oracle.mean > learned.mean > alone else 'not the order of the paper'}.",
-        f"The learned graph has {learned.neighbours:.1f} neighbours per user (paper: "
-        f"{MOONS100_LEARNED_NEIGHBOURS}), the oracle graph {oracle.neighbours:.1f} (paper: "
-        f"{MOONS100_ORACLE_NEIGHBOURS}). The first depends on the chosen lambda.",
-        f"A smaller lambda gives a sparser graph: {'agrees' if sparser else 'does not hold throughout'}.",
-        f"At the smallest lambda accuracy is {smallest:.1f}, against {alone:.1f} alone. In the paper accuracy tends to "
-        "that of learning alone as lambda goes to zero: "
-        f"{'agrees' if abs(smallest - alone) < 1 else 'does not agree'}.",
-    ]
+def _panels(dataset: str, lab: Lab, runs: Runs) -> list[GraphPanel]:
+    """Oracle and learned graph of the first draw, nodes labelled with the angle of their task."""
+    users = people(dataset, lab.seed, 0)
+    assert users.angles is not None
+    labels = [f"{np.rad2deg(angle) % 360:.0f}" for angle in users.angles]
+    panels = []
+    for title, method in (("Oracle graph", "dada-oracle"), ("Learned graph", "dada-learned")):
+        run = runs[dataset, method][0]
+        graph = CollaborationGraph.from_edges(users.train.n_users, *run["edges"])
+        panels.append(GraphPanel(title, graph, users.train.confidence, np.array(run["losses"]), labels))
+    return panels
 
 
-def moons_page(lab: Lab, datasets: Sequence[str]) -> Page:
-    """Make the page of accuracy and neighbours against iterations."""
-    chosen, runs = compute(lab, "moons")
-    page = Page.of("moons", lab)
-    n_users = people("moons", lab.seed, 0).train.n_users
-    _, edges = mean_trace(runs["moons", "dada-learned"], "edges")
-    oracle = summarise(runs["moons", "dada-oracle"]).neighbours or 0.0
-    page.blocks += [
-        _accuracy_figure("moons", runs),
-        Figure(
-            "neighbours", "Neighbours per user while the graph is learned.", _neighbour_picture("moons", runs, n_users)
-        ),
-        _accuracy_table("moons", chosen, runs),
-        Heading("As printed"),
-        Text(TEXTS["moons"]["printed"]),
-        _printed_table(lab, {pair[1]: choice.settings for pair, choice in chosen.items()}),
-        *agreement(_moons_verdicts(runs, 2 * float(edges[1:].max()) / n_users, oracle)),
-    ]
-    page.data = {"methods": _accuracy_data(chosen, runs)}
-    return page
+CAREFUL = "degree of users with much data and high loss, over the mean"
+OTHERS = "degree of all others, over the mean"
 
 
-def graph_page(lab: Lab, datasets: Sequence[str]) -> Page:
-    """Make the page of oracle and learned graph."""
-    chosen = choose(lab, [("moons", "dada-learned"), ("moons", "dada-oracle")], "validation, MOONS")
-    runs = run_all(lab, {pair: choice.settings for pair, choice in chosen.items()})
-    panels, groups = _panels("moons", lab, runs), people("moons", lab.seed, 0).groups
-    assert groups is not None
-    facts = [_graph_facts(panel.graph, groups, panel.confidence, panel.loss) for panel in panels]
-    page = Page.of("graph", lab)
-    page.blocks += [
-        Figure(
-            "weights",
-            "Weights between users, sorted by group; darker is heavier.",
-            partial(weight_picture, panels, groups, GROUP_NAMES),
-        ),
-        Figure(
-            "drawn",
-            "The graphs. Nodes are labelled with the angle of their task; larger nodes have more data, greener nodes a "
-            "smaller loss.",
-            partial(graph_picture, panels),
-        ),
-        Table(
-            "The two graphs in numbers",
-            ["", *(panel.title for panel in panels)],
-            [[name, *(decimal(fact[name], 2) for fact in facts)] for name in facts[0]],
-        ),
-        *agreement(_graph_verdicts(facts[1], by_chance(groups))),
-    ]
-    page.data = {panel.title: fact for panel, fact in zip(panels, facts, strict=True)}
-    return page
-
-
-def size_page(lab: Lab, datasets: Sequence[str]) -> Page:
-    """Make the page of accuracy against local dataset size."""
-    page = Page.of("size", lab)
-    for dataset in ("moons", *(name for name in datasets if name == "harws")):
-        methods = [method for method in SIZE_METHODS if SPECS[dataset].synthetic or method != "dada-oracle"]
-        chosen = choose(lab, [(dataset, method) for method in methods], f"validation, {SPECS[dataset].title}")
-        settings = {pair: choice.settings for pair, choice in chosen.items()}
-        runs = run_all(lab, settings) if SPECS[dataset].synthetic else finals(lab, settings, "final runs")
-        edges = [3, 5, 7, 9, 11, 13, 15] if dataset == "moons" else [46, 55, 65, 75, 85, 95]
-        rows = _by_size(lab, dataset, methods, runs, edges)
-        page.blocks += [
-            Heading(SPECS[dataset].title),
-            Figure(
-                dataset,
-                f"{SPECS[dataset].title}: test accuracy by number of training rows.",
-                _size_picture(dataset, methods, rows),
-            ),
-            Table(
-                f"{SPECS[dataset].title}: mean test accuracy by number of training rows",
-                ["rows", "users (three runs)", *(METHODS[method].title for method in methods)],
-                [[row["rows"], str(row["users"]), *(percent(row[method]) for method in methods)] for row in rows],
-            ),
-        ]
-        page.data[dataset] = rows
-    verdicts = [_size_verdict(dataset, rows) for dataset, rows in page.data.items()]
-    page.blocks += agreement([*verdicts, TEXTS["size"]["note"]])
-    return page
+def _graph_facts(panel: GraphPanel, groups: Array) -> dict[str, float]:
+    k, l, w = panel.graph.edges()
+    inside = groups[k] == groups[l]
+    careful = (panel.confidence >= np.median(panel.confidence)) & (panel.loss >= np.median(panel.loss))
+    degree = panel.graph.degree / panel.graph.degree.mean()
+    return {
+        "neighbours per user": panel.graph.mean_neighbours,
+        "share of weight inside groups": float(w[inside].sum() / w.sum()),
+        "share of edges inside groups": float(inside.mean()),
+        CAREFUL: float(degree[careful].mean()),
+        OTHERS: float(degree[~careful].mean()),
+    }
 
 
 def by_chance(groups: Array) -> float:
@@ -316,75 +334,15 @@ def by_chance(groups: Array) -> float:
     return float((groups[k] == groups[l]).mean())
 
 
-def _printed_table(lab: Lab, settings: Mapping[str, dict[str, Any]]) -> Table:
-    methods = ("dada-oracle", "dada-learned", "dada-evidence", "local-boost", "global-boost")
-    runs = finals(lab, {("moons-printed", method): settings[method] for method in methods}, "as printed")
-    rows = [
-        [METHODS[method].title, percent(summary.mean, summary.std), percent(summary.pooled)]
-        for method in methods
-        for summary in [summarise(runs["moons-printed", method])]
-    ]
-    return Table("Moons as printed: test accuracy", ["method", "mean over users", "all rows"], rows)
-
-
-def _moons_verdicts(runs: Runs, most_neighbours: float, oracle_neighbours: float) -> list[str]:
-    mean = {method: summarise(runs["moons", method]).mean for _, method in runs}
-    order = mean["dada-oracle"] > mean["dada-learned"] > max(mean["local-boost"], mean["global-boost"])
-    linear = max(mean[m] for m in ("global-lin", "local-lin", "perso-lin-learned", "perso-lin-oracle"))
-    sparser = most_neighbours < oracle_neighbours
-    return [
-        f"Dada-Oracle ({mean['dada-oracle']:.1f}) above Dada-Learned ({mean['dada-learned']:.1f}) above Local-boost "
-        f"({mean['local-boost']:.1f}) and Global-boost ({mean['global-boost']:.1f}): "
-        f"{'agrees with' if order else 'unlike'} the paper.",
-        f"The best linear method has {linear:.1f}, "
-        f"{'far below' if linear < mean['dada-learned'] - 3 else 'not far below'} Dada-Learned; in the paper far below."
-        f" Global-lin has {mean['global-lin']:.1f}; in the paper's figure it is near 50.",
-        f"The learned graph has at most {most_neighbours:.1f} neighbours per user on average while learning, the "
-        f"oracle graph {oracle_neighbours:.1f}: "
-        f"{'always sparser, as in the paper' if sparser else 'denser at times, unlike the paper'}.",
-        "The paper chooses settings by cross-validation inside users. Here they are chosen on other draws of the "
-        "population: users have as many rows of either class, so a held-out row leaves more rows of the other class "
-        "and misleads cross-validation.",
-        "Beyond the paper: the evidence graph, whose weights are the likelihood of other users' models on a user's "
-        f"own rows, gives {mean['dada-evidence']:.1f}; the complete graph gives {mean['dada-uniform']:.1f}.",
-    ]
-
-
-def _graph_facts(graph: CollaborationGraph, groups: Array, confidence: Array, loss: Array) -> dict[str, float]:
-    k, l, w = graph.edges()
-    inside = groups[k] == groups[l]
-    careful = (confidence >= np.median(confidence)) & (loss >= np.median(loss))
-    degree = graph.degree / graph.degree.mean()
-    return {
-        "neighbours per user": graph.mean_neighbours,
-        "share of weight inside groups": float(w[inside].sum() / w.sum()),
-        "share of edges inside groups": float(inside.mean()),
-        "degree of users with much data and high loss, over the mean": float(degree[careful].mean()),
-        "degree of all others, over the mean": float(degree[~careful].mean()),
-    }
-
-
-def _graph_verdicts(learned: Mapping[str, float], chance: float) -> list[str]:
-    share = learned["share of weight inside groups"]
-    careful = learned["degree of users with much data and high loss, over the mean"]
-    others = learned["degree of all others, over the mean"]
-    return [
-        f"{100 * share:.0f} % of the learned graph's weight is inside groups, against {100 * chance:.0f} % of all "
-        f"pairs: {'the groups are recovered approximately, as in the paper' if share > 0.6 else 'unlike the paper'}.",
-        f"Users with much data and a high loss have {careful:.2f} times the mean degree, all others {others:.2f}: "
-        f"{'agrees with' if careful < others else 'unlike'} the paper, where such users have small degrees.",
-    ]
-
-
-def _by_size(lab: Lab, dataset: str, methods: Sequence[str], runs: Runs, edges: Sequence[int]) -> list[dict[str, Any]]:
-    n_runs = len(runs[dataset, methods[0]])
+def _by_size(lab: Lab, dataset: str, methods: Sequence[str], runs: Runs) -> list[dict[str, Any]]:
+    n_runs, edges = len(runs[dataset, methods[0]]), SIZE_CLASSES[dataset]
     draws = range(n_runs) if SPECS[dataset].synthetic else [0] * n_runs
     sizes = np.concatenate([people(dataset, lab.seed, draw).train.sizes for draw in draws])
     rows = []
-    for i, (low, high) in enumerate(pairwise(edges)):
-        last = i == len(edges) - 2
-        inside = (sizes >= low) & ((sizes <= high) if last else (sizes < high))
-        row: dict[str, Any] = {"rows": f"{low} to {high if last else high - 1}", "users": int(inside.sum())}
+    for low, high in pairwise(edges):
+        largest = high if high == edges[-1] else high - 1
+        inside = (sizes >= low) & (sizes <= largest)
+        row: dict[str, Any] = {"rows": f"{low} to {largest}", "users": int(inside.sum())}
         for method in methods:
             accuracies = np.concatenate([run["test"] for run in runs[dataset, method]])
             row[method] = float(100 * accuracies[inside].mean()) if inside.any() else None
@@ -410,7 +368,5 @@ def _size_verdict(dataset: str, rows: Sequence[Mapping[str, Any]]) -> str:
     few, many = (row["dada-learned"] - row["local-boost"] for row in (known[0], known[-1]))
     gained = sum(row["dada-learned"] > row["local-boost"] for row in known)
     finding = "as in the paper, those with little data gain most" if few > max(many, 0) else "no trend with size"
-    return (
-        f"{SPECS[dataset].title}: Dada-Learned is above Local-boost in {gained} of {len(known)} size classes, by "
-        f"{few:.1f} points for the users with the least data and {many:.1f} for those with the most: {finding}."
-    )
+    facts = {"gained": gained, "classes": len(known), "few": few, "many": many, "finding": finding}
+    return sentence("size", "verdict", title=SPECS[dataset].title, **facts)

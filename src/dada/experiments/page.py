@@ -6,21 +6,20 @@ import io
 import json
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
-from dada.experiments.data import SPECS
 from dada.experiments.lab import Lab
 from dada.experiments.methods import METHODS
 from dada.experiments.protocol import FAR, ChosenSettings, Pair, Summary
-from dada.experiments.published import Published
+from dada.experiments.tasks import SPECS
 from dada.plot import html
 from dada.plot.theme import DARK, LIGHT, Picture, Theme, drawn, new_figure
 
@@ -38,11 +37,6 @@ def percent(mean: float | None, std: float | None = None) -> str:
         return DASH
     # A deviation that would be shown as zero comes from rounding.
     return f"{mean:.2f}" if not std or std < 0.005 else f"{mean:.2f} ± {std:.2f}"
-
-
-def published_percent(value: Published | None) -> str:
-    """A published accuracy."""
-    return DASH if value is None else percent(value.mean, value.std)
 
 
 def decimal(value: float | None, digits: int = 1) -> str:
@@ -86,36 +80,31 @@ def bits_text(value: float | None) -> str:
 SCREEN_PIXELS, PRINT_PIXELS = 1000, 1500
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(NamedTuple):
     """A paragraph."""
 
     text: str
 
 
-@dataclass(frozen=True)
-class Items:
-    """A list of sentences."""
-
-    items: Sequence[str]
-
-
-@dataclass(frozen=True)
-class PageLinks:
-    """A list of other pages: name of the file without its ending, title, remark."""
-
-    items: Sequence[tuple[str, str, str]]
-
-
-@dataclass(frozen=True)
-class Heading:
+class Heading(NamedTuple):
     """The title of a section."""
 
     text: str
 
 
-@dataclass(frozen=True)
-class Table:
+class Items(NamedTuple):
+    """A list of sentences."""
+
+    items: Sequence[str]
+
+
+class PageLinks(NamedTuple):
+    """A list of other pages: name of the file without its ending, title, remark."""
+
+    items: Sequence[tuple[str, str, str]]
+
+
+class Table(NamedTuple):
     """Cells as text; the first column is left-aligned, the others are numbers."""
 
     caption: str
@@ -165,8 +154,7 @@ def dataset_table(caption: str, datasets: Sequence[str], methods: Iterable[str],
     return Table(caption, ["method", *(SPECS[dataset].title for dataset in datasets)], rows)
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(NamedTuple):
     """A figure, stored as PNG and SVG."""
 
     name: str
@@ -193,12 +181,23 @@ def drawing(
     return decorate
 
 
-def agreement(blocks: Sequence[str]) -> list[Block]:
-    """The section of verdicts."""
-    return [Heading("What agrees with the paper, and what does not"), Items(blocks)]
-
-
 Block = Text | Items | PageLinks | Heading | Table | Figure
+
+
+def agreement(sentences: Sequence[str]) -> list[Block]:
+    """The section of verdicts."""
+    return [Heading("What agrees with the paper, and what does not"), Items(sentences)]
+
+
+def verdicts(page: str, **facts: Any) -> list[Block]:
+    """The section of verdicts of a page, with the facts filled into its sentences."""
+    return agreement([sentence.format(**facts) for sentence in TEXTS[page]["verdicts"]])
+
+
+def sentence(page: str, name: str, **facts: Any) -> str:
+    """A sentence of a page, with the facts filled in."""
+    text: str = TEXTS[page][name]
+    return text.format(**facts)
 
 
 @dataclass
@@ -211,16 +210,15 @@ class Page:
     name: str
     title: str
     lead: str
-    blocks: list[Block] = field(default_factory=list)
-    data: dict[str, Any] = field(default_factory=dict)
+    blocks: Sequence[Block]
+    data: dict[str, Any]
 
     @classmethod
-    def of(cls, name: str, lab: Lab) -> Page:
-        """An empty page with its title and lead; some leads depend on whether the lab is quick."""
+    def of(cls, name: str, lab: Lab, blocks: Sequence[Block], data: dict[str, Any]) -> Page:
+        """A page with its title and lead from ``texts.toml``; some leads depend on whether the lab is quick."""
         texts = TEXTS[name]
-        return cls(
-            name, texts["title"], texts["lead"].replace("{how}", texts.get("quick" if lab.quick else "full", ""))
-        )
+        lead = texts["lead"].replace("{how}", texts.get("quick" if lab.quick else "full", ""))
+        return cls(name, texts["title"], lead, blocks, data)
 
     def write(self, folder: Path, made_with: dict[str, Any]) -> Path:
         """Write all files of the page into a folder; return the HTML file."""

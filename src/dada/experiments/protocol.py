@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dada.core.compiled import Array
-from dada.experiments.data import N_FOLDS, SPECS
 from dada.experiments.lab import Job, Lab, run_groups
 from dada.experiments.methods import METHODS, Settings, train_job
+from dada.experiments.tasks import N_FOLDS, SPECS
 
 N_RUNS = 3
 # Points of accuracy: a large loss, and the effect of rounding.

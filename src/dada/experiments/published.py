@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import NamedTuple
 
-from dada.experiments.data import SPECS
 from dada.experiments.methods import Settings
+from dada.experiments.tasks import SPECS
 
 SOURCE = (
     "V. Zantedeschi, A. Bellet, M. Tommasi: Fully Decentralized Joint Learning of Personalized Models and "

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from dada.experiments.data import SPECS, people
 from dada.experiments.lab import Lab
 from dada.experiments.page import (
     DASH,
     TEXTS,
+    Block,
     Heading,
     Items,
     Page,
@@ -20,7 +20,6 @@ from dada.experiments.page import (
     agreement,
     dataset_table,
     percent,
-    published_percent,
     settings_text,
     signed,
     summary_table,
@@ -28,6 +27,7 @@ from dada.experiments.page import (
 )
 from dada.experiments.protocol import ChosenSettings, Pair, Summary, finals, method_data, summarise, try_all
 from dada.experiments.published import AUTHORS, SOURCE, AuthorsRun, Published, accuracy_of
+from dada.experiments.tasks import SPECS, people
 
 IN_PAPER = ("global-lin", "local-lin", "perso-lin-learned", "global-boost", "local-boost", "dada-learned")
 BEYOND = ("constant", "hierarchical", "dada-uniform", "dada-random", "dada-evidence", "dada-mixed")
@@ -37,37 +37,31 @@ AuthorsResults = Sequence[tuple[AuthorsRun, Summary, Published]]
 
 def table1(lab: Lab, datasets: Sequence[str]) -> Page:
     """Make the page for real datasets, all present."""
-    chosen, _, summaries = try_all(lab, [(dataset, method) for dataset in datasets for method in (*IN_PAPER, *BEYOND)])
+    methods, texts = (*IN_PAPER, *BEYOND), TEXTS["table1"]
+    chosen, _, summaries = try_all(lab, [(dataset, method) for dataset in datasets for method in methods])
     theirs = _at_authors_settings(lab, datasets)
-    page = Page.of("table1", lab)
     caption = "Mean test accuracy over users; published number in brackets"
-    page.blocks += [
-        dataset_table(caption, datasets, (*IN_PAPER, *BEYOND), lambda pair: _cell(summaries[pair], accuracy_of(*pair)))
+    blocks: list[Block] = [
+        dataset_table(caption, datasets, methods, lambda pair: _cell(summaries[pair], accuracy_of(*pair)))
     ]
     data = {}
     for dataset in datasets:
         own = {pair: choice for pair, choice in chosen.items() if pair[0] == dataset}
-        page.blocks += [Heading(SPECS[dataset].title), _details(dataset, own, summaries)]
+        blocks += [Heading(SPECS[dataset].title), _details(dataset, own, summaries)]
         data[dataset] = {
             "partial": SPECS[dataset].column is None,
             "methods": {pair[1]: _data(pair, choice, summaries[pair]) for pair, choice in own.items()},
         }
     if theirs:
-        page.blocks += [Heading("At the authors' settings"), Text(TEXTS["table1"]["authors"]), _authors_table(theirs)]
-    page.blocks += [
+        blocks += [Heading("At the authors' settings"), Text(texts["authors"]), _authors_table(theirs)]
+    blocks += [
         *agreement(_verdicts(datasets, chosen, summaries, theirs)),
         Heading("Notes"),
-        Items([*TEXTS["table1"]["notes"], *_counts(lab, datasets)]),
+        Items([*texts["notes"], *_counts(lab, datasets)]),
         Text(f"Published numbers: {SOURCE}"),
     ]
-    page.data = {
-        "datasets": data,
-        "at_authors_settings": [
-            {**asdict(run), "test": asdict(summary), "published": published._asdict()}
-            for run, summary, published in theirs
-        ],
-    }
-    return page
+    runs = [asdict(run) | {"test": asdict(own), "published": published._asdict()} for run, own, published in theirs]
+    return Page.of("table1", lab, blocks, {"datasets": data, "at_authors_settings": runs})
 
 
 def _at_authors_settings(lab: Lab, datasets: Sequence[str]) -> AuthorsResults:
@@ -82,7 +76,7 @@ def _at_authors_settings(lab: Lab, datasets: Sequence[str]) -> AuthorsResults:
 
 def _cell(summary: Summary, published: Published | None) -> str:
     ours = percent(summary.mean, summary.std)
-    return ours if published is None else f"{ours} ({published_percent(published)})"
+    return ours if published is None else f"{ours} ({percent(*published)})"
 
 
 def _difference(pair: Pair, summary: Summary) -> float | None:
@@ -93,8 +87,8 @@ def _difference(pair: Pair, summary: Summary) -> float | None:
 
 def _details(dataset: str, chosen: Mapping[Pair, ChosenSettings], summaries: Mapping[Pair, Summary]) -> Table:
     def more(pair: Pair) -> dict[str, str]:
-        difference = _difference(pair, summaries[pair])
-        return {"published": published_percent(accuracy_of(*pair)), "difference": signed(difference)}
+        published = percent(*(accuracy_of(*pair) or (None,)))
+        return {"published": published, "difference": signed(_difference(pair, summaries[pair]))}
 
     spec = SPECS[dataset]
     columns = ["mean over users", "all rows", "published", "difference", "10th percentile", "worst user",
@@ -104,31 +98,18 @@ def _details(dataset: str, chosen: Mapping[Pair, ChosenSettings], summaries: Map
 
 
 def _data(pair: Pair, choice: ChosenSettings, summary: Summary) -> dict[str, Any]:
-    published = accuracy_of(*pair)
-    return method_data(
-        choice,
-        summary,
-        settings=choice.settings,
-        settings_tried=choice.tried,
-        published=None if published is None else published._asdict(),
-        difference=_difference(pair, summary),
-    )
+    published, difference = accuracy_of(*pair), _difference(pair, summary)
+    more = {"settings": choice.settings, "settings_tried": choice.tried, "difference": difference}
+    return method_data(choice, summary, published=None if published is None else published._asdict(), **more)
 
 
 def _authors_table(theirs: AuthorsResults) -> Table:
     rows = []
     for run, summary, published in theirs:
         ours = (summary.pooled, summary.pooled_std) if run.pooled else (summary.mean, summary.std)
-        rows.append(
-            [
-                title_of((run.dataset, run.method)),
-                percent(*ours),
-                published_percent(published),
-                signed(ours[0] - published.mean),
-                "all rows" if run.pooled else "mean over users",
-                run.note or DASH,
-            ]
-        )
+        numbers = [percent(*ours), percent(*published), signed(ours[0] - published.mean)]
+        over = "all rows" if run.pooled else "mean over users"
+        rows.append([title_of((run.dataset, run.method)), *numbers, over, run.note or DASH])
     columns = ["", "ours", "published", "difference", "accuracy over", "note"]
     return Table("Not tuned: the settings of the authors", columns, rows)
 
@@ -151,10 +132,8 @@ def _verdicts(
         summary, published = summaries[pair], accuracy_of(*pair)
         if published is None:
             continue
-        numbers = (
-            f"{percent(summary.mean)} over users, {percent(summary.pooled)} over rows; published "
-            f"{published_percent(published)}"
-        )
+        ours = f"{percent(summary.mean)} over users, {percent(summary.pooled)} over rows"
+        numbers = f"{ours}; published {percent(*published)}"
         verdict = f"agrees ({numbers})."
         if not agrees(summary, published):
             where = "higher" if summary.mean > published.mean else "lower"

@@ -1,13 +1,11 @@
-"""Linear baselines: what each learns from, and what it predicts."""
+"""Methods without a graph: what each learns from, and what it predicts."""
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 
-from dada.baselines.linear import (
-    HierarchicalSettings,
-    LinearSettings,
+from dada.baselines.classical import (
     constant_majority,
     global_lin,
     hierarchical,
@@ -15,6 +13,8 @@ from dada.baselines.linear import (
     joint_loss,
     linear_values,
     local_lin,
+    trees_local,
+    trees_pooled,
 )
 from dada.baselines.outcome import accuracies
 from dada.data import Population
@@ -32,16 +32,16 @@ def opposite():
 
 
 def test_local_models_see_only_their_own_rows(opposite):
-    local = local_lin(opposite, opposite, LinearSettings())
+    local = local_lin(opposite, opposite)
     assert local.train_accuracy.min() > 0.95
     assert local.models[0, 0] > 0 > local.models[1, 0]
-    common = global_lin(opposite, opposite, LinearSettings())
+    common = global_lin(opposite, opposite)
     assert common.train_accuracy[:2].mean() < 0.7
     assert common.models.shape == (1, 3)
 
 
 def test_a_user_of_one_class_predicts_it_everywhere(opposite):
-    local = local_lin(opposite, opposite, LinearSettings())
+    local = local_lin(opposite, opposite)
     assert_array_equal(local.models[2], [0, 0, -1])
     far = Population.from_arrays([[50.0, 50.0], [-50.0, 0.0], [0, 0]], [-1, -1, -1], [0, 1, 2], classes=(-1, 1))
     assert linear_values(far, local.models)[2] == -1
@@ -71,18 +71,18 @@ def test_gradient_of_the_hierarchical_loss(opposite):
 
 def test_hierarchical_lies_between_one_model_and_many(opposite):
     def models(C_own):
-        return hierarchical_models(opposite, HierarchicalSettings(C=1.0, C_own=C_own))
+        return hierarchical_models(opposite, C=1.0, C_own=C_own)
 
     tied, free = models(1e-9), models(10.0)
     assert np.ptp(tied, axis=0).max() < 1e-6
     assert free[0, 0] > 0 > free[1, 0]
-    common = global_lin(opposite, opposite, LinearSettings(C=1.0)).models[0]
+    common = global_lin(opposite, opposite).models[0]
     assert_allclose(tied[0], common, atol=1e-3)
 
 
 def test_hierarchical_reaches_the_optimum_of_its_problem(opposite):
-    settings, train = HierarchicalSettings(C=0.5, C_own=0.2), opposite
-    found = hierarchical_models(train, settings)
+    train = opposite
+    found = hierarchical_models(train, C=0.5, C_own=0.2)
     X, y = np.column_stack([train.X, np.ones(train.n_rows)]), train.y.astype(float)
 
     def objective(flat):
@@ -98,7 +98,7 @@ def test_hierarchical_reaches_the_optimum_of_its_problem(opposite):
 
 
 def test_hierarchical_data_leave_the_users(opposite):
-    assert hierarchical(opposite, opposite, HierarchicalSettings()).bits is None
+    assert hierarchical(opposite, opposite).bits is None
 
 
 def test_a_user_without_test_rows_has_no_accuracy():
@@ -109,7 +109,30 @@ def test_a_user_without_test_rows_has_no_accuracy():
     assert pooled == pytest.approx(2 / 3)
 
 
-@pytest.mark.parametrize("make", [lambda: LinearSettings(C=0), lambda: HierarchicalSettings(C_own=-1.0)])
-def test_penalties_must_be_positive(make):
-    with pytest.raises(ValueError, match="must be > 0"):
-        make()
+def test_penalties_must_be_positive(opposite):
+    with pytest.raises(ValueError, match=r"must be > 0, got C=1.0, C_own=-1.0"):
+        hierarchical(opposite, opposite, C_own=-1.0)
+    with pytest.raises(ValueError, match="'C' parameter"):
+        global_lin(opposite, opposite, C=-1.0)
+
+
+@pytest.fixture
+def opposed():
+    """Two users with opposite labels of the same feature: only trees that know the user can separate them."""
+    rng = np.random.default_rng(0)
+    X, users = rng.normal(size=(80, 1)), np.repeat([0, 1], 40)
+    y = np.where((X[:, 0] > 0) == (users == 0), 1, -1)
+    return Population.from_arrays(X, y, users)
+
+
+def test_trees_that_know_the_user_separate_users(opposed):
+    data, settings = (opposed, opposed, np.random.default_rng(0)), {"trees": 30, "depth": 3}
+    assert trees_pooled(*data, **settings, with_user=True).test_accuracy_pooled > 0.95
+    assert trees_pooled(*data, **settings).test_accuracy_pooled < 0.8
+    assert trees_local(*data, **settings).test_accuracy_pooled > 0.95
+
+
+def test_trees_of_a_user_with_one_class_predict_that_class():
+    people = Population.from_arrays(np.arange(4.0)[:, None], [1, 1, -1, 1], [0, 0, 1, 1])
+    result = trees_local(people, people, np.random.default_rng(0), trees=3)
+    assert result.test_accuracy[0] == 1.0

@@ -1,14 +1,14 @@
-"""Runs of `dada swarm`: users and their network, reference accuracies, processes, and the display."""
+"""Networks of synthetic users for `dada sim` and `dada swarm`: simulated ones, and real peers on this machine."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from rich.console import Console
@@ -17,15 +17,16 @@ from rich.table import Table
 
 from dada import task
 from dada.cli.console import GraphRule, peer_settings, percent, plan_settings
-from dada.core.accuracy import is_right, mean_per_user
+from dada.cli.watching import synthetic_info
+from dada.core.accuracy import Samples, accuracy_per_user, is_right, mean_per_user
 from dada.core.bits import Ledger
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
-from dada.core.problem import margins_of_labels
+from dada.core.problem import Problem, margins_of_labels
 from dada.core.regularizers import LogDegree
-from dada.data import BasePredictors
-from dada.data.synthetic import SyntheticUsers
-from dada.engine import Plan, Samples, run
+from dada.data import BasePredictors, Stumps, SyntheticUsers, moons, moons100
+from dada.engine import Plan, run
+from dada.events import Observer, Progress, RunInfo, Stopped, silent
 from dada.net.forkserver import Swarm
 from dada.net.home import Home, read_ticket
 from dada.net.iroh_transport import new_secret_key
@@ -34,17 +35,135 @@ from dada.net.node import Node
 from dada.net.process import RunOptions, open_node
 from dada.net.session import LinkOptions
 from dada.net.statuses import PeerOverview
+from dada.peer.config import PeerConfig
 from dada.peer.member import Rhythm
+from dada.sim.faults import Faults
+from dada.sim.simulation import NetworkPoint, SimulatedNetwork, SimulationOverview, SimulationResult
 
 BETA, MU = 10.0, 1.0
-FEW_PEERS = 50
-# Enough for models to converge.
+# Updates per user of the compiled engine to compare with: enough to converge.
 UPDATES_PER_USER = 200
+# Points of a simulation at which the terminal, or a page, is updated.
+POINTS, WATCHED_POINTS = 20, 150
+FEW_PEERS = 50
+REFRESH_EVERY_S = 1.0
+# Time between a kill and the restart.
+AWAY_S = 1.0
+OPTIONS = RunOptions()
+# Concurrent dials in a process of many peers.
+MOST_DIALS = 8
+
+
+def synthetic_peers(data: str, n_users: int, seed: int) -> tuple[SyntheticUsers, BasePredictors]:
+    """The users of a network, and their base predictors."""
+    people = {"moons": moons, "moons100": moons100}[data](seed, n_users=n_users)
+    return people, Stumps(n=200, rule="feature-range").fit(people.train.X)
+
+
+def engine_plan(n_users: int, graph: GraphRule, kappa: int = 5, **more: Any) -> Plan:
+    """How the compiled engine learns models and graph of the same users, for comparison."""
+    options = {"kappa": min(kappa, n_users - 1), "restart": "local", **plan_settings(graph), **more}
+    return Plan(UPDATES_PER_USER * n_users, **options)
+
+
+def engine_accuracies(
+    problem: Problem, plan: Plan, test: Samples, seed: int, graph: CollaborationGraph | None = None
+) -> tuple[Array, float]:
+    """Test accuracy of each user in the compiled engine, which has all data in one place, and mean neighbours."""
+    result = run(problem, plan, np.random.default_rng(seed), graph=graph)
+    return accuracy_per_user(test, result.models), float(result.graph.mean_neighbours)
+
+
+@dataclass(frozen=True, eq=False)
+class SimulationCase:
+    """A simulated network of synthetic users, and their test samples."""
+
+    network: SimulatedNetwork
+    test: Samples
+    graph: GraphRule
+    info: RunInfo
+
+    def run(self, page: Observer, show: Callable[[NetworkPoint], None]) -> SimulationResult:
+        """Run the network, and update a page and a line on the terminal."""
+        if page is silent:
+            return self.network.run(show, POINTS)
+        overview = SimulationOverview(
+            self.network, self.info, lambda models: accuracy_per_user(self.test, models), page
+        )
+        duration_s = self.network.duration_s
+
+        def look(point: NetworkPoint) -> None:
+            overview.send(milestone=point.time_s >= duration_s)
+            page(Progress(round(point.time_s), round(duration_s)))
+            show(point)
+
+        outcome = self.network.run(look, WATCHED_POINTS)
+        page(Stopped(f"All {outcome.checks:,} checks held."))
+        return outcome
+
+    def accuracies(self, outcome: SimulationResult) -> dict[str, float]:
+        """Mean test accuracy of the honest users: with their chosen models, with others, and alone."""
+        models = {"test": outcome.models, "together": outcome.together, "local": outcome.alone}
+        return {
+            f"{name}_accuracy": float(accuracy_per_user(self.test, rows)[outcome.honest].mean())
+            for name, rows in models.items()
+        }
+
+    def result(self, outcome: SimulationResult) -> dict[str, Any]:
+        """The result, ready for JSON; the compiled engine learns from the same users, for comparison."""
+        problem = self.network.problem
+        engine, _ = engine_accuracies(problem, engine_plan(problem.n_users, self.graph), self.test, seed=0)
+        counted = ("messages", "bytes", "lost", "refused", "restarts")
+        return {
+            **self.accuracies(outcome),
+            "engine_accuracy": float(engine[outcome.honest].mean()),
+            "honest": int(outcome.honest.sum()),
+            "trusting": int(outcome.trusts.sum()),
+            "edges": outcome.edges,
+            **{name: outcome.counts[name] for name in counted},
+            "events": outcome.events,
+            "invariants_checked": outcome.checks,
+            "violations": 0,
+        }
+
+
+def make_case(
+    data: str,
+    users: int,
+    steps: int,
+    seed: int,
+    faults: str,
+    graph: GraphRule = "evidence",
+    journal: BinaryIO | None = None,
+) -> SimulationCase:
+    """Draw users and build their simulated network."""
+    people, predictors = synthetic_peers(data, users, seed)
+    problem = task.problem(people.train, predictors, beta=BETA, mu1=MU, regularizer=LogDegree(lam=0.3, delta=0.1))
+    config = PeerConfig(
+        problem.n_predictors, BETA, MU, regularizer=problem.regularizer, coupling=problem.coupling,
+        max_neighbours=64, damping=0.5, vet=True, trust_largest=0.2, **peer_settings(graph),
+    )  # fmt: skip
+    rhythm = Rhythm(local_steps=100, first_graph_steps=min(20, max(1, steps // 5)), graph_every=4)
+    options = f"--users {users} --steps {steps} --seed {seed} --faults {faults} --data {data} --graph {graph}"
+    run_options: Any = {"steps": steps, "seed": seed, "replay": f"dada sim {options}", "journal": journal}
+    network = SimulatedNetwork(problem, config, rhythm, Faults.named(faults), **run_options)
+    info = synthetic_info(f"{users} simulated peers, {data}; faults: {faults}", people, predictors)
+    honest = np.array([host.is_honest for host in network.world.hosts])
+    return SimulationCase(network, task.samples(people.test, predictors), graph, _with_liars(info, honest))
+
+
+def _with_liars(info: RunInfo, honest: Array) -> RunInfo:
+    """The description of a run, with liars as a group."""
+    if honest.all():
+        return info
+    groups, names = (info.groups.copy(), info.group_names) if info.group_names else (np.zeros(honest.size), ("honest",))
+    groups[~honest] = len(names)
+    return replace(info, groups=groups, group_names=(*names, "liars"))
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """Test accuracies of the same users in the compiled engine; `alone` has one per user."""
+    """Test accuracies of the users of a swarm in the compiled engine; `alone` has one per user."""
 
     alone: Array
     engine: float
@@ -55,6 +174,24 @@ class Reference:
     def local(self) -> float:
         """Mean accuracy of users that learn alone."""
         return float(self.alone.mean())
+
+
+def learn_centrally(people: SyntheticUsers, predictors: BasePredictors, network: NetworkFile, seed: int) -> Reference:
+    """Learn with the compiled engine: each user alone, with a learned graph, and with the true graph."""
+    n_users, test = people.train.n_users, task.samples(people.test, predictors)
+    alone, joint = (
+        task.problem(people.train, predictors, beta=BETA, mu1=mu1, regularizer=network.regularizer) for mu1 in (0.0, MU)
+    )
+    fixed = Plan(UPDATES_PER_USER * n_users, learn_graph=False)
+    learned = engine_plan(n_users, network.settings["graph"], network.rhythm.kappa, graph_every=20 * n_users)
+    oracle = CollaborationGraph.from_scipy(people.oracle_weights())
+    engine, neighbours = engine_accuracies(joint, learned, test, seed)
+    return Reference(
+        alone=engine_accuracies(alone, fixed, test, seed)[0],
+        engine=float(engine.mean()),
+        engine_neighbours=neighbours,
+        oracle=float(engine_accuracies(joint, fixed, test, seed, oracle)[0].mean()),
+    )
 
 
 def make_network(
@@ -82,43 +219,11 @@ def make_homes(folder: Path, people: SyntheticUsers, predictors: BasePredictors,
     file = folder / "network.json"
     network.write(file)
     margins = margins_of_labels(predictors.predict(people.train.X), people.train.y)
-    rows = pairwise(people.train.row_start)
-    homes = []
-    for k, (start, stop) in enumerate(rows):
-        home = Home(folder / f"peer-{k:03d}")
+    homes = [Home(folder / f"peer-{k:03d}") for k in range(people.train.n_users)]
+    for home, (start, stop) in zip(homes, pairwise(people.train.row_start), strict=True):
         home.create(file, new_secret_key())
         home.write_samples(margins[start:stop])
-        homes.append(home)
     return homes
-
-
-def learn_centrally(people: SyntheticUsers, predictors: BasePredictors, network: NetworkFile, seed: int) -> Reference:
-    """Learn with the compiled engine: each user alone, with a learned graph, and with the true graph."""
-    settings = network.settings
-    K = people.train.n_users
-    test = task.samples(people.test, predictors)
-
-    def learned_by(plan: Plan, mu1: float, graph: CollaborationGraph | None = None) -> tuple[Array, float]:
-        others = {name: value for name, value in settings.items() if name in ("loss", "graph_loss", "mu2")}
-        problem = task.problem(
-            people.train, predictors, beta=settings["beta"], mu1=mu1, regularizer=network.regularizer, **others
-        )
-        result = run(problem, plan, np.random.default_rng(seed), graph=graph, test=test)
-        return result.trace[-1].test_accuracy, float(result.graph.mean_neighbours)
-
-    fixed = Plan(n_updates=UPDATES_PER_USER * K, learn_graph=False)
-    graph = plan_settings(settings["graph"])
-    learned = Plan(
-        UPDATES_PER_USER * K, kappa=min(network.rhythm.kappa, K - 1), graph_every=20 * K, restart="local", **graph
-    )
-    oracle = CollaborationGraph.from_scipy(people.oracle_weights())
-    engine, neighbours = learned_by(learned, settings["mu1"])
-    return Reference(
-        alone=learned_by(fixed, 0.0)[0],
-        engine=float(engine.mean()),
-        engine_neighbours=neighbours,
-        oracle=float(learned_by(fixed, settings["mu1"], oracle)[0].mean()),
-    )
 
 
 class SwarmDisplay:
@@ -154,7 +259,7 @@ class SwarmDisplay:
         total = self._overview.total
         counts = np.array([0, total("paper_floats"), total("paper_indices")])
         return {
-            "peers": sum(bool(status.get("running")) for status in self._statuses),
+            "peers": self.n_up,
             "test_accuracy": self._accuracy(homes),
             "local_accuracy": self._reference.local,
             "engine_accuracy": self._reference.engine,
@@ -166,6 +271,11 @@ class SwarmDisplay:
             "restarts": self.restarts,
             "errors": self.errors,
         }
+
+    @property
+    def n_up(self) -> int:
+        """Peers that are running."""
+        return sum(bool(status.get("running")) for status in self._statuses)
 
     @property
     def n_edges(self) -> int:
@@ -187,9 +297,8 @@ class SwarmDisplay:
         table = Table.grid(padding=(0, 2))
         table.add_column(style="dim", justify="right")
         table.add_column(style="bold")
-        up = sum(bool(status.get("running")) for status in self._statuses)
         rows = {
-            "peers up": f"{up} of {len(self._statuses)}",
+            "peers up": f"{self.n_up} of {len(self._statuses)}",
             "links": f"{sum(status.get('links', 0) for status in self._statuses) // 2}",
             "edges": f"{self.n_edges} ({self.mean_neighbours:.1f} neighbours per peer)",
             "messages": f"{sent} ({per_s:.0f} per second)",
@@ -198,31 +307,18 @@ class SwarmDisplay:
             "restarts": f"{self.restarts}",
             "seconds left": f"{left_s:.0f}",
         }
-        for name, value in rows.items():
-            table.add_row(name, value)
+        for row in rows.items():
+            table.add_row(*row)
         return table
 
 
 def accuracies(homes: Sequence[Home], network: NetworkFile, test: Samples) -> Array:
-    """Each user's test accuracy with its peer's stored model."""
+    """Each user's test accuracy with its peer's stored model, or with none before its first state."""
     found = []
-    for k, home in enumerate(homes):
-        rows = slice(int(test.row_start[k]), int(test.row_start[k + 1]))
-        values = test.predictions[rows].astype(np.float64) @ _model(home, network)
-        found.append(is_right(values, test.y[rows]))
+    for home, (start, stop) in zip(homes, pairwise(test.row_start), strict=True):
+        model = home.read_model() if home.state.exists() else np.zeros(network.coupling.size, np.float32)
+        found.append(is_right(test.predictions[start:stop].astype(np.float64) @ model, test.y[start:stop]))
     return mean_per_user(np.concatenate(found), test.row_start)
-
-
-def _model(home: Home, network: NetworkFile) -> Array:
-    return home.read_model() if home.state.exists() else np.zeros(network.coupling.size, np.float32)
-
-
-REFRESH_EVERY_S = 1.0
-# Time between a kill and the restart.
-AWAY_S = 1.0
-OPTIONS = RunOptions()
-# Concurrent dials in a process of many peers.
-MOST_DIALS = 8
 
 
 def run_processes(
@@ -264,12 +360,8 @@ def _watch(swarm: Swarm, seconds: float, display: SwarmDisplay, kill_every: floa
         time.sleep(max(0.0, min(REFRESH_EVERY_S, begin + seconds - time.monotonic())))
 
 
-def run_in_process(homes: Sequence[Home], seconds: float, display: SwarmDisplay) -> None:
+async def run_nodes(homes: Sequence[Home], seconds: float, display: SwarmDisplay) -> None:
     """Run all peers in this process."""
-    asyncio.run(_run_nodes(homes, seconds, display))
-
-
-async def _run_nodes(homes: Sequence[Home], seconds: float, display: SwarmDisplay) -> None:
     links = LinkOptions(dialling=asyncio.Semaphore(MOST_DIALS))
     nodes = [await open_node(home, OPTIONS, links=links) for home in homes]
     known = [read_ticket(nodes[0].ticket)]

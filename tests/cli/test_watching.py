@@ -13,10 +13,8 @@ import typer
 from typer.testing import CliRunner
 
 from dada import events
-from dada.cli.console import watching
-from dada.cli.dashboard import dashboard, newest_recording, report
-from dada.cli.swarm_runs import make_homes, make_network
-from dada.cli.watch import SlowMotion, synthetic_peers
+from dada.cli.network_runs import make_homes, make_network, synthetic_peers
+from dada.cli.watching import SlowMotion, dashboard, newest_recording, report, watching
 from dada.dashboard import records
 from dada.dashboard.logfile import LogReader
 from tests.helpers.recordings import tell_run, write_recording
@@ -49,7 +47,7 @@ def test_a_recording_that_cannot_be_made_is_refused_before_the_run(tmp_path):
 
 def test_a_live_page_stays_until_ctrl_c():
     script = (
-        "from dada.cli.console import watching\n"
+        "from dada.cli.watching import watching\n"
         "from tests.helpers.recordings import tell_run\n"
         "with watching(live=True, record=None) as observer:\n"
         "    tell_run(observer)\n"

@@ -1,27 +1,110 @@
-"""`dada dashboard` and `dada report`: the page of a recording, or of peers on this machine."""
+"""Watching runs: `dada dashboard`, `dada report`, and the options `--live` and `--record` of other commands."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 import tempfile
+import threading
 import time
-from contextlib import suppress
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dada.cli.console import stderr, stdout
-from dada.cli.watch import announce
 
 if TYPE_CHECKING:
-    from dada.events import RunInfo
+    from dada.data import BasePredictors, SyntheticUsers
+    from dada.events import Observer, RunInfo
     from dada.net.home import Home
     from dada.net.network_file import NetworkFile
+
+Live = Annotated[bool, typer.Option("--live", help="Open a page that shows the run; it stays until Ctrl-C.")]
+Record = Annotated[Path | None, typer.Option("--record", help="Record the run in this file (.dadalog), to replay it.")]
 
 LOOK_EVERY_S = 1.0
 # A running peer writes its status every second.
 SILENT_AFTER_S = 4.0
+
+
+@contextmanager
+def watching(live: bool, record: Path | None) -> Iterator[Observer]:
+    """An observer that records a run and, with `live`, shows it on a page until Ctrl-C; silent without either."""
+    from dada.events import silent
+
+    if not live and record is None:
+        yield silent
+        return
+    from dada.dashboard.pages import LivePage
+    from dada.dashboard.recorder import Recorder
+
+    with ExitStack() as stack:
+        if record is None:
+            record = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dada-"))) / "run.dadalog"
+        recorder = stack.enter_context(Recorder(record))
+        if live:
+            announce(stack.enter_context(LivePage(record)).url)
+        yield recorder
+        if recorder.failure is not None:
+            stderr().print(f"The recording is incomplete: {recorder.failure}", style="yellow", highlight=False)
+        if live:
+            with suppress(KeyboardInterrupt):
+                stderr().print("The run is over; the page stays until Ctrl-C.", style="dim")
+                threading.Event().wait()
+
+
+def announce(url: str) -> None:
+    """Print the address of the page, and open it if there is a display."""
+    stderr().print(f"Watch it at [bold]{url}[/bold]", highlight=False, soft_wrap=True)
+    if sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+        # The run does not wait for the browser to start.
+        threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+
+
+def synthetic_info(title: str, people: SyntheticUsers, predictors: BasePredictors, **known: Any) -> RunInfo:
+    """Facts about synthetic users for the page: their names, and the true group of each if they are grouped."""
+    from dada.data.synthetic import GROUP_ANGLES_DEG
+    from dada.task import info
+
+    if people.groups.any():
+        known |= {"groups": people.groups, "group_names": tuple(f"{angle:g}°" for angle in GROUP_ANGLES_DEG)}
+    return info(people.train, predictors, title, **known)
+
+
+class SlowMotion:
+    """Forwards events and delays the run, so that a short run can be watched.
+
+    The run lasts about `lasts_s` seconds. Its beginning, when users learn alone and the graph is empty, passes faster
+    than the rest.
+    """
+
+    def __init__(
+        self,
+        observer: Observer,
+        lasts_s: float,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Any] = time.sleep,
+    ) -> None:
+        self.observer, self.lasts_s = observer, lasts_s
+        self._now, self._sleep = now, sleep
+        self._began: float | None = None
+
+    def __call__(self, event: Any) -> None:
+        """Forward an event."""
+        from dada.events import Progress
+
+        if self._began is None:
+            self._began = self._now()
+        self.observer(event)
+        if isinstance(event, Progress) and event.total:
+            early_s = self._began + self.lasts_s * (event.done / event.total) ** 2 - self._now()
+            if early_s > 0:
+                self._sleep(early_s)
 
 
 def dashboard(
