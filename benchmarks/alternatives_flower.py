@@ -6,7 +6,6 @@ In every round each client gets the model, makes one pass of gradient descent ov
 """
 
 import argparse
-import json
 import os
 from itertools import pairwise
 
@@ -19,7 +18,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
-from machine import processor_seconds
+from machine import processor_seconds, write_best
 
 
 def main():
@@ -31,10 +30,7 @@ def main():
     options = parser.parse_args()
     stored = dict(np.load(options.data).items())
     trials = [simulate(stored, options.data, options.rounds, rate) for rate in options.rates]
-    best = max(trials, key=lambda trial: trial["accuracy"])
-    best["seconds"] = min(trial["seconds"] for trial in trials)
-    with open(options.result, "w") as file:
-        json.dump(best, file)
+    write_best(trials, options.result)
 
 
 def simulate(stored, path, rounds, rate):

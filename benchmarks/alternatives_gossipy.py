@@ -8,7 +8,6 @@ quarter of the rounds), then sends to those only.
 """
 
 import argparse
-import json
 import random
 import time
 from itertools import pairwise
@@ -21,6 +20,7 @@ from gossipy.model.handler import TorchModelHandler
 from gossipy.model.nn import LogisticRegression
 from gossipy.node import GossipNode, PENSNode
 from gossipy.simul import GossipSimulator
+from machine import write_best
 
 ROUND = 10
 
@@ -43,10 +43,7 @@ def main():
     torch.set_num_threads(1)
     stored = np.load(options.data)
     trials = [simulate(stored, options.rounds, options.node, rate) for rate in options.rates]
-    best = max(trials, key=lambda trial: trial["accuracy"])
-    best["seconds"] = min(trial["seconds"] for trial in trials)
-    with open(options.result, "w") as file:
-        json.dump(best, file)
+    write_best(trials, options.result)
 
 
 def simulate(stored, rounds, kind, rate):

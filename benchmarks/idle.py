@@ -68,13 +68,9 @@ def main():
     parser.add_argument("--json", action="store_true", help="print nothing but JSON on stdout")
     options = parser.parse_args()
     found = measure(options.users, options.seconds)
-    if options.json:
-        print(json.dumps(found, indent=2))
-    else:
-        print(
-            f"{found['peers']} peers for {found['seconds']:g} s: {found['mean_mb']:.1f} MB and "
-            f"{100 * found['mean_core']:.2f} % of a core each, on average"
-        )
+    cost = f"{found['mean_mb']:.1f} MB and {100 * found['mean_core']:.2f} % of a core each, on average"
+    text = f"{found['peers']} peers for {found['seconds']:g} s: {cost}"
+    print(json.dumps(found, indent=2) if options.json else text)
     sys.exit(not (found["mean_mb"] < 60.0 and found["mean_core"] < 0.01))
 
 

@@ -8,7 +8,7 @@ import pytest
 from dada.experiments.budget import Curve, joined_curve
 from dada.experiments.catalogue import CATALOGUE
 from dada.experiments.kappa import distance, graph_study, reached
-from dada.experiments.page import Figure, Heading, Items, Page, PageLinks, Table, Text
+from dada.experiments.page import Figure, Heading, Page, PageLinks, Table
 from dada.experiments.protocol import summarise
 from dada.experiments.published import BUDGET_FACTORS, Published, accuracy_of, best_accuracy_of, budget_accuracy_of
 from dada.experiments.table1 import IN_PAPER, agrees
@@ -26,10 +26,10 @@ def drawing(*, theme):
 @pytest.fixture
 def page():
     blocks = [
-        Text("A & B."),
+        "A & B.",
         Table("Numbers", ["method", "value"], [["a|b", "1"]]),
         Heading("More"),
-        Items(["first", "second"]),
+        ["first", "second"],
         PageLinks([("other", "Other", "Table 9")]),
         Figure("line", "A line.", drawing),
     ]

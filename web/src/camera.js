@@ -4,6 +4,18 @@
 // its right.
 const [LEFT, RIGHT, ABOVE, BELOW] = [34, 64, 68, 64];
 
+// The smallest rectangle that holds all places: left, right, top, bottom.
+export function boundsOf(places) {
+  const bounds = [Infinity, -Infinity, Infinity, -Infinity];
+  for (let p = 0; p < places.length; p += 2) {
+    bounds[0] = Math.min(bounds[0], places[p]);
+    bounds[1] = Math.max(bounds[1], places[p]);
+    bounds[2] = Math.min(bounds[2], places[p + 1]);
+    bounds[3] = Math.max(bounds[3], places[p + 1]);
+  }
+  return bounds;
+}
+
 export class Camera {
   constructor() {
     this.x = 0;
@@ -46,13 +58,7 @@ export class Camera {
 
   // Moves a part of the way towards showing all places; returns whether there is some way left.
   fit(places, part) {
-    let [left, right, top, bottom] = [Infinity, -Infinity, Infinity, -Infinity];
-    for (let p = 0; p < places.length; p += 2) {
-      left = Math.min(left, places[p]);
-      right = Math.max(right, places[p]);
-      top = Math.min(top, places[p + 1]);
-      bottom = Math.max(bottom, places[p + 1]);
-    }
+    const [left, right, top, bottom] = boundsOf(places);
     if (!(right >= left)) return false;
     const scale = Math.min(
       (this.width - LEFT - RIGHT) / Math.max(right - left, 1e-6),

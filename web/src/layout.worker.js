@@ -1,29 +1,22 @@
 // Places the users: ForceAtlas2, running in a thread of its own until nothing moves any more.
 import iterate from "graphology-layout-forceatlas2/iterate.js";
+import { boundsOf } from "./camera.js";
 
-const NODE = 10;
+// Numbers per node and per edge, and the position of each number of a node.
+const [NODE, EDGE] = [10, 3];
 const [X, Y, MASS, CONVERGENCE, SIZE, FIXED] = [0, 1, 6, 7, 8, 9];
-const EDGE = 3;
 const SLICE_MS = 24;
-// After a change of the graph the layout runs for at most so many rounds.
-const MOST_ROUNDS = 700;
-const SETTLED = 0.0006;
+// The most rounds after a change of the graph, and the movement per round at which the layout has settled.
+const [MOST_ROUNDS, SETTLED] = [700, 0.0006];
+// The distance between discs, as a multiple of their size; with more discs they may overlap.
+const [ROOM, MOST_TO_SEPARATE] = [1.75, 3000];
+const [FOLLOW, PUSHES] = [0.06, 6];
 
-// Discs keep this much more than their size between each other.
-const ROOM = 1.75;
-const MOST_TO_SEPARATE = 3000;
-const FOLLOW = 0.06;
-const PUSHES = 6;
-
-let nodes = new Float32Array(0);
-let edges = new Float32Array(0);
-let shown = new Float32Array(0);
+let [nodes, edges, shown] = [new Float32Array(0), new Float32Array(0), new Float32Array(0)];
 // Radii of the discs and the size of the view, both in pixels.
 let discs = { radii: new Float32Array(0), width: 1, height: 1 };
 let rounds = 0;
-let waiting = false;
-let paused = false;
-let scheduled = false;
+let [waiting, paused, scheduled] = [false, false, false];
 
 // Golden-angle spiral: the same even start in every view of a run.
 function start(count) {
@@ -68,13 +61,7 @@ function settings() {
 
 // Pixels per unit when everybody is in view.
 function scaleOfView(places) {
-  let [left, right, top, bottom] = [Infinity, -Infinity, Infinity, -Infinity];
-  for (let p = 0; p < places.length; p += 2) {
-    left = Math.min(left, places[p]);
-    right = Math.max(right, places[p]);
-    top = Math.min(top, places[p + 1]);
-    bottom = Math.max(bottom, places[p + 1]);
-  }
+  const [left, right, top, bottom] = boundsOf(places);
   return Math.min(discs.width / Math.max(right - left, 1e-6), discs.height / Math.max(bottom - top, 1e-6));
 }
 

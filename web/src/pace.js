@@ -2,14 +2,9 @@
 // a slow machine is never asked for more than it can do. Where drawing is slow, fewer and thinner edges are drawn while
 // something moves; and where nobody is touching the page, pictures are further apart, to leave the machine to the run.
 
-const SLOW_MS = 42;
-const FAST_MS = 24;
-const REST_MS = 200;
-const LOOK_AGAIN_MS = 4;
-const LONGEST_PAUSE_MS = 1000;
-const FEWEST_EDGES = 1500;
-const FIRST_EDGES = 12_000;
-const FIRST_EDGES_IF_SLOW = 3000;
+const [SLOW_MS, FAST_MS] = [42, 24];
+const [REST_MS, LOOK_AGAIN_MS, LONGEST_PAUSE_MS] = [200, 4, 1000];
+const [FEWEST_EDGES, FIRST_EDGES, FIRST_EDGES_IF_SLOW] = [1500, 12_000, 3000];
 
 // How many edges leave a movement smooth, and whether they should be thin.
 export class EdgeBudget {

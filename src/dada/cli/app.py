@@ -11,12 +11,12 @@ from typer.core import TyperGroup
 from dada import __version__
 from dada.cli.bench import bench
 from dada.cli.console import print_error
-from dada.cli.datasets import app as datasets
+from dada.cli.dataset_commands import app as datasets
 from dada.cli.demo import demo
 from dada.cli.fit import fit
 from dada.cli.inspect import inspect
 from dada.cli.networks import replay, sim, swarm
-from dada.cli.peer import app as peer
+from dada.cli.peer_commands import app as peer
 from dada.cli.predict import predict
 from dada.cli.reproduce import reproduce
 from dada.cli.watching import dashboard, report

@@ -75,13 +75,10 @@ def print_report(result: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(result)
         return
-    moons = result["moons"]
-    rows = [
-        ["model update, paper's step", f"{moons['model_update_us']['paper']:.2f}"],
-        ["model update, pairwise step", f"{moons['model_update_us']['pairwise']:.2f}"],
-        ["graph step, exact, 5 peers", f"{moons['graph_step_us']['exact']:.2f}"],
-    ]
-    print_table(["Moons, 100 users, 200 stumps", "us"], rows)
+    models, weights = result["moons"]["model_update_us"], result["moons"]["graph_step_us"]
+    times = {"model update, paper's step": models["paper"], "model update, pairwise step": models["pairwise"]}
+    times["graph step, exact, 5 peers"] = weights["exact"]
+    print_table(["Moons, 100 users, 200 stumps", "us"], [[name, f"{time:.2f}"] for name, time in times.items()])
     stdout().print()
     columns = {"users": ",", "model_update_us": ".2f", "bytes_per_user": ",.0f"}
     scale = [[format(entry[name], form) for name, form in columns.items()] for entry in result["scale"]]
@@ -106,11 +103,9 @@ def moons_problem(method: str, n_users: int, **bounded: Any) -> tuple[Problem, C
     from dada.data import moons
     from dada.task import problem
 
-    users = moons(SEED, n_users=n_users, n_test=1)
-    settings = demo_settings(method, n_users)
-    chosen: dict[str, Any] = {"beta": settings.beta, "mu1": settings.mu, "graph_loss": settings.graph_loss}
-    predictors = STUMPS.fit(users.train.X)
-    joint = problem(users.train, predictors, regularizer=settings.regularizer, **chosen)
+    users, settings = moons(SEED, n_users=n_users, n_test=1), demo_settings(method, n_users)
+    chosen = {"mu1": settings.mu, **{name: getattr(settings, name) for name in ("beta", "regularizer", "graph_loss")}}
+    joint = problem(users.train, STUMPS.fit(users.train.X), **chosen)
     return joint, CollaborationGraph.from_scipy(users.oracle_weights(**bounded))
 
 

@@ -43,15 +43,16 @@ def print_table(
     best: int | None = None,
     title: str = "",
     wide: bool = False,
+    text_columns: int = 1,
 ) -> None:
-    """Write a table; the first column is text, the others are numbers, and the row at `best` is highlighted.
+    """Write a table; the first columns are text, the others are numbers, and the row at `best` is highlighted.
 
     A wide table is wrapped on a terminal and has its full width in a file.
     """
     table = Table(title=title or None, title_justify="left", title_style="bold", header_style="dim", box=None)
     table.pad_edge = wide
     for position, name in enumerate(header):
-        justify: Literal["left", "right"] = "left" if position == 0 else "right"
+        justify: Literal["left", "right"] = "left" if position < text_columns else "right"
         table.add_column(name, justify=justify, no_wrap=not wide, overflow="fold" if wide else "ellipsis")
     for position, row in enumerate(rows):
         table.add_row(*(Text(cell) for cell in row), style="bold cyan" if position == best else None)
@@ -145,8 +146,7 @@ GraphRule = Literal["evidence", "distance"]
 GraphOption = Annotated[
     GraphRule,
     typer.Option(
-        "--graph",
-        help="How peers choose neighbours: by the accuracy of models on their samples, or as in the paper.",
+        "--graph", help="How peers choose neighbours: by the accuracy of models on their samples, or as in the paper."
     ),
 ]
 # Chosen on other draws of users than those of the commands; results hardly depend on them.
@@ -154,19 +154,11 @@ N_NEIGHBOURS, TAU = 5, 1.0
 
 
 def peer_settings(graph: GraphRule) -> dict[str, Any]:
-    """Settings of `PeerConfig`.
-
-    >>> peer_settings("distance")
-    {'graph': 'distance'}
-    """
+    """Settings of `PeerConfig` for a graph rule."""
     return {"graph": graph} | ({"n_neighbours": N_NEIGHBOURS, "tau": TAU} if graph == "evidence" else {})
 
 
 def plan_settings(graph: GraphRule) -> dict[str, Any]:
-    """The same as settings of `Plan`.
-
-    >>> plan_settings("distance")
-    {'graph_rule': 'distance'}
-    """
+    """The same as settings of `Plan`."""
     settings = peer_settings(graph)
     return {"graph_rule": settings.pop("graph"), **settings}

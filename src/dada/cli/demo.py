@@ -12,7 +12,6 @@ from dada.cli.watching import Live, Record, SlowMotion, watching
 
 if TYPE_CHECKING:
     from dada.cli.demo_report import DemoResult
-    from dada.data.synthetic import DataRule
     from dada.events import Observer
 
 # Duration of the run that a live demo shows.
@@ -44,42 +43,30 @@ def demo(
     - `dada demo --record run.dadalog`
     - `dada demo --json`
     """
-    out.mkdir(parents=True, exist_ok=True)
-    with watching(live, record) as page:
-        # The run itself takes a quarter of a second.
-        result = _run(seed, users, rule, SlowMotion(page, LIVE_S) if live else page)
-        with working("Drawing"):
-            from dada.cli.demo_report import write_report
-
-            files = write_report(result, out)
-        if as_json:
-            print_json(as_dict(result, files))
-        else:
-            _show(result, files)
-
-
-def _run(seed: int, users: int, rule: DataRule, page: Observer) -> DemoResult:
-    """Run all methods with a progress bar for each; the page shows the last one, Dada-Learned."""
-    from dada.cli.demo_report import METHODS, run_demo
+    from dada.cli.demo_report import HEADER, METHODS, row_of, run_demo, write_report
     from dada.events import fan_out
     from dada.plot.theme import name_of
 
-    with progress() as bars:
+    out.mkdir(parents=True, exist_ok=True)
+    with watching(live, record) as page:
+        # The run itself takes a quarter of a second.
+        shown = SlowMotion(page, LIVE_S) if live else page
+        with progress() as bars:
 
-        def watch(method: str) -> Observer:
-            bar = bars(name_of(method))
-            return fan_out(bar, page) if method == [*METHODS][-1] else bar
+            def watch(method: str) -> Observer:
+                """A progress bar for each method; the page shows the last one, Dada-Learned."""
+                bar = bars(name_of(method))
+                return fan_out(bar, shown) if method == [*METHODS][-1] else bar
 
-        return run_demo(seed, users, rule, watch)
-
-
-def _show(result: DemoResult, files: list[Path]) -> None:
-    from dada.cli.demo_report import HEADER, row_of
-
-    rows = [row_of(*outcome) for outcome in result.outcomes.items()]
-    title = f"{result.dataset}, {result.users.train.n_users} users, seed {result.seed}"
-    print_table(HEADER, rows, best=len(rows) - 1, title=title)
-    stdout().print(f"\nOpen [bold]{files[0]}[/bold] for curves and graphs.", highlight=False, soft_wrap=True)
+            result = run_demo(seed, users, rule, watch)
+        with working("Drawing"):
+            files = write_report(result, out)
+        if as_json:
+            print_json(as_dict(result, files))
+            return
+        rows = [row_of(*outcome) for outcome in result.outcomes.items()]
+        print_table(HEADER, rows, best=len(rows) - 1, title=f"{result.dataset}, {users} users, seed {seed}")
+        stdout().print(f"\nOpen [bold]{files[0]}[/bold] for curves and graphs.", highlight=False, soft_wrap=True)
 
 
 def as_dict(result: DemoResult, files: list[Path]) -> dict[str, Any]:

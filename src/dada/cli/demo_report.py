@@ -40,20 +40,14 @@ STUMPS = Stumps(n=200, rule="feature-range")
 
 
 def demo_settings(method: str, n_users: int = 100) -> BoostSettings:
-    """The settings of one of the demo's methods.
-
-    >>> demo_settings("dada-learned").plan.n_updates
-    20000
-    """
-    updates = UPDATES_PER_USER * n_users
-    if method == "global-boost":
-        return BoostSettings(Plan(GLOBAL_UPDATES), beta=30.0)
-    if method == "local-boost":
-        return BoostSettings(Plan(updates), beta=10.0)
-    if method == "dada-oracle":
-        return BoostSettings(Plan(updates), beta=10.0, mu=3.0)
-    plan = Plan(updates, graph_every=GRAPH_EVERY_PER_USER * n_users, kappa=min(5, n_users - 1))
-    return BoostSettings(plan, beta=5.0, mu=2.0, regularizer=LogDegree(lam=0.03, delta=0.1))
+    """The settings of one of the demo's methods."""
+    plan = Plan(UPDATES_PER_USER * n_users, graph_every=GRAPH_EVERY_PER_USER * n_users, kappa=min(5, n_users - 1))
+    return {
+        "global-boost": BoostSettings(Plan(GLOBAL_UPDATES), beta=30.0),
+        "local-boost": BoostSettings(plan, beta=10.0),
+        "dada-oracle": BoostSettings(plan, beta=10.0, mu=3.0),
+        "dada-learned": BoostSettings(plan, beta=5.0, mu=2.0, regularizer=LogDegree(lam=0.03, delta=0.1)),
+    }[method]
 
 
 def run_method(

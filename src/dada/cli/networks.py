@@ -120,8 +120,7 @@ def swarm(
         float | None, typer.Option(min=0.01, help="Wake-ups per peer and second; 8 by default, fewer for many peers.")
     ] = None,
     kill_every: Annotated[
-        float | None,
-        typer.Option(min=0.5, help="Kill a random peer with SIGKILL every N seconds, and restart it."),
+        float | None, typer.Option(min=0.5, help="Kill a random peer with SIGKILL every N seconds, and restart it.")
     ] = None,
     in_process: Annotated[
         bool, typer.Option("--in-process", help="Run all peers in one process, with real sockets.")

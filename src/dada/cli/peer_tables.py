@@ -52,20 +52,19 @@ def columns_by_hand(features: Sequence[str], classes: str | None) -> Columns:
         raise ValueError(
             "give --summary FILE, or --like TABLE --label COLUMN, or --feature name:low:high (each) and --classes"
         )
-    names, low, high = [], [], []
+    given = []
     for text in features:
         name, _, limits = text.partition(":")
         try:
-            least, most = (float(part) for part in limits.split(":"))
+            low, high = (float(part) for part in limits.split(":"))
         except ValueError:
             raise ValueError(f"a feature is given as name:low:high with two numbers, got {text!r}") from None
-        names.append(name)
-        low.append(least)
-        high.append(most)
+        given.append((name, low, high))
     found = tuple(part.strip() for part in classes.split(","))
     if len(found) != 2 or found[0] == found[1]:
         raise ValueError(f"--classes takes two different labels, as no,yes, got {classes!r}")
-    return checked(Columns(tuple(names), np.array(low), np.array(high), found))
+    names, lows, highs = zip(*given, strict=True)
+    return checked(Columns(names, np.array(lows), np.array(highs), found))
 
 
 def columns_like(path: Path, label: str | None) -> Columns:
@@ -132,8 +131,7 @@ def read_margins(path: Path, label: str, network: NetworkFile) -> Array:
     if unknown:
         raise ValueError(f"{path}: column {label!r} holds {unknown[:3]}, the network knows {list(network.classes)}")
     y = np.where(np.array(values) == network.classes[1], 1, -1)
-    predictions = _predictions(frame, path, network)
-    return margins_of_labels(predictions, y)
+    return margins_of_labels(_predictions(frame, path, network), y)
 
 
 def predict_table(home: Home, path: Path) -> tuple[list[str], list[float]]:
@@ -248,15 +246,17 @@ def read_all(paths: list[Path]) -> SummaryFile:
 def read_summary(path: Path) -> SummaryFile:
     """Read and validate a summary file."""
     try:
-        return _from_json(json.loads(path.read_text(encoding="utf-8")))
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        detail = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-        raise ValueError(f"{path}: not a summary file, or damaged ({detail})") from error
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise ValueError(f"its format is not {FORMAT!r}")
+        return _from_json(content)
+    except KeyError as error:
+        raise ValueError(f"{path}: a damaged summary file, it lacks {error}") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{path}: not a summary file, or damaged ({error})") from error
 
 
-def _from_json(content: Any) -> SummaryFile:
-    if not isinstance(content, dict) or content["format"] != FORMAT:
-        raise ValueError(f"its format is not {FORMAT!r}")
+def _from_json(content: dict[str, Any]) -> SummaryFile:
     if content["version"] != VERSION:
         raise ValueError(f"version {content['version']}, this dada reads {VERSION}: update the older of the two")
     features = tuple(str(name) for name in content["features"])
@@ -271,19 +271,12 @@ def _from_json(content: Any) -> SummaryFile:
         raise ValueError(f"{count} rows of {users} users, each has at least {LEAST_ROWS}")
     if not (np.isfinite([mean, squares, low, high]).all() and (squares >= 0).all() and (low <= high).all()):
         raise ValueError("means, squares and ranges must be finite, squares >= 0 and low <= high")
-    return SummaryFile(
-        features,
-        tuple(str(label) for label in content["labels"]),
-        users,
-        FeatureSummary(count, mean, squares, low, high, points, is_exact=False),
-    )
+    summary = FeatureSummary(count, mean, squares, low, high, points, is_exact=False)
+    return SummaryFile(features, tuple(map(str, content["labels"])), users, summary)
 
 
 def _are_quantiles(values: np.ndarray, weights: np.ndarray, count: int) -> bool:
-    return (
-        values.ndim == 1
-        and values.size > 0
-        and values.shape == weights.shape
-        and bool(np.isfinite(values).all() and (np.diff(values) > 0).all() and (weights > 0).all())
-        and bool(np.isclose(weights.sum(), count))
-    )
+    if values.ndim != 1 or values.size == 0 or values.shape != weights.shape:
+        return False
+    is_ascending = np.isfinite(values).all() and (np.diff(values) > 0).all()
+    return bool(is_ascending and (weights > 0).all() and np.isclose(weights.sum(), count))

@@ -43,22 +43,19 @@ def reproduce(
 
     if list_all or name is None:
         rows = [[entry.name, entry.source, entry.title] for entry in CATALOGUE.values()]
-        _print("Pages", ["name", "in the paper", "content"], [*rows, ["all", "", "All of these, and an index"]])
+        rows.append(["all", "", "All of these, and an index"])
+        print_table(["name", "in the paper", "content"], rows, title="Pages", wide=True, text_columns=3)
         return
     if name != "all" and name not in CATALOGUE:
         raise ValueError(f"the page must be one of {', '.join(CATALOGUE)} or all, got {name!r}")
     if dataset is not None:
         entry_of(dataset)
-    work = {"seed": seed, "quick": quick, "engine": engine, "n_jobs": jobs or _all_jobs(engine)}
+    if engine == "ray" and jobs is None:
+        from dada.engine.backends import cluster_cpus
+
+        jobs = cluster_cpus()
+    work = {"seed": seed, "quick": quick, "engine": engine, "n_jobs": jobs or 2}
     make_pages(list(CATALOGUE.values()) if name == "all" else [CATALOGUE[name]], dataset, out, as_json, work)
-
-
-def _all_jobs(engine: str) -> int:
-    if engine == "local":
-        return 2
-    from dada.engine.backends import cluster_cpus
-
-    return cluster_cpus()
 
 
 def make_pages(
@@ -80,7 +77,8 @@ def make_pages(
             pages.append(page)
             for block in [] if as_json else page.blocks:
                 if isinstance(block, Table):
-                    _print(block.caption, block.columns, block.rows)
+                    print_table(block.columns, block.rows, title=block.caption, wide=True)
+                    stdout().print()
         if as_json:
             facts = made_with(lab)
             documents = {page.name: json.loads(page.json(facts)) for page in pages}
@@ -90,8 +88,3 @@ def make_pages(
             links = [(page.name, page.title, entry.source) for page, entry in zip(pages, entries, strict=True)]
             index = write_index(links, lab, out)
     console.print(f"Written: {index}", highlight=False)
-
-
-def _print(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    print_table(columns, rows, title=caption, wide=True)
-    stdout().print()

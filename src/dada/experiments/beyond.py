@@ -13,23 +13,10 @@ from dada.core.accuracy import mean_by_owner
 from dada.core.compiled import Array
 from dada.data.datasets import load
 from dada.estimators import DadaClassifier, DadaRegressor, PerUserKFold
+from dada.experiments import page
 from dada.experiments.lab import Job, Lab, run_groups
 from dada.experiments.methods import METHODS, train_job
-from dada.experiments.page import (
-    DASH,
-    TEXTS,
-    Block,
-    Heading,
-    Items,
-    Page,
-    Table,
-    Text,
-    dataset_table,
-    decimal,
-    percent,
-    sentence,
-    summary_table,
-)
+from dada.experiments.page import Block, Heading, Page, Table
 from dada.experiments.protocol import FAR, ChosenSettings, Pair, Summary, method_data, try_all
 from dada.experiments.published import SOURCE, best_accuracy_of
 from dada.experiments.table1 import IN_PAPER
@@ -62,15 +49,15 @@ def beyond(lab: Lab, datasets: Sequence[str]) -> Page:
     shown = [*datasets, *SYNTHETIC]
     pairs = {dataset: [(dataset, method) for method in LINEUP if _is_possible(dataset, method)] for dataset in shown}
     chosen, _, summaries = try_all(lab, [pair for some in pairs.values() for pair in some])
-    texts = TEXTS["beyond"]
+    texts = page.TEXTS["beyond"]
     blocks: list[Block] = [_overview(shown, summaries)]
     for dataset in shown:
         own = {pair: chosen[pair] for pair in pairs[dataset]}
         title = SPECS[dataset].title
-        blocks += [Heading(title), summary_table(f"{title}: test accuracy", DETAILS, own, summaries)]
-    blocks += [Heading("Where ours loses"), Items([better_methods(name, summaries) for name in shown])]
+        blocks += [Heading(title), page.summary_table(f"{title}: test accuracy", DETAILS, own, summaries)]
+    blocks += [Heading("Where ours loses"), [better_methods(name, summaries) for name in shown]]
     table, moons = _moons(lab, chosen)
-    blocks += [Heading("Moons: distance to the true graph"), table, Text(texts["moons"])]
+    blocks += [Heading("Moons: distance to the true graph"), table, texts["moons"]]
     results = {
         dataset: {pair[1]: method_data(chosen[pair], summaries[pair]) for pair in some}
         for dataset, some in pairs.items()
@@ -81,7 +68,7 @@ def beyond(lab: Lab, datasets: Sequence[str]) -> Page:
         blocks += [Heading("Random splits of each user's rows"), *more]
     more, data["other_tasks"] = other_tasks(lab, datasets)
     notes = [*texts["notes"], *_partial_note(lab, datasets)]
-    blocks += [*more, Heading("Notes"), Items(notes), Text(f"Published numbers: {SOURCE}")]
+    blocks += [*more, Heading("Notes"), notes, SOURCE]
     return Page.of("beyond", lab, blocks, data)
 
 
@@ -98,18 +85,18 @@ def split_study(
             users[pair] = np.concatenate([users[pair], values])
     below = {dataset: far_below(users[dataset, ALONE], users[dataset, OURS_ON_SPLITS], FAR) for dataset in datasets}
     caption = f"Users more than {FAR:g} points below learning alone, both as means over the splits, % of users"
-    below_table = dataset_table(caption, datasets, [OURS_ON_SPLITS], lambda pair: decimal(below[pair[0]]))
+    below_table = page.dataset_table(caption, datasets, [OURS_ON_SPLITS], lambda pair: page.decimal(below[pair[0]]))
     counts = ["splits", *(str(len(users[dataset, ALONE])) for dataset in datasets)]
     compared = [((dataset, OURS_ON_SPLITS), (dataset, rival)) for dataset in datasets for rival in RIVALS]
     means_caption = f"Mean test accuracy over users, mean and standard error over {n_splits} random splits"
     blocks: list[Block] = [
-        Text(TEXTS["beyond"]["splits"]),
-        dataset_table(
+        page.TEXTS["beyond"]["splits"],
+        page.dataset_table(
             means_caption, datasets, ON_SPLITS, lambda pair: "{:.2f} ± {:.2f}".format(*mean_and_error(means[pair]))
         ),
         Table(caption, below_table.columns, [*below_table.rows, counts]),
-        Text("Differences on the published split, and whether the random splits confirm them:"),
-        Items([verdict(*pairs, published, means) for pairs in compared]),
+        "Differences on the published split, and whether the random splits confirm them:",
+        [verdict(*pairs, published, means) for pairs in compared],
     ]
     data = {
         dataset: {method: {"means": means[dataset, method].round(3).tolist()} for method in ON_SPLITS}
@@ -128,11 +115,7 @@ def _per_user(lab: Lab, pairs: Iterable[Pair], splits: Iterable[int]) -> dict[Pa
 
 
 def far_below(alone: Array, ours: Array, points: float) -> float:
-    """Percentage of users whose mean over splits is more than `points` below their mean alone.
-
-    >>> far_below(np.array([[70.0, 70.0], [70.0, 70.0]]), np.array([[60.0, 66.0], [80.0, 69.0]]), points=2.0)
-    50.0
-    """
+    """Percentage of users whose mean over splits is more than `points` below their mean alone."""
     return float(100 * np.mean((alone - ours).mean(axis=0) > points))
 
 
@@ -166,10 +149,10 @@ def _is_possible(dataset: str, method: str) -> bool:
 
 def _overview(datasets: Sequence[str], summaries: Mapping[Pair, Summary]) -> Table:
     def cell(pair: Pair) -> str:
-        return percent(summaries[pair].mean, summaries[pair].std) if _is_possible(*pair) else DASH
+        return page.percent(summaries[pair].mean, summaries[pair].std) if _is_possible(*pair) else page.DASH
 
-    ours = dataset_table("Mean test accuracy over users", datasets, LINEUP, cell)
-    best = ["Best row of the paper", *(percent(best_accuracy_of(dataset)) for dataset in datasets)]
+    ours = page.dataset_table("Mean test accuracy over users", datasets, LINEUP, cell)
+    best = ["Best row of the paper", *(page.percent(best_accuracy_of(dataset)) for dataset in datasets)]
     return Table(ours.caption, ours.columns, [best, *ours.rows])
 
 
@@ -208,7 +191,7 @@ def _moons(lab: Lab, chosen: Mapping[Pair, ChosenSettings]) -> tuple[Table, list
         numbers.append([*means.values(), *closed, neighbours, *few_means])
     digits = [1] * len(ON_MOONS) + [0, 0, 1, 1, 1]
     names, numbers = [*map(str, MOONS_SEEDS), "mean"], [*numbers, np.mean(numbers, axis=0).tolist()]
-    rows = [[name, *map(decimal, row, digits)] for name, row in zip(names, numbers, strict=True)]
+    rows = [[name, *map(page.decimal, row, digits)] for name, row in zip(names, numbers, strict=True)]
     columns = ["seed", "Local-boost", "Dada-Learned", "evidence", "Dada-Oracle", "gap closed, Dada-Learned, %",
                "gap closed, evidence, %", "neighbours", f"at most {FEW_ROWS} rows: alone", "evidence"]  # fmt: skip
     return Table("The evidence graph with our defaults, on five populations", columns, rows), found
@@ -220,7 +203,7 @@ def _partial_note(lab: Lab, datasets: Sequence[str]) -> list[str]:
     users = people("vehicle_partial", lab.seed, 0)
     n_users, least = users.train.n_users, users.test.sizes.min()
     facts = {"records": users.train.n_rows + users.test.n_rows, "median": np.median(users.train.sizes)}
-    return [sentence("beyond", "partial", users=n_users, least=least, points=100 / least / n_users, **facts)]
+    return [page.sentence("beyond", "partial", users=n_users, least=least, points=100 / least / n_users, **facts)]
 
 
 WHO = {"dada": "Dada, our defaults", "local": "each user alone", "pooled": "all rows in one place"}
@@ -242,7 +225,7 @@ def other_tasks(lab: Lab, datasets: Sequence[str]) -> tuple[list[Block], dict[st
         each = {who: [{"who": who, "split": split} for split in splits] for who in WHO}
         scores = {who: _run(lab, school_scores, "school", arguments) for who, arguments in each.items()}
         data["school-scores"] = scores
-        blocks += [Heading("Scores of School"), _score_table(scores), Text(TEXTS["beyond"]["school"])]
+        blocks += [Heading("Scores of School"), _score_table(scores), page.TEXTS["beyond"]["school"]]
     return blocks, data
 
 
@@ -333,8 +316,8 @@ def _six_table(found: dict[str, dict[str, Any]]) -> Table:
     for who, result in found.items():
         test = 100 * np.array(result["test"])
         name = WHO[who] if who == "dada" else f"Multinomial logistic regression, {WHO[who]}"
-        lowest = [decimal(float(np.percentile(test, 10))), decimal(float(test.min()))]
-        rows.append([name, percent(float(test.mean())), *lowest])
+        lowest = [page.decimal(float(np.percentile(test, 10))), page.decimal(float(test.min()))]
+        rows.append([name, page.percent(float(test.mean())), *lowest])
     columns = ["method", "mean over users", "10th percentile", "worst user"]
     return Table("Test accuracy, a fifth of the rows for training", columns, rows)
 
@@ -345,7 +328,7 @@ def _score_table(scores: dict[str, list[dict[str, Any]]]) -> Table:
         name = WHO[who] if who == "dada" else f"Ridge regression, {WHO[who]}"
         explained, within = (_spread(results, key) for key in ("explained", "explained_within"))
         rmse = float(np.mean([result["rmse"] for result in results]))
-        rows.append([name, percent(*explained), percent(*within), decimal(rmse, 2)])
+        rows.append([name, page.percent(*explained), page.percent(*within), page.decimal(rmse, 2)])
     caption = f"Explained variance of test scores on {len(scores['dada'])} published splits"
     columns = ["method", "of the variance over all pupils, %", "of that inside schools, %", "root mean squared error"]
     return Table(caption, columns, rows)

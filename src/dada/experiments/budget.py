@@ -19,26 +19,10 @@ from matplotlib.axes import Axes
 
 from dada.core.bits import FLOAT_BITS
 from dada.core.compiled import Array
+from dada.experiments import page
 from dada.experiments.lab import Lab
 from dada.experiments.methods import GRAPH_PHASES, METHODS, Settings
-from dada.experiments.page import (
-    DASH,
-    TEXTS,
-    Block,
-    Figure,
-    Heading,
-    Items,
-    Page,
-    Table,
-    Text,
-    agreement,
-    bits_text,
-    drawing,
-    percent,
-    sentence,
-    settings_text,
-    title_of,
-)
+from dada.experiments.page import Block, Figure, Heading, Page, Table
 from dada.experiments.protocol import ChosenSettings, Pair, choose, finals
 from dada.experiments.published import BUDGET_FACTORS, SOURCE, accuracy_of, budget_accuracy_of
 from dada.experiments.tasks import SPECS, people
@@ -91,14 +75,10 @@ def table2(lab: Lab, datasets: Sequence[str]) -> Page:
         }
         for reading in READINGS
     }
-    blocks: list[Block] = [
-        _reading_table(lab, datasets),
-        *_which_reading(lab, datasets),
-        _cost_table(chosen, curves),
-    ]
+    blocks: list[Block] = [_reading_table(lab, datasets), *_which_reading(lab, datasets), _cost_table(chosen, curves)]
     for reading, values in budgets.items():
         blocks += [Heading(f"Budget for {reading}"), _budget_table(datasets, values, reading)]
-    blocks += [*agreement(_verdicts(lab, datasets, budgets, curves)), Text(f"Published numbers: {SOURCE}")]
+    blocks += [*page.agreement(_verdicts(lab, datasets, budgets, curves)), SOURCE]
     data = {"budgets": budgets, "chosen": {"/".join(pair): choice.tuned for pair, choice in chosen.items()}}
     return Page.of("table2", lab, blocks, data)
 
@@ -110,7 +90,7 @@ def budget(lab: Lab, datasets: Sequence[str]) -> Page:
     blocks: list[Block] = [
         *(Figure(name, f"{SPECS[name].title}: {caption}", _picture(name, curves)) for name in datasets),
         _reach_table(datasets, curves),
-        Items(TEXTS["budget"]["notes"]),
+        page.TEXTS["budget"]["notes"],
     ]
     data = {}
     for pair, some in curves.items():
@@ -172,8 +152,8 @@ def _budget_table(datasets: Sequence[str], budgets: Mapping[str, Any], reading: 
             cells = [f"DZ x {factor}, {METHODS[method].title}"]
             for dataset in datasets:
                 value = budgets[f"DZ x {factor}"][dataset][method]
-                ours = percent(value["mean"], value["std"]) if value else DASH
-                theirs = percent(budget_accuracy_of(dataset, method, factor))
+                ours = page.percent(value["mean"], value["std"]) if value else page.DASH
+                theirs = page.percent(budget_accuracy_of(dataset, method, factor))
                 cells.append(f"{ours} ({theirs})" if SPECS[dataset].column else ours)
             rows.append(cells)
     titles = [SPECS[dataset].title for dataset in datasets]
@@ -197,14 +177,14 @@ def _reading_table(lab: Lab, datasets: Sequence[str]) -> Table:
     for dataset in datasets:
         for factor in BUDGET_FACTORS if SPECS[dataset].column else ():
             updates, per_user = _counted_updates(lab, dataset, factor)
-            theirs = percent(budget_accuracy_of(dataset, "dada-learned", factor))
+            theirs = page.percent(budget_accuracy_of(dataset, "dada-learned", factor))
             rows.append([f"{SPECS[dataset].title}, DZ x {factor}", f"{per_user:.1f}", f"{updates:.0f}", theirs])
     columns = ["", "updates per user, if for all users together", "if for each user", "published Dada-Learned"]
     caption = f"Model updates that a budget pays for, at {COUNTED_NEIGHBOURS} neighbours and Z + ln n bits per message"
     return Table(caption, columns, rows)
 
 
-def _which_reading(lab: Lab, datasets: Sequence[str]) -> list[Text]:
+def _which_reading(lab: Lab, datasets: Sequence[str]) -> list[str]:
     """Which reading fits the published numbers, by the dataset with the fewest updates per user."""
     factor = BUDGET_FACTORS[0]
     counted = {name: _counted_updates(lab, name, factor) for name in datasets if SPECS[name].column}
@@ -221,12 +201,12 @@ def _which_reading(lab: Lab, datasets: Sequence[str]) -> list[Text]:
         "per_user": per_user,
         "updates": updates,
         "title": SPECS[dataset].title,
-        "theirs": percent(theirs),
-        "whole": percent(whole.mean),
-        "zeros": TEXTS["table2"]["zeros"] if per_user < 1 and theirs < whole.mean - 5 else "",
+        "theirs": page.percent(theirs),
+        "whole": page.percent(whole.mean),
+        "zeros": page.TEXTS["table2"]["zeros"] if per_user < 1 and theirs < whole.mean - 5 else "",
         "fitting": FITTING,
     }
-    return [Text(sentence("table2", "reading", **facts))]
+    return [page.sentence("table2", "reading", **facts)]
 
 
 def _cost_table(chosen: Mapping[Pair, ChosenSettings], curves: Curves) -> Table:
@@ -234,8 +214,8 @@ def _cost_table(chosen: Mapping[Pair, ChosenSettings], curves: Curves) -> Table:
     rows = []
     for pair, choice in chosen.items():
         first_graph = float(np.mean([curve.bits[1] - curve.model_bits[1] for curve in curves[pair]]))
-        costs = [bits_text(_bits_per_update(curves[pair])), bits_text(first_graph)]
-        rows.append([title_of(pair), *costs, settings_text(choice.tuned)])
+        costs = [page.bits_text(_bits_per_update(curves[pair])), page.bits_text(first_graph)]
+        rows.append([page.title_of(pair), *costs, page.settings_text(choice.tuned)])
     columns = ["", "bits of a model update, to all neighbours", "bits of the first graph", "chosen"]
     return Table("Cost of messages in our runs", columns, rows)
 
@@ -252,14 +232,14 @@ def _reach_table(datasets: Sequence[str], curves: Curves) -> Table:
         for method in COMPARED:
             needed = [curve.bits[np.argmax(curve.test >= curve.test[-1] - 1.0)] for curve in curves[dataset, method]]
             end = float(np.mean([curve.test[-1] for curve in curves[dataset, method]]))
-            cells += [bits_text(float(np.mean(needed))), percent(end)]
+            cells += [page.bits_text(float(np.mean(needed))), page.percent(end)]
         rows.append(cells)
     columns = ["", "Perso-lin-Learned, bits", "final accuracy", "Dada-Learned, bits", "final accuracy"]
     return Table("All bits sent until the accuracy is first within one point of its final value", columns, rows)
 
 
 def _verdicts(lab: Lab, datasets: Sequence[str], budgets: Mapping[str, Any], curves: Curves) -> list[str]:
-    say, sentences = partial(sentence, "table2"), []
+    say, sentences = partial(page.sentence, "table2"), []
     for reading in READINGS:
         gaps = [abs(gap) for dataset in datasets for gap in _gaps(dataset, budgets[reading]).values()]
         if gaps:
@@ -271,8 +251,8 @@ def _verdicts(lab: Lab, datasets: Sequence[str], budgets: Mapping[str, Any], cur
     for dataset in datasets:
         factors = ", ".join(str(factor) for factor, gap in _gaps(dataset, budgets[FITTING]).items() if gap > 1.0)
         if factors:
-            ours = bits_text(_bits_per_update(curves[dataset, "dada-learned"]))
-            costs = {"ours": ours, "theirs": bits_text(_counted_message(dataset))}
+            ours = page.bits_text(_bits_per_update(curves[dataset, "dada-learned"]))
+            costs = {"ours": ours, "theirs": page.bits_text(_counted_message(dataset))}
             sentences.append(say("above", title=SPECS[dataset].title, factors=factors, **costs))
     counted = "all users together, all messages"
     cells = [cell for row in budgets[counted].values() for methods in row.values() for cell in methods.values()]
@@ -283,7 +263,7 @@ def _verdicts(lab: Lab, datasets: Sequence[str], budgets: Mapping[str, Any], cur
         # By the published count a message is a whole model of D Z bits.
         updates = factor / COUNTED_NEIGHBOURS
         if theirs is not None and updates < n_users / 2:
-            facts = {"factor": factor, "updates": updates, "users": n_users, "theirs": percent(theirs)}
+            facts = {"factor": factor, "updates": updates, "users": n_users, "theirs": page.percent(theirs)}
             sentences.append(say("too_few", title=SPECS[dataset].title, **facts))
     return sentences
 
@@ -303,7 +283,7 @@ def _is_ahead(first: dict[str, float] | None, second: dict[str, float] | None) -
 
 
 def _picture(dataset: str, curves: Curves) -> Picture:
-    @drawing(11.0, 4.0, columns=2, sharey=True)
+    @page.drawing(11.0, 4.0, columns=2, sharey=True)
     def picture(theme: Theme, axes: list[Axes]) -> None:
         titles = {"model_bits": "model messages only", "bits": "all messages, the graph's too"}
         for ax, (counted, title) in zip(axes, titles.items(), strict=True):

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from multiprocessing.connection import wait as wait_for
@@ -193,10 +192,12 @@ class Lab:
         keys = [job.key for job in jobs]
         missing = {key: job for key, job in zip(keys, jobs, strict=True) if key not in self.journal.results}
         if missing:
-            with self._progress(label, total=len(set(keys)), done=len(set(keys)) - len(missing)) as advance:
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            with Progress(*columns, TimeRemainingColumn(), console=self.console) as shown:
+                task = shown.add_task(label, total=len(set(keys)), completed=len(set(keys)) - len(missing))
                 for key, result in self._work(missing):
                     self.journal.add(key, result)
-                    advance()
+                    shown.advance(task)
         return [self.journal.results[key] for key in keys]
 
     def _work(self, jobs: dict[str, Job]) -> Iterator[tuple[str, Any]]:
@@ -226,19 +227,6 @@ class Lab:
             return Tasks()
         context = multiprocessing.get_context("spawn")
         return ProcessPoolExecutor(self.n_jobs, mp_context=context, initializer=_start_worker)
-
-    @contextmanager
-    def _progress(self, label: str, total: int, done: int) -> Iterator[Any]:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=self.console) as shown:
-            task = shown.add_task(label, total=total, completed=done)
-            yield lambda: shown.advance(task)
 
 
 def run_groups(lab: Lab, jobs: Mapping[_Key, Sequence[Job]], label: str) -> dict[_Key, list[Any]]:

@@ -13,14 +13,7 @@ import numpy as np
 
 from dada import task
 from dada.baselines.boosting import BoostSettings, boost, random_graph
-from dada.baselines.classical import (
-    constant_majority,
-    global_lin,
-    hierarchical,
-    local_lin,
-    trees_local,
-    trees_pooled,
-)
+from dada.baselines.classical import constant_majority, global_lin, hierarchical, local_lin, trees_local, trees_pooled
 from dada.baselines.outcome import MethodResult
 from dada.baselines.persolin import PersolinSettings, persolin
 from dada.core.compiled import Array
@@ -82,22 +75,14 @@ class Method:
     has_chance: bool = True
 
     def points(self, coarse: bool) -> list[Settings]:
-        """Every combination of hyper-parameters.
-
-        >>> METHODS["local-boost"].points(coarse=True)
-        [{'beta': 1.0}, {'beta': 10.0}, {'beta': 100.0}]
-        """
+        """Every combination of hyper-parameters."""
         grid = self.grid
         if coarse:
             grid = {name: COARSE[name] for name in grid} if self.coarse is None else self.coarse
         return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
     def effort(self, spec: DatasetSpec, quick: bool) -> Settings:
-        """The settings that are not tuned.
-
-        >>> METHODS["local-boost"].effort(SPECS["harws"], quick=True)
-        {'updates': 100}
-        """
+        """The settings that are not tuned."""
         if self.updates is None:
             return self.fixed
         full, short = self.updates if any(self.updates) else (spec.updates, max(40, spec.updates // 4))
@@ -222,17 +207,7 @@ def _oracle(given: RunInput) -> CollaborationGraph:
 
 
 def estimated(given: RunInput, model: DadaClassifier | DadaClassifierCV) -> MethodResult:
-    """The result of one of our estimators.
-
-    Examples
-    --------
-    >>> from dada.data import Stumps, moons
-    >>> users = moons(0, n_users=10, n_test=5)
-    >>> predictors = Stumps(n=40).fit(users.train.X)
-    >>> given = RunInput(users.train, predictors, users.test, {}, np.random.default_rng(0))
-    >>> estimated(given, DadaClassifier(graph="evidence", random_state=0)).neighbours <= 9
-    True
-    """
+    """The result of one of our estimators."""
     train = given.train
     model.fit(train.X, train.y, users=train.users)
     best: DadaClassifier = model.best_estimator_ if isinstance(model, DadaClassifierCV) else model

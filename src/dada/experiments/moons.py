@@ -13,24 +13,10 @@ from matplotlib.axes import Axes
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.data.synthetic import GROUP_ANGLES_DEG
+from dada.experiments import page
 from dada.experiments.lab import Lab, run_groups
 from dada.experiments.methods import METHODS, Settings
-from dada.experiments.page import (
-    TEXTS,
-    Block,
-    Figure,
-    Heading,
-    Page,
-    Table,
-    Text,
-    agreement,
-    decimal,
-    drawing,
-    percent,
-    sentence,
-    summary_table,
-    verdicts,
-)
+from dada.experiments.page import Block, Figure, Heading, Page, Table
 from dada.experiments.protocol import (
     ChosenSettings,
     Pair,
@@ -73,9 +59,9 @@ def moons_page(lab: Lab, datasets: Sequence[str]) -> Page:
         Figure("neighbours", "Neighbours per user while the graph is learned.", picture),
         _accuracy_table("moons", chosen, runs),
         Heading("As printed"),
-        Text(TEXTS["moons"]["printed"]),
+        page.TEXTS["moons"]["printed"],
         _printed_table(lab, chosen),
-        *verdicts(
+        *page.verdicts(
             "moons",
             mean=mean,
             linear=linear,
@@ -98,7 +84,10 @@ def moons100_page(lab: Lab, datasets: Sequence[str]) -> Page:
     is_ordered = oracle.mean > learned.mean > alone.mean
     is_sparser = all(b >= a - 0.5 for a, b in pairwise(row["neighbours"] for row in sweep.values()))
     smallest = next(iter(sweep.values()))["mean"]
-    rows = [[f"{lam:g}", decimal(row["neighbours"]), percent(row["mean"], row["std"])] for lam, row in sweep.items()]
+    rows = [
+        [f"{lam:g}", page.decimal(row["neighbours"]), page.percent(row["mean"], row["std"])]
+        for lam, row in sweep.items()
+    ]
     caption = "Oracle and learned graph of the first draw. Nodes are labelled with the angle of their task."
     blocks = [
         _accuracy_figure("moons100", runs),
@@ -110,7 +99,7 @@ def moons100_page(lab: Lab, datasets: Sequence[str]) -> Page:
             ["lambda", "neighbours", "mean test accuracy over users"],
             rows,
         ),
-        *verdicts(
+        *page.verdicts(
             "moons100",
             oracle=oracle,
             learned=learned,
@@ -144,9 +133,9 @@ def graph_page(lab: Lab, datasets: Sequence[str]) -> Page:
         Table(
             "The two graphs in numbers",
             ["", *(panel.title for panel in panels)],
-            [[name, *(decimal(fact[name], 2) for fact in facts)] for name in facts[0]],
+            [[name, *(page.decimal(fact[name], 2) for fact in facts)] for name in facts[0]],
         ),
-        *verdicts(
+        *page.verdicts(
             "graph",
             share=100 * share,
             chance=100 * by_chance(groups),
@@ -172,14 +161,14 @@ def size_page(lab: Lab, datasets: Sequence[str]) -> Page:
         rows = found[dataset] = _by_size(lab, dataset, methods, runs)
         caption = "test accuracy by number of training rows"
         titles = ["rows", "users (three runs)", *(METHODS[method].title for method in methods)]
-        cells = [[row["rows"], str(row["users"]), *(percent(row[method]) for method in methods)] for row in rows]
+        cells = [[row["rows"], str(row["users"]), *(page.percent(row[method]) for method in methods)] for row in rows]
         blocks += [
             Heading(spec.title),
             Figure(dataset, f"{spec.title}: {caption}.", _size_picture(dataset, methods, rows)),
             Table(f"{spec.title}: mean {caption}", titles, cells),
         ]
     sentences = [_size_verdict(dataset, rows) for dataset, rows in found.items()]
-    return Page.of("size", lab, [*blocks, *agreement([*sentences, TEXTS["size"]["note"]])], found)
+    return Page.of("size", lab, [*blocks, *page.agreement([*sentences, page.TEXTS["size"]["note"]])], found)
 
 
 def compute(lab: Lab, dataset: str) -> tuple[Chosen, Runs]:
@@ -205,12 +194,12 @@ def run_all(lab: Lab, chosen: Chosen) -> Runs:
 def _accuracy_table(dataset: str, chosen: Chosen, runs: Runs) -> Table:
     def more(pair: Pair) -> dict[str, str]:
         train = [100 * float(np.mean(run["train"])) for run in runs[pair]]
-        return {"on training data": percent(float(np.mean(train)))}
+        return {"on training data": page.percent(float(np.mean(train)))}
 
     columns = ["mean over users", "all rows", "on training data", "10th percentile", "worst user",
                "below their accuracy alone, % of users", "neighbours", "chosen"]  # fmt: skip
     caption = f"{SPECS[dataset].title}: test accuracy on three draws of the population"
-    return summary_table(caption, columns, chosen, summarise_all(runs), more)
+    return page.summary_table(caption, columns, chosen, summarise_all(runs), more)
 
 
 def _accuracy_data(chosen: Chosen, runs: Runs) -> dict[str, Any]:
@@ -227,7 +216,7 @@ def _printed_table(lab: Lab, chosen: Chosen) -> Table:
     rows = []
     for (_, method), runs in finals(lab, settings, "as printed").items():
         summary = summarise(runs)
-        rows.append([METHODS[method].title, percent(summary.mean, summary.std), percent(summary.pooled)])
+        rows.append([METHODS[method].title, page.percent(summary.mean, summary.std), page.percent(summary.pooled)])
     return Table("Moons as printed: test accuracy", ["method", "mean over users", "all rows"], rows)
 
 
@@ -240,7 +229,7 @@ def mean_trace(runs: Sequence[Mapping[str, Any]], name: str) -> tuple[Array, Arr
 def _accuracy_figure(dataset: str, runs: Runs) -> Figure:
     """Training and test accuracy; methods without a trace are horizontal lines."""
 
-    @drawing(11.0, 4.6, columns=2, sharex=True)
+    @page.drawing(11.0, 4.6, columns=2, sharex=True)
     def picture(theme: Theme, axes: list[Axes]) -> None:
         for ax, part, title in zip(axes, ("train", "test"), ("Training", "Test"), strict=True):
             for position, method in enumerate(TRACED):
@@ -259,7 +248,7 @@ def _accuracy_figure(dataset: str, runs: Runs) -> Figure:
 
 
 def _neighbour_picture(dataset: str, runs: Runs, n_users: int) -> Picture:
-    @drawing(6.4, 3.6)
+    @page.drawing(6.4, 3.6)
     def picture(theme: Theme, axes: list[Axes]) -> None:
         updates, edges = mean_trace(runs[dataset, "dada-learned"], "edges")
         ax, neighbours = axes[0], 2 * edges[1:] / n_users
@@ -279,7 +268,7 @@ def _sweep(lab: Lab, settings: Settings) -> dict[float, dict[str, float]]:
 
 
 def _sweep_picture(sweep: Mapping[float, Mapping[str, float]], alone: float) -> Picture:
-    @drawing(10.0, 3.8, columns=2)
+    @page.drawing(10.0, 3.8, columns=2)
     def picture(theme: Theme, axes: list[Axes]) -> None:
         left, right = axes
         colour, lams = theme.colour_of("dada-learned"), list(sweep)
@@ -351,7 +340,7 @@ def _by_size(lab: Lab, dataset: str, methods: Sequence[str], runs: Runs) -> list
 
 
 def _size_picture(dataset: str, methods: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Picture:
-    @drawing(6.4, 4.0)
+    @page.drawing(6.4, 4.0)
     def picture(theme: Theme, axes: list[Axes]) -> None:
         for method in methods:
             points = [(row["rows"], row[method]) for row in rows if row[method] is not None]
@@ -369,4 +358,4 @@ def _size_verdict(dataset: str, rows: Sequence[Mapping[str, Any]]) -> str:
     gained = sum(row["dada-learned"] > row["local-boost"] for row in known)
     finding = "as in the paper, those with little data gain most" if few > max(many, 0) else "no trend with size"
     facts = {"gained": gained, "classes": len(known), "few": few, "many": many, "finding": finding}
-    return sentence("size", "verdict", title=SPECS[dataset].title, **facts)
+    return page.sentence("size", "verdict", title=SPECS[dataset].title, **facts)

@@ -80,22 +80,10 @@ def bits_text(value: float | None) -> str:
 SCREEN_PIXELS, PRINT_PIXELS = 1000, 1500
 
 
-class Text(NamedTuple):
-    """A paragraph."""
-
-    text: str
-
-
 class Heading(NamedTuple):
     """The title of a section."""
 
     text: str
-
-
-class Items(NamedTuple):
-    """A list of sentences."""
-
-    items: Sequence[str]
 
 
 class PageLinks(NamedTuple):
@@ -181,12 +169,13 @@ def drawing(
     return decorate
 
 
-Block = Text | Items | PageLinks | Heading | Table | Figure
+# A string is a paragraph, a list of strings is a list of sentences.
+Block = str | list[str] | PageLinks | Heading | Table | Figure
 
 
-def agreement(sentences: Sequence[str]) -> list[Block]:
+def agreement(sentences: list[str]) -> list[Block]:
     """The section of verdicts."""
-    return [Heading("What agrees with the paper, and what does not"), Items(sentences)]
+    return [Heading("What agrees with the paper, and what does not"), sentences]
 
 
 def verdicts(page: str, **facts: Any) -> list[Block]:
@@ -259,10 +248,10 @@ class Page:
 
     def _markdown_of(self, block: Block) -> str:
         match block:
-            case Text(text):
-                return text
-            case Items(items):
-                return "\n".join(f"- {item}" for item in items)
+            case str():
+                return block
+            case list():
+                return "\n".join(f"- {item}" for item in block)
             case PageLinks(items):
                 return "\n".join(f"- [{title}]({name}.md) ({remark})" for name, title, remark in items)
             case Heading(text):
@@ -278,10 +267,10 @@ class Page:
 
 def _html_of(block: Block) -> str:
     match block:
-        case Text(text):
-            return html.paragraph(text)
-        case Items(items):
-            return "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>"
+        case str():
+            return html.paragraph(block)
+        case list():
+            return "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in block) + "</ul>"
         case PageLinks(items):
             links = (f'<a href="{name}.html">{escape(title)}</a> ({escape(remark)})' for name, title, remark in items)
             return "<ul>" + "".join(f"<li>{link}</li>" for link in links) + "</ul>"

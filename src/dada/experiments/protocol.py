@@ -53,7 +53,10 @@ def choose(
     """
     pairs = list(pairs)
     is_coarse = lab.quick or split > 0
-    grids = {pair: _grid(lab, pair, (fixed or {}).get(pair, {}), is_coarse) for pair in pairs}
+    grids = {}
+    for dataset, method in pairs:
+        common = METHODS[method].effort(SPECS[dataset], lab.quick) | (fixed or {}).get((dataset, method), {})
+        grids[dataset, method] = [(point, common | point) for point in METHODS[method].points(is_coarse)]
     tuned = {pair: dict(enumerate(grids[pair])) for pair in pairs if METHODS[pair[1]].grid}
     rows = _trials(lab, tuned, range(1), label, split)
     if not is_coarse:
@@ -77,11 +80,9 @@ def choose(
 def final_jobs(lab: Lab, pair: Pair, settings: Settings, *, detail: str = "", split: int = 0) -> list[Job]:
     """The runs on all training data."""
     dataset, method = pair
-    fresh = METHODS[method].has_chance or SPECS[dataset].synthetic
-    return [
-        train_job(dataset, method, settings, seed=lab.seed, run=run if fresh else 0, detail=detail, split=split)
-        for run in range(1 if split else N_RUNS)
-    ]
+    differ = METHODS[method].has_chance or SPECS[dataset].synthetic
+    runs = [run if differ else 0 for run in range(1 if split else N_RUNS)]
+    return [train_job(*pair, settings, seed=lab.seed, run=run, detail=detail, split=split) for run in runs]
 
 
 def finals(
@@ -192,13 +193,6 @@ def _mean_of(runs: Sequence[Mapping[str, Any]], name: str) -> float | None:
     return None if runs[0][name] is None else float(np.mean([run[name] for run in runs]))
 
 
-def _grid(lab: Lab, pair: Pair, fixed: Settings, is_coarse: bool) -> list[tuple[Settings, Settings]]:
-    """Every point of the grid: its tuned settings, and all settings."""
-    dataset, method = pair
-    common = METHODS[method].effort(SPECS[dataset], lab.quick) | fixed
-    return [(point, common | point) for point in METHODS[method].points(is_coarse)]
-
-
 def _trials(
     lab: Lab,
     candidates: Mapping[Pair, Mapping[int, tuple[Settings, Settings]]],
@@ -209,12 +203,9 @@ def _trials(
     """Results of cross-validation, by pair and position of the setting in the grid."""
     folds = [(repeat, fold) for repeat in repeats for fold in range(N_FOLDS)]
     jobs = {
-        ((dataset, method), i): [
-            train_job(dataset, method, settings, seed=lab.seed, run=repeat, fold=fold, split=split)
-            for repeat, fold in folds
-        ]
-        for (dataset, method), grid in candidates.items()
-        for i, (_, settings) in grid.items()
+        (pair, i): [train_job(*pair, chosen, seed=lab.seed, run=run, fold=fold, split=split) for run, fold in folds]
+        for pair, grid in candidates.items()
+        for i, (_, chosen) in grid.items()
     }
     return run_groups(lab, jobs, label)
 
@@ -226,11 +217,7 @@ def _best_quarter(scores: Sequence[float]) -> list[int]:
 
 
 def validation_score(rows: Sequence[Mapping[str, Any]]) -> float:
-    """Held-out accuracy in percent: the average of the mean over users and the accuracy over all rows.
-
-    >>> validation_score([{"right": [1, 0], "rows": [1, 3]}])
-    37.5
-    """
+    """Held-out accuracy in percent: the average of the mean over users and the accuracy over all rows."""
     right = np.sum([row["right"] for row in rows], axis=0)
     held_out = np.sum([row["rows"] for row in rows], axis=0)
     tested = held_out > 0
@@ -238,11 +225,7 @@ def validation_score(rows: Sequence[Mapping[str, Any]]) -> float:
 
 
 def best_setting(scores: Array, bits: Array, slack: float) -> int:
-    """Position of the first best setting, or of the cheapest one at most `slack` points below it.
-
-    >>> best_setting(np.array([70.0, 71.0, 70.8]), np.array([1.0, 9.0, 2.0]), slack=0.5)
-    2
-    """
+    """Position of the first best setting, or of the cheapest one at most `slack` points below it."""
     if slack == 0.0:
         return int(np.argmax(scores))
     good = scores >= scores.max() - slack

@@ -11,8 +11,8 @@ from dada.experiments.methods import Settings
 from dada.experiments.tasks import SPECS
 
 SOURCE = (
-    "V. Zantedeschi, A. Bellet, M. Tommasi: Fully Decentralized Joint Learning of Personalized Models and "
-    "Collaboration Graphs. AISTATS 2020."
+    "Published numbers: V. Zantedeschi, A. Bellet, M. Tommasi: Fully Decentralized Joint Learning of Personalized "
+    "Models and Collaboration Graphs. AISTATS 2020."
 )
 # Supplement: neighbours per user on Moons100, and bits for learning the graph of Moons with kappa = 1.
 MOONS100_LEARNED_NEIGHBOURS = 42.64
@@ -46,11 +46,7 @@ AUTHORS = tuple(AuthorsRun(**run) for run in _FILE["authors"])
 
 
 def accuracy_of(dataset: str, method: str) -> Published | None:
-    """The number of Table 1; None if the paper has none.
-
-    >>> accuracy_of("harws", "dada-learned"), accuracy_of("vehicle_partial", "dada-learned")
-    (Published(mean=95.57, std=0.21), None)
-    """
+    """The number of Table 1; None if the paper has none."""
     found = _FILE["table1"].get(method, {}).get(SPECS[dataset].column)
     return None if found is None else Published(*found)
 

@@ -7,24 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from dada.experiments import page
 from dada.experiments.lab import Lab
-from dada.experiments.page import (
-    DASH,
-    TEXTS,
-    Block,
-    Heading,
-    Items,
-    Page,
-    Table,
-    Text,
-    agreement,
-    dataset_table,
-    percent,
-    settings_text,
-    signed,
-    summary_table,
-    title_of,
-)
+from dada.experiments.page import Block, Heading, Page, Table
 from dada.experiments.protocol import ChosenSettings, Pair, Summary, finals, method_data, summarise, try_all
 from dada.experiments.published import AUTHORS, SOURCE, AuthorsRun, Published, accuracy_of
 from dada.experiments.tasks import SPECS, people
@@ -37,12 +22,12 @@ AuthorsResults = Sequence[tuple[AuthorsRun, Summary, Published]]
 
 def table1(lab: Lab, datasets: Sequence[str]) -> Page:
     """Make the page for real datasets, all present."""
-    methods, texts = (*IN_PAPER, *BEYOND), TEXTS["table1"]
+    methods, texts = (*IN_PAPER, *BEYOND), page.TEXTS["table1"]
     chosen, _, summaries = try_all(lab, [(dataset, method) for dataset in datasets for method in methods])
     theirs = _at_authors_settings(lab, datasets)
     caption = "Mean test accuracy over users; published number in brackets"
     blocks: list[Block] = [
-        dataset_table(caption, datasets, methods, lambda pair: _cell(summaries[pair], accuracy_of(*pair)))
+        page.dataset_table(caption, datasets, methods, lambda pair: _cell(summaries[pair], accuracy_of(*pair)))
     ]
     data = {}
     for dataset in datasets:
@@ -53,12 +38,12 @@ def table1(lab: Lab, datasets: Sequence[str]) -> Page:
             "methods": {pair[1]: _data(pair, choice, summaries[pair]) for pair, choice in own.items()},
         }
     if theirs:
-        blocks += [Heading("At the authors' settings"), Text(texts["authors"]), _authors_table(theirs)]
+        blocks += [Heading("At the authors' settings"), texts["authors"], _authors_table(theirs)]
     blocks += [
-        *agreement(_verdicts(datasets, chosen, summaries, theirs)),
+        *page.agreement(_verdicts(datasets, chosen, summaries, theirs)),
         Heading("Notes"),
-        Items([*texts["notes"], *_counts(lab, datasets)]),
-        Text(f"Published numbers: {SOURCE}"),
+        [*texts["notes"], *_counts(lab, datasets)],
+        SOURCE,
     ]
     runs = [asdict(run) | {"test": asdict(own), "published": published._asdict()} for run, own, published in theirs]
     return Page.of("table1", lab, blocks, {"datasets": data, "at_authors_settings": runs})
@@ -75,8 +60,8 @@ def _at_authors_settings(lab: Lab, datasets: Sequence[str]) -> AuthorsResults:
 
 
 def _cell(summary: Summary, published: Published | None) -> str:
-    ours = percent(summary.mean, summary.std)
-    return ours if published is None else f"{ours} ({percent(*published)})"
+    ours = page.percent(summary.mean, summary.std)
+    return ours if published is None else f"{ours} ({page.percent(*published)})"
 
 
 def _difference(pair: Pair, summary: Summary) -> float | None:
@@ -87,14 +72,14 @@ def _difference(pair: Pair, summary: Summary) -> float | None:
 
 def _details(dataset: str, chosen: Mapping[Pair, ChosenSettings], summaries: Mapping[Pair, Summary]) -> Table:
     def more(pair: Pair) -> dict[str, str]:
-        published = percent(*(accuracy_of(*pair) or (None,)))
-        return {"published": published, "difference": signed(_difference(pair, summaries[pair]))}
+        published = page.percent(*(accuracy_of(*pair) or (None,)))
+        return {"published": published, "difference": page.signed(_difference(pair, summaries[pair]))}
 
     spec = SPECS[dataset]
     columns = ["mean over users", "all rows", "published", "difference", "10th percentile", "worst user",
                "below their accuracy alone, % of users", "neighbours", "chosen"]  # fmt: skip
     caption = f"{spec.title}: {spec.stumps} stumps, thresholds by {spec.rule}"
-    return summary_table(caption, columns, chosen, summaries, more)
+    return page.summary_table(caption, columns, chosen, summaries, more)
 
 
 def _data(pair: Pair, choice: ChosenSettings, summary: Summary) -> dict[str, Any]:
@@ -107,9 +92,9 @@ def _authors_table(theirs: AuthorsResults) -> Table:
     rows = []
     for run, summary, published in theirs:
         ours = (summary.pooled, summary.pooled_std) if run.pooled else (summary.mean, summary.std)
-        numbers = [percent(*ours), percent(*published), signed(ours[0] - published.mean)]
+        numbers = [page.percent(*ours), page.percent(*published), page.signed(ours[0] - published.mean)]
         over = "all rows" if run.pooled else "mean over users"
-        rows.append([title_of((run.dataset, run.method)), *numbers, over, run.note or DASH])
+        rows.append([page.title_of((run.dataset, run.method)), *numbers, over, run.note or page.DASH])
     columns = ["", "ours", "published", "difference", "accuracy over", "note"]
     return Table("Not tuned: the settings of the authors", columns, rows)
 
@@ -132,13 +117,13 @@ def _verdicts(
         summary, published = summaries[pair], accuracy_of(*pair)
         if published is None:
             continue
-        ours = f"{percent(summary.mean)} over users, {percent(summary.pooled)} over rows"
-        numbers = f"{ours}; published {percent(*published)}"
+        ours = f"{page.percent(summary.mean)} over users, {page.percent(summary.pooled)} over rows"
+        numbers = f"{ours}; published {page.percent(*published)}"
         verdict = f"agrees ({numbers})."
         if not agrees(summary, published):
             where = "higher" if summary.mean > published.mean else "lower"
             verdict = f"{where} than published ({numbers}). {_cause(pair, choice, theirs)}".strip()
-        sentences.append(f"{title_of(pair)}: {verdict}")
+        sentences.append(f"{page.title_of(pair)}: {verdict}")
     if any(SPECS[dataset].column is None for dataset in datasets):
         sentences.append("VEHICLE (partial) cannot be compared with the published column: its rows and split differ.")
     return sentences
@@ -155,9 +140,11 @@ def _cause(pair: Pair, choice: ChosenSettings, theirs: AuthorsResults) -> str:
     for run, *_ in known[:1]:
         used = {name: run.settings[name] for name in choice.tuned}
         if used != choice.tuned:
-            causes.append(f"Chosen here: {settings_text(choice.tuned)}; by the authors: {settings_text(used)}.")
+            causes.append(
+                f"Chosen here: {page.settings_text(choice.tuned)}; by the authors: {page.settings_text(used)}."
+            )
     if pair[1] == "perso-lin-learned":
-        causes.append(TEXTS["table1"]["persolin"])
+        causes.append(page.TEXTS["table1"]["persolin"])
     return " ".join(causes)
 
 

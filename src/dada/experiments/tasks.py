@@ -95,13 +95,7 @@ def people(dataset: str, seed: int, draw: int) -> People:
 
 
 def predictors(stumps: int, rule: str) -> Recipe:
-    """The paper's stumps; for "mixed", stumps at quantiles, linear predictors and a weakly coupled constant.
-
-    Examples
-    --------
-    >>> predictors(34, "global-range").n
-    34
-    """
+    """The paper's stumps; for "mixed", stumps at quantiles, linear predictors and a weakly coupled constant."""
     if rule == "mixed":
         stump = Stumps(per_feature=QUANTILES, rule="quantile", drop_duplicates=True)
         return Union(stump, Linear(), Constant(coupling=WEAK))

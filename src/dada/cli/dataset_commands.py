@@ -11,7 +11,7 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
-from dada.cli.console import AsJson, Seed, print_json, stderr, stdout
+from dada.cli.console import AsJson, Seed, print_json, print_table, stderr, stdout
 
 app = typer.Typer(
     no_args_is_help=True, help="List, describe and fetch the real datasets of the paper; generate a synthetic one."
@@ -19,8 +19,7 @@ app = typer.Typer(
 
 Name = Annotated[str, typer.Argument(help="Name of the dataset; `dada datasets list` shows them.", show_default=False)]
 LocalFile = Annotated[
-    Path | None,
-    typer.Option("--file", help="Local copy of the publisher's file, or a folder with all of them."),
+    Path | None, typer.Option("--file", help="Local copy of the publisher's file, or a folder with all of them.")
 ]
 
 
@@ -29,18 +28,13 @@ def list_datasets(as_json: AsJson = False) -> None:
     """List the datasets and whether they are in the cache folder."""
     from dada.data.datasets import NAMES, cache_folder
 
-    rows = [_facts(name) for name in NAMES]
+    found = [_facts(name) for name in NAMES]
     if as_json:
-        print_json(rows)
+        print_json(found)
         return
-    table = Table(title=f"Datasets in {cache_folder()}", title_justify="left")
-    for column in ("name", "what", "users", "features", "records", "present"):
-        table.add_column(column, justify="right" if column in ("users", "features", "records") else "left")
-    for row in rows:
-        numbers = (row["users"], row["features"], row["records"])
-        cells = (str(n) if n is not None else "?" for n in numbers)
-        table.add_row(row["name"], row["title"], *cells, "yes" if row["present"] else "no")
-    stdout().print(table)
+    columns = ("name", "title", "users", "features", "records", "present")
+    rows = [[_as_text(name, facts[name], unknown="?") for name in columns] for facts in found]
+    print_table(columns, rows, title=f"Datasets in {cache_folder()}", wide=True, text_columns=2)
 
 
 @app.command()
@@ -148,7 +142,7 @@ def _show(facts: dict[str, Any], as_json: bool) -> None:
     stdout().print(table, highlight=False)
 
 
-def _as_text(key: str, value: Any) -> str:
+def _as_text(key: str, value: Any, unknown: str = "unknown") -> str:
     if key == "files":
         first = value[0]["url"] or value[0]["name"]
         return first if len(value) == 1 else f"{first} and {len(value) - 1} more beside it"
@@ -158,7 +152,9 @@ def _as_text(key: str, value: Any) -> str:
         return f"{value:.2%}"
     if isinstance(value, list):
         return ", ".join(value)
-    return {None: "unknown", True: "yes", False: "no"}.get(value, str(value))
+    if value is None or isinstance(value, bool):
+        return unknown if value is None else "yes" if value else "no"
+    return str(value)
 
 
 @contextmanager
