@@ -2,10 +2,10 @@
 
     python benchmarks/alternatives.py [--users 100 1000] [--json FILE] [--gossipy PYTHON] [--flower PYTHON]
 
-All get the same Moons users (few training rows each, two moons turned by one of four angles) and, but for AdaBoost,
-which finds its own, the same 200 decision stumps as features. gossipy and Flower have needs of their own, so each may
-live in an environment of its own, named by its Python; what is not installed is left out. docs/alternatives.md says
-what is compared with what. Seconds are of processors, of all processes that take part.
+All methods get the same Moons users (few training rows each, two moons rotated by one of four angles) and, except for
+AdaBoost, which finds its own, the same 200 decision stumps as features. gossipy and Flower have other requirements, so
+each may have its own environment, named by its Python; missing ones are skipped. docs/alternatives.md describes the
+comparison. Seconds are processor time of all processes of a method.
 """
 
 import argparse

@@ -4,7 +4,7 @@
 
 Models: updates per user until f(alpha) - f* is a given part of f(0) - f*, over the oracle graph, with beta = 10 and
 mu = 1. Graph: wake-ups per user (kappa = 5, from the empty graph) until h(w) - h* is 1e-3 of h(0) - h*, with models
-learned alone. The paper's own steps, `paper` and `lipschitz`, stand beside the others. Optima come from runs far longer
+learned alone. The paper's steps, `paper` and `lipschitz`, are among those compared. Optima come from runs far longer
 than any that is reported.
 """
 

@@ -2,11 +2,10 @@
 
     python benchmarks/dashboard.py [--users 5000] [--edges 50000] [--repeats 5] [--viewers 50] [--json]
 
-The cost: the same run of the engine in turn unwatched, recorded with the page open in a browser, and with many more
-viewers beside it, who follow from a process of low priority, since they stand for other machines. "own" is processor
-time of the run's process, "wall" what a clock on the wall shows, which on a machine with few cores includes the
-browser's work. Of the repeats the fastest counts: the page is at work in each of them, other tasks of the machine are
-not.
+The cost: the same run of the engine unwatched, recorded with the page open in a browser, and with many more viewers,
+who follow from a process of low priority because they represent other machines. "own" is processor time of the run's
+process, "wall" is wall time, which on a machine with few cores includes the browser's work. The fastest of the repeats
+counts: the page is active in all of them, other tasks of the machine are not.
 
 The page: time from the request to the first picture of the graph, and frames per second while the view, and then a
 user, is dragged. The browser is headless and draws with the processor; a graphics card is faster.

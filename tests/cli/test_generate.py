@@ -1,4 +1,4 @@
-"""`dada datasets generate` writes a table that `dada fit` takes, and a fit tells how much memory it took."""
+"""`dada datasets generate` writes a table that `dada fit` accepts, and a fit reports its peak memory."""
 
 import json
 
@@ -32,7 +32,7 @@ def test_every_user_has_rows_a_label_and_one_group(folder):
     assert test.group_by("user").len()["len"].eq(4).all()
 
 
-def test_a_fit_of_it_tells_its_peak_memory(folder):
+def test_a_fit_reports_its_peak_memory(folder):
     fit = ["fit", str(folder / "users.parquet"), *COLUMNS, "--holdout", "0", "--graph", "none", "--updates", "5"]
     result = CliRunner().invoke(app, [*fit, "-o", str(folder / "model.dada"), "--json"])
     assert result.exit_code == 0, result.output

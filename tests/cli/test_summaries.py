@@ -1,4 +1,4 @@
-"""Base predictors of a network from what its users tell, without a sample."""
+"""Base predictors of a network from summaries of its users, without a sample."""
 
 import json
 
@@ -35,18 +35,18 @@ def summaries(folder, *names):
     return paths
 
 
-def test_files_merge_to_the_same_whatever_the_order(tables):
+def test_files_merge_to_the_same_in_any_order(tables):
     ann, bob, eve = summaries(tables, "ann", "bob", "eve")
     first, last = read_all([ann, bob, eve]), read_all([eve, ann, bob])
     assert first.users == 3
     assert first.summary.count == 95
     np.testing.assert_allclose(first.summary.mean, last.summary.mean)
     np.testing.assert_allclose(first.summary.std, last.summary.std)
-    one, other = (told.predictors(4).parts[0].threshold for told in (first, last))
+    one, other = (merged.predictors(4).parts[0].threshold for merged in (first, last))
     np.testing.assert_array_equal(one, other)
 
 
-def test_a_file_that_goes_from_user_to_user_says_what_collected_ones_do(tables):
+def test_a_file_passed_from_user_to_user_equals_collected_ones(tables):
     ann, bob = summaries(tables, "ann", "bob")
     done = run("summarise", tables / "bob.csv", "--label", "came", "--onto", ann, "-o", tables / "next.json")
     assert "70 rows of 2 users" in done.stdout
@@ -55,14 +55,14 @@ def test_a_file_that_goes_from_user_to_user_says_what_collected_ones_do(tables):
     np.testing.assert_array_equal(passed.summary.points[0][0], collected.summary.points[0][0])
 
 
-def test_no_value_stands_for_fewer_than_five_rows(tables):
+def test_every_value_represents_at_least_five_rows(tables):
     rows = np.loadtxt(tables / "ann.csv", delimiter=",", skiprows=1, usecols=(0, 1))
     (path,) = summaries(tables, "ann")
-    told = read_summary(path).summary
-    for d, (values, weights) in enumerate(told.points):
+    summary = read_summary(path).summary
+    for d, (values, weights) in enumerate(summary.points):
         assert len(values) <= len(rows) // LEAST_ROWS
         assert (weights >= LEAST_ROWS).all()
-        assert rows[:, d].min() < told.low[d] < told.high[d] < rows[:, d].max()
+        assert rows[:, d].min() < summary.low[d] < summary.high[d] < rows[:, d].max()
 
 
 def test_predictors_of_the_network_fit_the_data(tables):
@@ -72,8 +72,8 @@ def test_predictors_of_the_network_fit_the_data(tables):
     network = read_network(tables / "net.json")
     assert (network.features, network.classes) == (("age", "income"), ("no", "yes"))
     predictors = predictors_from_arrays(network.predictors, network.arrays)
-    said = [predictors.describe(j, network.features) for j in range(predictors.n)]
-    assert (len(said), said[-1]) == (4 * 2 + 2 + 1, "always +1")
+    described = [predictors.describe(j, network.features) for j in range(predictors.n)]
+    assert (len(described), described[-1]) == (4 * 2 + 2 + 1, "always +1")
     whole = FeatureSummary.of_all(
         FeatureSummary.of(np.loadtxt(tables / f"{name}.csv", delimiter=",", skiprows=1, usecols=(0, 1)))
         for name in ("ann", "bob", "eve")
@@ -90,7 +90,7 @@ def test_predictors_of_the_network_fit_the_data(tables):
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"format": "else"}, "its format is not"),
         ({"version": 9}, "update the older"),
@@ -103,12 +103,12 @@ def test_predictors_of_the_network_fit_the_data(tables):
         ({"features": None}, "not a summary file"),
     ],
 )
-def test_a_damaged_file_is_refused(tables, change, says):
+def test_a_damaged_file_is_refused(tables, change, message):
     (path,) = summaries(tables, "ann")
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     done = run("new-network", tables / "net.json", "--summary", path)
     assert done.exit_code == 2
-    assert says in " ".join(done.stderr.split())
+    assert message in " ".join(done.stderr.split())
     assert not (tables / "net.json").exists()
 
 

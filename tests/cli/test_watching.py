@@ -27,7 +27,7 @@ app.command()(dashboard)
 app.command()(report)
 
 
-def test_a_run_is_recorded_where_wanted(tmp_path):
+def test_a_run_is_recorded_in_the_given_file(tmp_path):
     path = tmp_path / "run.dadalog"
     with watching(live=False, record=path) as observer:
         tell_run(observer)
@@ -35,7 +35,7 @@ def test_a_run_is_recorded_where_wanted(tmp_path):
     assert last.status == "All planned updates were made."
 
 
-def test_nobody_watches_where_nothing_is_asked_for():
+def test_without_options_the_observer_is_silent():
     with watching(live=False, record=None) as observer:
         assert observer is events.silent
 
@@ -124,8 +124,8 @@ def homes(tmp_path):
     return make_homes(tmp_path / "peers", people, predictors, make_network(people, predictors, 1.0))
 
 
-def speak(home, me, other, **given):
-    """Write the status of a peer as its process does; from a clock that is ahead, so that it does not grow old."""
+def write_status(home, me, other, **given):
+    """Write the status of a peer as its process does, with a time in the future so that it does not expire."""
     plain = {
         "id": me, "epoch": 5, "time": time.time() + 600, "samples": 4, "model_updates": 3, "loss": 0.1, "accuracy": 1.0,
         "heaviest": [[2, 1.0]], "neighbours": {other: 0.5}, "round_trips_ms": {other: 2.5}, "links_refused": {},
@@ -138,42 +138,42 @@ def speak(home, me, other, **given):
 
 def test_peers_on_this_machine_are_followed(homes, tmp_path):
     ann, bob = homes
-    speak(ann, "aa" * 32, "bb" * 32, neighbours={}, round_trips_ms={})
+    write_status(ann, "aa" * 32, "bb" * 32, neighbours={}, round_trips_ms={})
     with live("dashboard", "peers", cwd=tmp_path) as (viewer, _):
         first = viewer.until(records.Peers)
         assert (first.up, viewer.until(records.Info).users[:2]) == (b"\1\0", ["peer-000", "peer-001"])
-        speak(ann, "aa" * 32, "bb" * 32)
-        speak(bob, "bb" * 32, "aa" * 32, messages_refused=3)
+        write_status(ann, "aa" * 32, "bb" * 32)
+        write_status(bob, "bb" * 32, "aa" * 32, messages_refused=3)
         peers = viewer.until(records.Peers, lambda record: record.up == b"\1\1")
         assert np.frombuffer(peers.refused, "<u4").tolist() == [0, 3]
         np.testing.assert_allclose(np.frombuffer(peers.rtt_ms, "<f4"), [2.5, 2.5])
-        speak(bob, "bb" * 32, "aa" * 32, epoch=6)
+        write_status(bob, "bb" * 32, "aa" * 32, epoch=6)
         viewer.until(records.Peers, lambda record: np.frombuffer(record.restarts, "<u4").tolist() == [0, 1])
 
 
 def test_one_peer_is_followed_with_its_neighbours_elsewhere(homes, tmp_path):
-    speak(homes[0], "aa" * 32, "bb" * 32)
+    write_status(homes[0], "aa" * 32, "bb" * 32)
     with live("dashboard", "peers/peer-000", cwd=tmp_path) as (viewer, _):
         info = viewer.until(records.Info)
         assert (info.title, info.users) == ("Peer peer-000", ["peer-000", "bbbbbbbb"])
 
 
-def test_slow_motion_makes_a_run_last_and_its_beginning_pass_faster():
-    now_s, heard = 0.0, []
+def test_slow_motion_stretches_a_run_and_less_so_its_beginning():
+    now_s, received = 0.0, []
 
     def sleep(seconds):
         nonlocal now_s
         now_s += seconds
 
-    slow = SlowMotion(heard.append, 10.0, now=lambda: now_s, sleep=sleep)
+    slow = SlowMotion(received.append, 10.0, now=lambda: now_s, sleep=sleep)
     for done, at_s in enumerate([0.0, 0.625, 2.5, 5.625, 10.0]):
         slow(events.Progress(done, 4))
         assert now_s == pytest.approx(at_s)
     slow(events.Stopped("Over."))
-    assert len(heard) == 6
+    assert len(received) == 6
 
 
-def test_the_newest_recording_is_shown_where_none_is_named(tmp_path):
+def test_the_newest_recording_is_shown_by_default(tmp_path):
     old, new = write_recording(tmp_path / "b.dadalog"), write_recording(tmp_path / "a.dadalog")
     assert old.stat().st_mtime_ns <= new.stat().st_mtime_ns
     assert newest_recording(tmp_path) == new
@@ -181,7 +181,7 @@ def test_the_newest_recording_is_shown_where_none_is_named(tmp_path):
         newest_recording(tmp_path / "empty")
 
 
-def test_a_report_of_a_cut_recording_says_what_is_left_out(tmp_path):
+def test_a_report_of_a_truncated_recording_names_the_lost_part(tmp_path):
     path = write_recording(tmp_path / "run.dadalog")
     path.write_bytes(path.read_bytes()[:-5])
     done = CliRunner().invoke(app, ["report", str(path), "-o", str(tmp_path / "report.html")])

@@ -212,7 +212,7 @@ export class App {
 
   showTooltip(user) {
     const tip = $("#tooltip");
-    // Of the chosen user the panel tells everything.
+    // The panel already shows the chosen user.
     tip.hidden = user === null || user === this.view.user || !this.frame;
     if (tip.hidden) return;
     const [x, y] = this.scene.screenPlace(user);

@@ -1,7 +1,7 @@
 // Where the viewer looks: the middle of the view in the layout's units, and pixels per unit.
 
-// Room around the graph when everybody is in view, in pixels: controls stand above it, a legend below, and buttons to
-// its right.
+// Margins around the graph when all users are in view, in pixels: controls are above it, a legend below, and buttons
+// to its right.
 const [LEFT, RIGHT, ABOVE, BELOW] = [34, 64, 68, 64];
 
 // The smallest rectangle that holds all places: left, right, top, bottom.

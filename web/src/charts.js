@@ -253,7 +253,7 @@ export class Charts {
     ctx.setLineDash([]);
     let [lastY, end] = [-Infinity, right];
     for (const { name, value, y } of lines) {
-      // A name stands on its line; where two lines are close, the second name stands left of the first.
+      // A name is on its line; if two lines are close, the second name is to the left of the first.
       if (y - lastY >= 13 * ratio) end = right;
       const text = `${name} ${percent(value)}`;
       const width = ctx.measureText(text).width + 6 * ratio;

@@ -1,4 +1,4 @@
-// What the colour of a user means, and the legend that says so.
+// The meaning of a user's colour, and its legend.
 import { css, groupColour, UNKNOWN, valueColour, valueGradient } from "./colours.js";
 import { el } from "./dom.js";
 import { count, decimal, percent } from "./format.js";

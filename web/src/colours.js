@@ -1,10 +1,10 @@
-// Colours that stay apart for colour-blind readers: Okabe and Ito's for groups; for values, from orange to blue over a
-// pale middle, so that hue and lightness both tell good from bad.
+// Colours that colour-blind readers can distinguish: Okabe and Ito's for groups; for values, from orange to blue over a
+// pale middle, so that hue and lightness both separate good from bad.
 
 export const GROUP_COLOURS = [
   [0, 114, 178], [230, 159, 0], [0, 158, 115], [204, 121, 167], [86, 180, 233], [213, 94, 0], [148, 103, 189], [128, 128, 128],
 ];
-// Either end stands out from the paper: dark on light, and brighter on dark.
+// Both ends contrast with the page: dark on light, and bright on dark.
 const VALUE_STOPS = {
   light: [[0, [178, 63, 12]], [0.25, [232, 138, 62]], [0.5, [243, 223, 176]], [0.75, [92, 165, 214]], [1, [8, 81, 156]]],
   dark: [[0, [214, 84, 24]], [0.25, [238, 150, 78]], [0.5, [244, 228, 190]], [0.75, [128, 190, 232]], [1, [38, 128, 214]]],

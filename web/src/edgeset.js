@@ -64,7 +64,7 @@ export function frozen({ ends, ink, marked }, mixing) {
 
 const SHELVES = 64;
 
-// The same edges with marked ones first and darker before fainter ones, so that the first few tell most. Sorted by
+// The same edges with marked ones first and darker before fainter ones, so that the first few show most. Sorted by
 // shelves of similar darkness, which takes one pass.
 export function darkestFirst({ ends, ink, marked }) {
   const size = marked.length;

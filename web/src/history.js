@@ -1,4 +1,4 @@
-// A run as far as it is known: what was told about it, its curves, and the graph at any moment.
+// A run as far as it is known: its description, its curves, and the graph at any moment.
 
 const NO_EDGES = { k: new Uint32Array(0), l: new Uint32Array(0), w: new Float32Array(0) };
 
@@ -122,7 +122,7 @@ export class History {
     return groups?.length ? groups[k] : null;
   }
 
-  // Accuracy of each user when it learned alone: as told, or as it was when the phase of local learning ended.
+  // Accuracy of each user when it learned alone: as reported, or at the end of the phase of local learning.
   get alone() {
     if (this.info?.alone.length) return this.info.alone;
     for (let i = this.frames.length - 1; i >= 0; i--) {
@@ -131,7 +131,7 @@ export class History {
     return null;
   }
 
-  // On which samples accuracies were judged, as far as the run said.
+  // The samples on which accuracies were measured, if the run reports them.
   get judgedOn() {
     if (this.points.some((point) => point.test)) return "test";
     return this.points.some((point) => point.train) ? "training" : "";

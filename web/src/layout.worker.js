@@ -1,4 +1,4 @@
-// Places the users: ForceAtlas2, running in a thread of its own until nothing moves any more.
+// Places the users: ForceAtlas2, running in a separate thread until nothing moves.
 import iterate from "graphology-layout-forceatlas2/iterate.js";
 import { boundsOf } from "./camera.js";
 
@@ -22,7 +22,7 @@ let [waiting, paused, scheduled] = [false, false, false];
 function start(count) {
   const before = nodes.subarray(0, count * NODE);
   nodes = new Float32Array(count * NODE);
-  // Where users join or leave, those who stay keep their places.
+  // If users join or leave, the others keep their places.
   nodes.set(before);
   const step = Math.PI * (3 - Math.sqrt(5));
   for (let i = before.length / NODE; i < count; i++) {
@@ -59,7 +59,7 @@ function settings() {
   };
 }
 
-// Pixels per unit when everybody is in view.
+// Pixels per unit when all users are in view.
 function scaleOfView(places) {
   const [left, right, top, bottom] = boundsOf(places);
   return Math.min(discs.width / Math.max(right - left, 1e-6), discs.height / Math.max(bottom - top, 1e-6));
@@ -144,7 +144,7 @@ function movement(before) {
 
 function work() {
   scheduled = false;
-  // Newcomers get a place even while everybody is held.
+  // New users get a place even while the layout is paused.
   const isHeld = paused && shown.length === 2 * (nodes.length / NODE);
   if (isHeld || waiting || rounds >= MOST_ROUNDS || !nodes.length) return;
   const before = shown.slice();

@@ -1,4 +1,4 @@
-// The names of users on the graph: inside a disc where there is room, below it where discs are few, and as a tag for
+// The names of users on the graph: inside a disc if it fits, below it if there are few discs, and as a tag for
 // the user in focus.
 import { css, isLight } from "./colours.js";
 import { el } from "./dom.js";

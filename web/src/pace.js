@@ -1,12 +1,12 @@
-// When pictures are drawn, and how much is drawn in each. A picture is begun only when the one before is finished, so
-// a slow machine is never asked for more than it can do. Where drawing is slow, fewer and thinner edges are drawn while
-// something moves; and where nobody is touching the page, pictures are further apart, to leave the machine to the run.
+// When pictures are drawn, and how many edges each shows. A picture starts only when the previous one is finished, so
+// a slow machine is never overloaded. If drawing is slow, fewer and thinner edges are drawn during motion, and without
+// user input pictures are less frequent, to leave the processor to the run.
 
 const [SLOW_MS, FAST_MS] = [42, 24];
 const [REST_MS, LOOK_AGAIN_MS, LONGEST_PAUSE_MS] = [200, 4, 1000];
 const [FEWEST_EDGES, FIRST_EDGES, FIRST_EDGES_IF_SLOW] = [1500, 12_000, 3000];
 
-// How many edges leave a movement smooth, and whether they should be thin.
+// The number of edges that keeps motion smooth, and whether they are thin.
 export class EdgeBudget {
   // `isSlow`: whether drawing is known to be slow before the first picture.
   constructor(isSlow = false) {
@@ -24,7 +24,7 @@ export class EdgeBudget {
     return this.isStrained && all > FEWEST_EDGES;
   }
 
-  // A picture of `shown` out of `all` edges took so long.
+  // Takes the time of a picture of `shown` out of `all` edges.
   note(tookMs, shown, all) {
     if (tookMs > SLOW_MS) {
       this.edges = Math.max(FEWEST_EDGES, shown * Math.max(0.3, (0.8 * SLOW_MS) / tookMs));
@@ -41,9 +41,8 @@ export class EdgeBudget {
 }
 
 export class DrawingLoop {
-  // `draw(isAtRest)` begins a picture and returns how many edges it shows, how many there are in all, and whether it is
-  // as good as it gets; `isDone()` says whether it is finished; `isTouched()` whether somebody is moving something by
-  // hand right now.
+  // `draw(isAtRest)` starts a picture and returns the number of edges shown, of all edges, and whether it has full
+  // quality; `isDone()` returns whether it is finished; `isTouched()` whether the viewer is dragging something.
   constructor({ draw, isDone, isTouched, isSlow = false, clock = window }) {
     Object.assign(this, { draw, isDone, isTouched, clock });
     this.budget = new EdgeBudget(isSlow);
@@ -54,12 +53,12 @@ export class DrawingLoop {
     this.timer = null;
   }
 
-  // Whether a picture is being drawn, or asked for.
+  // Whether a picture is being drawn, or requested.
   get isBusy() {
     return this.running || this.wanted;
   }
 
-  // Asks for a picture.
+  // Requests a picture.
   request() {
     this.wanted = true;
     this.wake();
@@ -97,7 +96,7 @@ export class DrawingLoop {
   finish(now) {
     const took = now - this.began;
     this.began = null;
-    // How long a picture at rest takes says nothing about movements.
+    // The time of a picture at rest does not predict that of motion.
     if (!this.isAtRest) this.budget.note(took, this.picture.shown, this.picture.all);
     this.pauseUntil = took > SLOW_MS ? now + Math.min(3 * took, LONGEST_PAUSE_MS) : 0;
   }
@@ -107,7 +106,7 @@ export class DrawingLoop {
     this.timer = this.clock.setTimeout(then, milliseconds);
   }
 
-  // Nothing has moved for a moment: there is time for every edge, unless somebody may go on at once.
+  // Nothing has moved for a moment: draw every edge, unless the viewer is still touching the page.
   rest() {
     if (this.isTouched()) {
       this.sleep(REST_MS, () => this.rest());

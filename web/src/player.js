@@ -1,4 +1,4 @@
-// The moment of the run that is shown: it follows the latest one, stands still, or moves through the recording.
+// The moment of the run that is shown: it follows the latest one, is paused, or moves through the recording.
 
 const REPLAY_MS = 12_000;
 

@@ -1,6 +1,6 @@
-// Draws the graph on the graphics card. Everything lives in textures, which the corners of lines and discs read, so a
+// Draws the graph on the graphics card. All data are in textures, which the corners of lines and discs read, so a
 // moving layout costs one small upload per picture, however many edges there are. All lines are one list of triangles,
-// and so are all discs: instances of four corners each are slow on many cards, and slowest where there is no card.
+// and so are all discs: instances of four corners each are slow on many cards, and slowest without a card.
 
 const TEXTURE_WIDTH = 1024;
 
@@ -112,7 +112,7 @@ function program(gl, vertex, fragment) {
   return { handle: result, uniforms };
 }
 
-// Rows of a texture that hold so many texels.
+// Rows of a texture for `count` texels.
 const rowsFor = (count) => Math.max(1, Math.ceil(count / TEXTURE_WIDTH));
 
 export class WebGLRenderer {
@@ -157,7 +157,7 @@ export class WebGLRenderer {
     return texture;
   }
 
-  // Two triangles for each of so many items, whose corners are numbered 4 i to 4 i + 3.
+  // Two triangles for each of `count` items, whose corners are numbered 4 i to 4 i + 3.
   needCorners(count) {
     if (count <= this.cornersFor) return;
     const { gl } = this;
@@ -236,7 +236,7 @@ export class WebGLRenderer {
     gl.flush();
   }
 
-  // Whether the last picture is finished, which the graphics card tells some time after it was asked for.
+  // Whether the last picture is finished, which the graphics card reports with a delay.
   isDone() {
     const { gl, fence } = this;
     return !fence || gl.isContextLost() || gl.getSyncParameter(fence, gl.SYNC_STATUS) === gl.SIGNALED;

@@ -193,7 +193,7 @@ export class Scene {
     return { shown, all, isWhole: shown === all && !isThin };
   }
 
-  // Draws so many edges, the darkest first, and all users. What is drawn can be read until the browser shows it.
+  // Draws `edgeCount` edges, the darkest first, and all users. The picture can be read until the browser shows it.
   render(edgeCount, isThin = false) {
     const { mixing, nodeZoom, ratio, camera, theme } = this;
     const others = this.focus === null ? 1 : 0.18;

@@ -8,8 +8,8 @@ export function embeddedBytes() {
   return Uint8Array.from(text, (letter) => letter.charCodeAt(0));
 }
 
-// Follows a growing recording. The server says how long it is; the page fetches what it lacks, at its own pace, so
-// a viewer that falls behind or loses its connection goes on where it was. `pace()` tells the least time between two
+// Follows a growing recording. The server reports its length; the page fetches what is missing, at its own pace, so
+// a viewer that falls behind or loses its connection resumes where it was. `pace()` returns the least time between two
 // fetches, in milliseconds.
 export class LiveSource {
   constructor({ onBytes, onStatus, pace }) {
@@ -21,12 +21,12 @@ export class LiveSource {
     this.run = null;
     this.fetching = false;
     this.stream = new EventSource("events");
-    this.stream.onmessage = ({ data }) => this.hear(JSON.parse(data));
+    this.stream.onmessage = ({ data }) => this.follow(JSON.parse(data));
     this.stream.onerror = () => onStatus("lost");
     this.stream.onopen = () => onStatus("connected");
   }
 
-  hear({ run, size }) {
+  follow({ run, size }) {
     // Another recording has taken the place of this one.
     if (this.run !== null && (this.run !== run || size < this.offset)) {
       location.reload();

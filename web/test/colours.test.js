@@ -26,7 +26,7 @@ function lab(colour, eye) {
 
 const apart = (one, two, eye) => Math.hypot(...lab(one, eye).map((part, c) => part - lab(two, eye)[c]));
 
-test("the colours of the first six groups are told apart by every eye", () => {
+test("every eye distinguishes the colours of the first six groups", () => {
   for (const [name, eye] of Object.entries(EYES)) {
     for (const [i, one] of GROUP_COLOURS.slice(0, 6).entries()) {
       for (const two of GROUP_COLOURS.slice(i + 1, 6)) {
@@ -36,7 +36,7 @@ test("the colours of the first six groups are told apart by every eye", () => {
   }
 });
 
-test("good and bad values are told apart by every eye, in either theme", () => {
+test("every eye distinguishes good and bad values, in either theme", () => {
   for (const theme of ["light", "dark"]) {
     for (const [name, eye] of Object.entries(EYES)) {
       for (let i = 0; i < 4; i++) {

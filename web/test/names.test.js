@@ -19,7 +19,7 @@ function scene(names, { radius = 12, ...given } = {}) {
   };
 }
 
-test("a name stands in its disc, in smaller letters if it must, or else below", () => {
+test("a name is in its disc, in smaller letters if needed, or below it", () => {
   const [short, longer, longest] = labelsOf(scene(["7", "ann12", "somebody else"]));
   assert.equal(short.kind, "inside");
   assert.equal(longer.kind, "inside");

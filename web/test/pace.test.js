@@ -74,7 +74,7 @@ test("at rest every edge is drawn, once", () => {
   assert.deepEqual(atRest.map(({ edges }) => edges), [50_000]);
 });
 
-test("whoever holds still while touching sees every edge after letting go", () => {
+test("a viewer who touches without moving sees every edge after release", () => {
   let touched = true;
   const { clock, loop, seen } = machine(10, 50_000, true);
   loop.isTouched = () => touched;
@@ -131,7 +131,7 @@ test("where drawing is known to be slow, the first movement is already light", (
   assert.ok(new EdgeBudget(true).of(1e5) < new EdgeBudget().of(1e5));
 });
 
-test("the number of edges never falls below what tells something", () => {
+test("the number of edges never falls below a useful minimum", () => {
   const budget = new EdgeBudget();
   for (let i = 0; i < 50; i++) budget.note(5000, budget.of(1e5), 1e5);
   assert.equal(budget.of(1e5), 1500);

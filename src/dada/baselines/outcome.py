@@ -50,7 +50,7 @@ class MethodResult:
     def of(
         cls, train: Population, test: Population, values: Iterable[Array], models: Array, **rest: Any
     ) -> MethodResult:
-        """The result of models with these decision values on both populations; `rest` are further attributes."""
+        """The result of models with these decision values on both populations; `rest` are other attributes."""
         (train_accuracy, train_pooled), (test_accuracy, test_pooled) = map(accuracies, (train, test), values)
         return cls(train_accuracy, test_accuracy, train_pooled, test_pooled, models, **rest)
 

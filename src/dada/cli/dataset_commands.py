@@ -145,7 +145,7 @@ def _show(facts: dict[str, Any], as_json: bool) -> None:
 def _as_text(key: str, value: Any, unknown: str = "unknown") -> str:
     if key == "files":
         first = value[0]["url"] or value[0]["name"]
-        return first if len(value) == 1 else f"{first} and {len(value) - 1} more beside it"
+        return first if len(value) == 1 else f"{first} and {len(value) - 1} more from the same place"
     if key == "records_per_user":
         return f"{value[0]} to {value[1]}"
     if key == "positive_share":

@@ -239,24 +239,24 @@ def _reach_table(datasets: Sequence[str], curves: Curves) -> Table:
 
 
 def _verdicts(lab: Lab, datasets: Sequence[str], budgets: Mapping[str, Any], curves: Curves) -> list[str]:
-    say, sentences = partial(page.sentence, "table2"), []
+    write, sentences = partial(page.sentence, "table2"), []
     for reading in READINGS:
         gaps = [abs(gap) for dataset in datasets for gap in _gaps(dataset, budgets[reading]).values()]
         if gaps:
-            sentences.append(say("distance", reading=reading, mean=np.mean(gaps), n=len(gaps)))
+            sentences.append(write("distance", reading=reading, mean=np.mean(gaps), n=len(gaps)))
     for dataset in datasets:
         cells = [row[dataset] for row in budgets[FITTING].values()]
         ahead = sum(_is_ahead(cell["dada-learned"], cell["perso-lin-learned"]) for cell in cells)
-        sentences.append(say("ahead", title=SPECS[dataset].title, ahead=ahead, n=len(cells), reading=FITTING))
+        sentences.append(write("ahead", title=SPECS[dataset].title, ahead=ahead, n=len(cells), reading=FITTING))
     for dataset in datasets:
         factors = ", ".join(str(factor) for factor, gap in _gaps(dataset, budgets[FITTING]).items() if gap > 1.0)
         if factors:
             ours = page.bits_text(_bits_per_update(curves[dataset, "dada-learned"]))
             costs = {"ours": ours, "theirs": page.bits_text(_counted_message(dataset))}
-            sentences.append(say("above", title=SPECS[dataset].title, factors=factors, **costs))
+            sentences.append(write("above", title=SPECS[dataset].title, factors=factors, **costs))
     counted = "all users together, all messages"
     cells = [cell for row in budgets[counted].values() for methods in row.values() for cell in methods.values()]
-    sentences.append(say("dashes", reading=counted, dashes=sum(cell is None for cell in cells), n=len(cells)))
+    sentences.append(write("dashes", reading=counted, dashes=sum(cell is None for cell in cells), n=len(cells)))
     for dataset, factor in product(datasets, BUDGET_FACTORS):
         n_users = people(dataset, lab.seed, 0).train.n_users
         theirs = budget_accuracy_of(dataset, "perso-lin-learned", factor)
@@ -264,7 +264,7 @@ def _verdicts(lab: Lab, datasets: Sequence[str], budgets: Mapping[str, Any], cur
         updates = factor / COUNTED_NEIGHBOURS
         if theirs is not None and updates < n_users / 2:
             facts = {"factor": factor, "updates": updates, "users": n_users, "theirs": page.percent(theirs)}
-            sentences.append(say("too_few", title=SPECS[dataset].title, **facts))
+            sentences.append(write("too_few", title=SPECS[dataset].title, **facts))
     return sentences
 
 
