@@ -62,14 +62,7 @@ def logistic_model(X: Array, y: Array, C: float) -> Array:
 
 
 def linear_values(population: Population, models: Array) -> Array:
-    """Decision value of every row under its user's model, or under a single shared model.
-
-    Examples
-    --------
-    >>> people = Population.from_arrays([[1.0], [2.0]], [0, 1], users=["ann", "bob"])
-    >>> linear_values(people, np.array([[1.0, 0.5], [-1.0, 0.0]])).tolist()
-    [1.5, -2.0]
-    """
+    """Decision value of every row under its user's model, or under a single shared model."""
     if len(models) == 1:
         return population.X @ models[0, :-1] + models[0, -1]
     owner = population.owners

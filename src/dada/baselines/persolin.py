@@ -33,7 +33,7 @@ from dada.data import Population
 from dada.engine import Ledger, Plan
 from dada.engine.graph_loops import DistanceRule
 from dada.engine.state import State
-from dada.events import Observer, PhaseStarted, Progress, TracePoint, silent
+from dada.events import TracePoint
 
 _NOT_FOR_LINEAR = ("max_neighbours", "max_bits", "max_time_s", "gap_tolerance")
 
@@ -64,7 +64,6 @@ def persolin(
     test: Population,
     settings: PersolinSettings,
     rng: np.random.Generator,
-    observer: Observer = silent,
     *,
     graph: CollaborationGraph | None = None,
 ) -> MethodResult:
@@ -84,12 +83,11 @@ def persolin(
     (10, 21)
     """
     n_users, plan = train.n_users, settings.plan
-    run = _LinearRun(train, test, settings, rng, observer, graph or CollaborationGraph.empty(n_users))
+    run = _LinearRun(train, test, settings, rng, graph or CollaborationGraph.empty(n_users))
     if graph is not None:
         run.models(plan.n_updates)
         return run.result()
     for number, phase in enumerate(plan.phases(n_users)):
-        observer(PhaseStarted(phase.kind, phase.events))
         if phase.kind == "local":
             run.alone(phase.events)
         elif phase.kind == "graph":
@@ -145,11 +143,10 @@ class _LinearRun:
         test: Population,
         settings: PersolinSettings,
         rng: np.random.Generator,
-        observer: Observer,
         graph: CollaborationGraph,
     ) -> None:
         n_users = train.n_users
-        self.train, self.test, self.settings, self.observer = train, test, settings, observer
+        self.train, self.test, self.settings = train, test, settings
         self.data = LinearData.of(train)
         margins, regularizer = margins_of_labels(self.data.X, self.data.y), settings.regularizer
         # The bound beta applies to boosting only.
@@ -188,10 +185,8 @@ class _LinearRun:
             upto = min(end, state.updates + every - state.updates % every)
             self._update(MODEL_STREAM, state.updates, upto, state.lists)
             state.updates = upto
-            self.observer(Progress(state.updates, plan.n_updates))
             if state.updates % every == 0:
                 self.points.append(self.point())
-                self.observer(self.points[-1])
 
     def _update(self, stream: int, start: int, end: int, lists: NeighbourLists) -> None:
         awake = self.schedule.users(stream, start, end)
