@@ -43,42 +43,18 @@ class ModelFileError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class StoredModel:
-    """The content of a model file.
+    """The content of a model file."""
 
-    Attributes
-    ----------
-    library : str
-        Name and version of the library that wrote the file.
-    settings : dict
-        Hyper-parameters, as values that JSON can express.
-    classes, user_ids : arrays
-        The labels and the users, of any type that NumPy stores without pickle; no labels for regression.
-    feature_names : tuple of str or None
-        None if the data had no names.
-    predictors : BasePredictors
-        The fitted base predictors.
-    models : array of shape (n_users, n_predictors), or (n_users, n_classes * n_predictors) of three classes or more
-    confidence : array of shape (n_users,)
-    graph : CollaborationGraph
-    trace : tuple of TracePoint
-    ledger : Ledger
-    status : Status
-    n_updates : int
-        Number of model updates.
-    note : dict of str to str
-        Notes of the writer, such as names of columns.
-    target : (float, float), optional
-        Mean and scale of the regression target; None for classes.
-    table : dict, optional
-        The columns of the training table and their encoding, as JSON; None if they are the features.
-    """
-
+    # Name and version of the library that wrote the file.
     library: str
+    # Hyper-parameters, as values that JSON can express.
     settings: dict[str, Any]
+    # Of any type that NumPy stores without pickle; no classes for regression.
     classes: NDArray[Any]
     user_ids: NDArray[Any]
     feature_names: tuple[str, ...] | None
     predictors: BasePredictors
+    # A row per user: a block of weights, or one block per class if there are more than two.
     models: NDArray[Any]
     confidence: NDArray[np.float64]
     graph: CollaborationGraph
@@ -86,21 +62,19 @@ class StoredModel:
     ledger: Ledger
     status: Status
     n_updates: int
+    # Notes of the writer, such as names of columns.
     note: dict[str, str] = field(default_factory=dict)
+    # Mean and scale of the regression target.
     target: tuple[float, float] | None = None
+    # The columns of the training table and their encoding, as JSON; None if they are the features.
     table: dict[str, Any] | None = None
 
 
 def write(model: StoredModel, path: str | os.PathLike[str]) -> None:
     """Write a model file; an existing file is replaced only by a complete one.
 
-    Raises
-    ------
-    OSError
-        If the file cannot be written, for example on a full disk. No part of it is left behind.
-    TypeError
-        If the model holds what can only be stored as code: pretrained predictors, or ids and labels that are neither
-        numbers, text nor dates.
+    It raises `TypeError` if the model holds what can only be stored as code: pretrained predictors, or ids and labels
+    that are neither numbers, text nor dates.
     """
     content = _encode(model)
     try:
@@ -110,15 +84,7 @@ def write(model: StoredModel, path: str | os.PathLike[str]) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> StoredModel:
-    """Read a model file after checking all of it.
-
-    Raises
-    ------
-    OSError
-        If the file does not exist or cannot be read.
-    ModelFileError
-        If it is not a model file, damaged, truncated or of a newer version.
-    """
+    """Read a model file after checking all of it."""
     content = Path(path).read_bytes()
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -130,7 +96,7 @@ def read(path: str | os.PathLike[str]) -> StoredModel:
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
         raise ModelFileError(f"{path}: not a model file, or damaged or cut short ({error})") from error
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise ModelFileError(f"{path}: the content of the model file makes no sense ({error!r})") from error
+        raise ModelFileError(f"{path}: the content of the model file is inconsistent ({error!r})") from error
 
 
 def _encode(model: StoredModel) -> bytes:

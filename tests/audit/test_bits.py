@@ -55,12 +55,14 @@ def test_the_ledger_counts_what_the_log_of_moves_says(seed):
     _, plan, run = run_of(seed)
     log = [run.points[0][1], *run.moments]
     made = {"local": 0, "graph": 0, "models": 0}
+    awake = {phase: run.schedule.users(stream, 0, len(log)) for phase, stream in STREAMS.items()}
+    asked = run.schedule.batches(0, len(log))
     counts = np.zeros((2, 3), int)
     for before, after in pairwise(log):
         e = made[after.phase]
-        k = run.schedule.users(STREAMS[after.phase], e, e + 1)[0]
+        k = awake[after.phase][e]
         if after.phase == "graph":
-            counts[1] += graph_messages(before, after, k, run.schedule.batches(e, e + 1)[0], plan)
+            counts[1] += graph_messages(before, after, k, asked[e], plan)
         else:
             is_restart = after.phase == "models" and e == 0 and plan.learn_graph and plan.restart == "zero"
             counts[0] += model_messages(restarted(before) if is_restart else before, after, k, plan.step)

@@ -1,5 +1,7 @@
 """Every number of a trace, recomputed from the paper's formulas on fifty random problems."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -10,6 +12,7 @@ from tests.audit.runs import audited_run, plan_of, random_case, random_weights
 KINDS = ("given graph", "learned graph", "given graph", "learned graph", "evidence graph")
 
 
+@cache
 def run_of(seed):
     """Case, plan and run of a seed."""
     case, kind = random_case(seed), KINDS[seed // 5 % 5]

@@ -9,19 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
+from dada.core import block_steps
 from dada.core.bits import coded_bits
-from dada.core.block_steps import (
-    BlockStep,
-    add_to_model,
-    block_step,
-    decode_change,
-    encode_change,
-    finest_exponent,
-    make_message,
-    solve_block,
-    stay_inside,
-    value_bits,
-)
+from dada.core.block_steps import BlockStep
 from dada.core.graph import CollaborationGraph
 from dada.core.losses import ALL_ALIKE
 from dada.core.model_steps import UserModel, make_scratch
@@ -58,23 +48,23 @@ def scratch_of(problem, dtype=np.float64):
 
 def send(step, finest, wanted, shared, loudest=0.0):
     """(entries, exponent, coordinates, values) of a message."""
-    message = make_message(wanted.size)
-    n_entries, exponent = encode_change(step.checked(), finest, wanted, shared, loudest, message)
+    message = block_steps.make_message(wanted.size)
+    n_entries, exponent = block_steps.encode_change(step.checked(), finest, wanted, shared, loudest, message)
     return n_entries, exponent, message.coordinate[:n_entries].copy(), message.value[:n_entries].copy()
 
 
 def receive(model, sent):
     """The model after a message, by the kernels that owner and holders use."""
     n_entries, exponent, coordinate, value = sent
-    message = make_message(model.size)
+    message = block_steps.make_message(model.size)
     message.coordinate[:n_entries], message.value[:n_entries] = coordinate, value
     scratch = make_scratch(model.size, 1, model.dtype)
-    decode_change(message, n_entries, exponent, scratch)
+    block_steps.decode_change(message, n_entries, exponent, scratch)
     used = np.flatnonzero(model)
     support = np.zeros(model.size + n_entries, np.int32)
     support[: used.size] = used
     updated = model.copy()
-    n_support = add_to_model(updated, support, used.size, n_entries, scratch)
+    n_support = block_steps.add_to_model(updated, support, used.size, n_entries, scratch)
     assert_array_equal(np.sort(support[:n_support]), np.flatnonzero(updated))
     return updated
 
@@ -93,7 +83,7 @@ def test_a_wake_up_solves_the_block_towards_the_mean_carried_on(loss, wakeups):
     user, n_support = user_of(problem, k, models[k], weights @ models, **known)
     step = BlockStep(inner_moves=3000, momentum=0.6, theta=0.7).checked()
     previous, target = before.copy(), np.empty(5)
-    block_step(problem.settings(), step, wakeups, user, n_support, previous, target, scratch_of(problem))
+    block_steps.block_step(problem.settings(), step, wakeups, user, n_support, previous, target, scratch_of(problem))
     assert_allclose(previous, mean)
     t = wakeups + 1
     y = mean + (min(0.6, (t - 2) / (t + 1)) if t > 2 else 0.0) * (mean - before)
@@ -125,7 +115,7 @@ def test_a_block_is_solved_to_the_part_asked_for():
     scratch, settings_, gaps = scratch_of(problem), problem.settings(), []
     for part in (1.0, 1e-2, 1e-8):
         user, n_support = user_of(problem, 1, np.zeros(6), np.zeros(6))
-        n_support = solve_block(settings_, user, n_support, 5000, part, scratch)
+        n_support = block_steps.solve_block(settings_, user, n_support, 5000, part, scratch)
         gaps.append(first_order_gap(lambda own: one_user(problem, own), user.alpha, 3.0))
         assert_array_equal(np.sort(user.support[:n_support]), np.flatnonzero(user.alpha))
     at_zero = first_order_gap(lambda own: one_user(problem, own), np.zeros(6), 3.0)
@@ -145,7 +135,7 @@ def test_models_are_inside_the_ball_in_either_precision(dtype, seed, beta, size)
     alpha *= beta * (1.0 if size > 1 else size) / max(np.abs(alpha).sum(), 1e-9)
     user, n_support = user_of(problem, 0, alpha.astype(dtype), np.zeros(30), dtype)
     before = user.alpha.copy()
-    stay_inside(beta, user, n_support)
+    block_steps.stay_inside(beta, user, n_support)
     assert math.fsum(np.abs(user.alpha.astype(np.float64))) <= beta
     assert_allclose(user.alpha, before, rtol=1e-6 if dtype == np.float32 else 1e-13)
 
@@ -159,7 +149,7 @@ steps = st.tuples(st.integers(2, 32), st.sampled_from([0.0, 0.1, 0.3, 1.0])).map
 @given(steps, st.sampled_from(FLOATS), sizes, st.integers(0, 2**32 - 1))
 def test_a_message_is_what_numpy_says(step, dtype, n, seed):
     rng = np.random.default_rng(seed)
-    finest = finest_exponent(4.0, np.dtype(dtype))
+    finest = block_steps.finest_exponent(4.0, np.dtype(dtype))
     wanted = (rng.normal(size=n) * rng.choice([0, 1e-3, 1.0], size=n)).astype(dtype)
     shared = on_grid(rng.normal(size=n), finest, dtype)
     n_entries, exponent, coordinate, value = send(step, finest, wanted, shared)
@@ -183,7 +173,7 @@ def on_grid(values, exponent, dtype):
 @given(steps, st.sampled_from(FLOATS), sizes, st.integers(0, 2**32 - 1))
 def test_copies_are_equal_in_whatever_order_messages_arrive(step, dtype, n, seed):
     rng = np.random.default_rng(seed)
-    finest = finest_exponent(4.0, np.dtype(dtype))
+    finest = block_steps.finest_exponent(4.0, np.dtype(dtype))
     owner, messages = np.zeros(n, dtype), []
     for _ in range(12):
         messages.append(send(step, finest, (rng.normal(size=n) / n).astype(dtype), owner))
@@ -198,7 +188,7 @@ def test_copies_are_equal_in_whatever_order_messages_arrive(step, dtype, n, seed
 @given(steps, st.sampled_from(FLOATS), sizes, st.integers(0, 2**32 - 1))
 def test_a_snapshot_is_a_message_that_gives_the_same_bits(step, dtype, n, seed):
     rng = np.random.default_rng(seed)
-    finest, owner = finest_exponent(4.0, np.dtype(dtype)), np.zeros(n, dtype)
+    finest, owner = block_steps.finest_exponent(4.0, np.dtype(dtype)), np.zeros(n, dtype)
     exponents = []
     for _ in range(5):
         sent = send(step, finest, (rng.normal(size=n) / n).astype(dtype), owner)
@@ -209,7 +199,7 @@ def test_a_snapshot_is_a_message_that_gives_the_same_bits(step, dtype, n, seed):
     coordinate = np.flatnonzero(owner)
     units = owner[coordinate].astype(np.float64) / 2.0 ** min(exponents)
     assert_array_equal(units, np.round(units))
-    bits = value_bits(float(np.abs(owner).max()), min(exponents))
+    bits = block_steps.value_bits(float(np.abs(owner).max()), min(exponents))
     assert (np.abs(units) < 2.0 ** (bits - 1)).all()
     if bits <= 32:
         snapshot = coordinate.size, min(exponents), coordinate, units.astype(np.int64)
@@ -221,7 +211,7 @@ def test_a_snapshot_is_a_message_that_gives_the_same_bits(step, dtype, n, seed):
 def test_what_a_message_leaves_out_is_sent_later(quantise_bits, dtype):
     rng = np.random.default_rng(quantise_bits)
     step = BlockStep(quantise_bits=quantise_bits, keep=0.5, silence=0.0)
-    finest, wanted = finest_exponent(1.0, np.dtype(dtype)), (rng.normal(size=50) / 50).astype(dtype)
+    finest, wanted = block_steps.finest_exponent(1.0, np.dtype(dtype)), (rng.normal(size=50) / 50).astype(dtype)
     shared, total, number = np.zeros(50, dtype), np.zeros(50), 0
     while (sent := send(step, finest, wanted, shared))[0] > 0:
         _, exponent, coordinate, value = sent
@@ -234,7 +224,7 @@ def test_what_a_message_leaves_out_is_sent_later(quantise_bits, dtype):
 
 
 def test_a_change_below_the_silence_of_the_own_model_is_not_sent():
-    step, finest = BlockStep(silence=0.1), finest_exponent(1.0, np.dtype(np.float64))
+    step, finest = BlockStep(silence=0.1), block_steps.finest_exponent(1.0, np.dtype(np.float64))
     wanted = np.array([0.0, 0.05, -0.01])
     assert send(step, finest, wanted, np.zeros(3), loudest=0.5)[0] == 0
     assert send(step, finest, wanted, np.zeros(3), loudest=0.49)[0] > 0
@@ -242,7 +232,7 @@ def test_a_change_below_the_silence_of_the_own_model_is_not_sent():
 
 
 def test_entries_far_below_the_largest_wait():
-    step, finest = BlockStep(keep=0.2, silence=0.0), finest_exponent(1.0, np.dtype(np.float64))
+    step, finest = BlockStep(keep=0.2, silence=0.0), block_steps.finest_exponent(1.0, np.dtype(np.float64))
     coordinate = send(step, finest, np.array([0.1, -1.0, 0.19, 0.21]), np.zeros(4))[2]
     assert_array_equal(coordinate, [1, 3])
 
@@ -262,7 +252,9 @@ def packed(n, quantise_bits, exponent, coordinate, value):
 def test_the_price_is_the_length_of_an_actual_encoding(step, n, seed):
     rng = np.random.default_rng(seed)
     wanted = rng.normal(size=n) * (rng.random(n) < rng.random()) ** 2
-    n_entries, exponent, coordinate, value = send(step, finest_exponent(4.0, np.dtype(np.float64)), wanted, np.zeros(n))
+    n_entries, exponent, coordinate, value = send(
+        step, block_steps.finest_exponent(4.0, np.dtype(np.float64)), wanted, np.zeros(n)
+    )
     bits = packed(n, step.quantise_bits, exponent, coordinate, value)
     assert coded_bits(n, n_entries, step.quantise_bits) == len(bits)
 

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dada.data.datasets import NAMES, Dataset, cache_folder, dataset_path, entry_of, load
-from dada.data.datasets.cache import read_dataset, write_dataset
-from dada.data.datasets.catalog import CATALOG
-from dada.data.datasets.dataset import PAPER_SPLIT
+from dada.data.datasets.cache import CATALOG, read_dataset, write_dataset
+from dada.data.datasets.readers import PAPER_SPLIT
 
 
 def some_school():
@@ -247,7 +246,7 @@ class TestDamagedParquet:
 
     def test_lost_rows(self, school_file):
         rewrite(school_file, pl.read_parquet(school_file).head(4))
-        assert "it has 4 records of 2 users, its metadata say 6 of 2" in self.refusal(school_file)
+        assert "it has 4 records of 2 users, its metadata state 6 of 2" in self.refusal(school_file)
 
     def test_another_dataset_under_this_name(self, school_file):
         rewrite(school_file, about={"name": "HARWS"})

@@ -7,9 +7,9 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dada import DadaClassifier, DadaClassifierCV, DadaRegressor, Linear, Population, Privacy, load_model, save_model
-from dada.privacy.ledger import BudgetError
+from dada.privacy.accounting import BudgetError, content_hash
 from dada.privacy.pooling import Pool, mixture
-from dada.privacy.release import content_hash, read_labels, read_statistics
+from dada.privacy.release import read_labels, read_statistics
 
 ROWS = {"ranges": (-1, 1), "noise": "seeded"}
 LABELS = {"protects": "labels", "noise": "seeded"}

@@ -137,13 +137,13 @@ CRAFTED = {
     "fewer users": ("users.npy", ["ann", "bob"], "4 different users"),
     "one class": ("classes.npy", [1, 1], "two classes"),
     "no confidence": ("confidence.npy", [0.0, 1, 1, 1], "confidences > 0"),
-    "an index out of reach": ("models/indices.npy", None, "makes no sense"),
+    "an index out of reach": ("models/indices.npy", None, "is inconsistent"),
     "a model that is not finite": ("models/data.npy", None, "finite models/data"),
-    "a neighbour out of reach": ("graph/indices.npy", None, "makes no sense"),
+    "a neighbour out of reach": ("graph/indices.npy", None, "is inconsistent"),
     "a negative weight": ("graph/weights.npy", None, "positive weights"),
     "an asymmetric graph": ("graph/weights.npy", None, "a symmetric graph"),
-    "a stump of another feature": ("predictors/0.feature.npy", None, "makes no sense"),
-    "a short trace": ("trace/gap.npy", [1.0], "makes no sense"),
+    "a stump of another feature": ("predictors/0.feature.npy", None, "is inconsistent"),
+    "a short trace": ("trace/gap.npy", [1.0], "is inconsistent"),
 }
 
 
@@ -170,16 +170,16 @@ def test_a_header_that_promises_too_much(path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m.pop("n_users"), "makes no sense"),
+        (lambda m: m.pop("n_users"), "is inconsistent"),
         (lambda m: m.update(n_users=5), "5 different users"),
         (lambda m: m.update(n_predictors=3), "base predictors where 3 are announced"),
-        (lambda m: m.update(status="HAPPY"), "makes no sense"),
+        (lambda m: m.update(status="HAPPY"), "is inconsistent"),
         (lambda m: m.update(feature_names=["a", "b"]), "as many feature names as features"),
-        (lambda m: m.update(members=None), "makes no sense"),
+        (lambda m: m.update(members=None), "is inconsistent"),
         (lambda m: m["predictors"].update(kind="forest"), "got 'forest'"),
         (lambda m: m["settings"].update(temperature=3), "settings of the model file make no sense"),
         (lambda m: m["settings"].update(predictors={"kind": "Forest"}), "settings of the model file make no sense"),
-        (lambda m: m.update(settings=[1]), "makes no sense"),
+        (lambda m: m.update(settings=[1]), "is inconsistent"),
     ],
 )
 def test_a_manifest_that_makes_no_sense(change, message, path):

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from dada.privacy.accounting import gaussian_epsilon
-from dada.privacy.noise import SeededBits, randomised_response
+from dada.privacy.accounting import gaussian_delta
+from dada.privacy.noise import Bits, randomised_response
 from dada.privacy.release import UNIT, StatisticsMechanism, read_statistics, sums
 
 EPSILON, DELTA, TRIALS = 1.0, 1e-5, 1500
@@ -42,10 +42,10 @@ def scores(mechanism, source):
     return found
 
 
-def lower_bound(first, second):
-    """The epsilon that the attacker's advantage excludes, at three standard errors: its scores are Gaussian."""
+def delta_shown(first, second):
+    """The delta at EPSILON that the attacker's advantage proves, at three standard errors: its scores are Gaussian."""
     apart = (first.mean() - second.mean()) / np.sqrt((first.var() + second.var()) / 2)
-    return gaussian_epsilon(max(0.0, apart - 3 * math.sqrt(2 / len(first))), DELTA)
+    return gaussian_delta(max(0.0, apart - 3 * math.sqrt(2 / len(first))), EPSILON)
 
 
 @pytest.fixture
@@ -54,18 +54,18 @@ def mechanism():
 
 
 def test_released_statistics_stay_below_the_claim(mechanism):
-    assert lower_bound(*scores(mechanism, SeededBits(np.random.default_rng(1)))) <= EPSILON
+    assert delta_shown(*scores(mechanism, Bits(np.random.default_rng(1).bytes))) <= DELTA
 
 
 def test_the_audit_finds_half_of_the_noise(mechanism):
     """With half of the noise the same attacker exceeds the claim: the audit can fail."""
     broken = replace(mechanism, gram_steps=mechanism.gram_steps // 2, moment_steps=mechanism.moment_steps // 2)
-    assert lower_bound(*scores(broken, SeededBits(np.random.default_rng(2)))) > EPSILON
+    assert delta_shown(*scores(broken, Bits(np.random.default_rng(2).bytes))) > DELTA
 
 
 @pytest.mark.parametrize(("drawn_with", "is_private"), [(EPSILON, True), (2 * EPSILON, False)])
 def test_released_labels_spend_what_is_claimed(drawn_with, is_private):
-    source, n = SeededBits(np.random.default_rng(3)), 4000
+    source, n = Bits(np.random.default_rng(3).bytes), 4000
     given = [randomised_response(source, np.full(n, label), 2, drawn_with) for label in (1, 0)]
     hits, alarms = (int(each.sum()) for each in given)
     low, high = beta.ppf(0.001, hits, n - hits + 1), beta.ppf(0.999, alarms + 1, n - alarms)

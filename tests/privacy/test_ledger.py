@@ -7,15 +7,14 @@ import sys
 
 import pytest
 
-from dada.privacy.accounting import PrivacyCost, gaussian_mu
-from dada.privacy.ledger import BudgetError, LedgerError, PrivacyLedger
+from dada.privacy.accounting import BudgetError, LedgerError, PrivacyCost, PrivacyLedger, gaussian_mu
 
 BUDGET = {"epsilon": 2.0, "delta": 1e-5}
 # Draws fresh noise and reports every release; the test kills it in between.
 SENDER = """
 import secrets, sys
 from dada.privacy.accounting import PrivacyCost
-from dada.privacy.ledger import PrivacyLedger
+from dada.privacy.accounting import PrivacyLedger
 ledger = PrivacyLedger(sys.argv[1], epsilon=2.0, delta=1e-5)
 print("ready", flush=True)
 for number in range(200):

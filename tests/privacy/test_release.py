@@ -5,12 +5,12 @@ import itertools
 import numpy as np
 import pytest
 
-from dada.privacy.noise import SecureBits, SeededBits
+from dada.privacy.accounting import content_hash
+from dada.privacy.noise import Bits
 from dada.privacy.release import (
     UNIT,
     ReleaseError,
     StatisticsMechanism,
-    content_hash,
     read_labels,
     read_statistics,
     release_labels,
@@ -53,7 +53,7 @@ def test_a_release_decodes_to_the_statistics_plus_noise_of_the_stated_size():
     rng = np.random.default_rng(7)
     h, y = rng.uniform(-1, 1, (30, 12)), np.sign(rng.normal(size=(30, 1)))
     mechanism = StatisticsMechanism.calibrated(2.0, 1e-5, n_predictors=12, n_outputs=1)
-    body = mechanism.release(h, y, SeededBits(rng), "spec")
+    body = mechanism.release(h, y, Bits(rng.bytes), "spec")
     found, spec = read_statistics(body)
     assert (found.n_rows, spec) == (30, "spec")
     assert np.array_equal(found.gram, found.gram.T)
@@ -78,20 +78,20 @@ def test_too_little_noise_for_the_grid_is_refused():
 
 def test_labels_decode():
     labels = np.array([0, 2, 1, 1])
-    body = release_labels(labels, 3, epsilon=60.0, source=SecureBits())
+    body = release_labels(labels, 3, epsilon=60.0, source=Bits())
     assert read_labels(body).tolist() == labels.tolist()
 
 
 @pytest.mark.parametrize("damage", ["cut", "magic", "format", "header", "kind", "size"])
 def test_damaged_bytes_are_refused(damage):
     mechanism = StatisticsMechanism.calibrated(2.0, 1e-5, n_predictors=2, n_outputs=1)
-    body = mechanism.release(np.ones((3, 2)), np.ones((3, 1)), SecureBits())
+    body = mechanism.release(np.ones((3, 2)), np.ones((3, 1)), Bits())
     bad = {
         "cut": body[:-3],
         "magic": b"x" + body[1:],
         "format": body[:8] + b"\xff\xff" + body[10:],
         "header": body[:14] + b"]" + body[15:],
-        "kind": release_labels(np.array([0]), 2, 1.0, SecureBits()),
+        "kind": release_labels(np.array([0]), 2, 1.0, Bits()),
         "size": body + bytes(8),
     }[damage]
     with pytest.raises(ReleaseError):

@@ -1,4 +1,4 @@
-"""Predictions of personal models, and the share of each user's rows that they get right."""
+"""Margins and predictions of personal models, and the share of each user's rows that they get right."""
 
 from __future__ import annotations
 
@@ -19,22 +19,28 @@ class Samples:
 
 
 @kernel
-def decision_values(predictions: Array, row_start: Array, alpha: Array) -> Array:
-    """sum_j alpha_kj h_j(x_i) for every row, with the model of the row's user."""
-    K, n = alpha.shape
-    values = np.zeros(predictions.shape[0])
+def margins_of(A: Array, row_start: Array, offset: Array, alpha: Array) -> Array:
+    """offset_i + sum_j alpha_kj A_ij for every row i, with the model of the row's user k."""
+    n = alpha.shape[1]
+    margins = np.empty(A.shape[0])
     used = np.empty(n, np.int64)
-    for k in range(K):
+    for k in range(row_start.size - 1):
         n_used = 0
         for j in range(n):
             if alpha[k, j] != 0.0:
                 used[n_used] = j
                 n_used += 1
         for i in range(row_start[k], row_start[k + 1]):
-            total = 0.0
+            total = np.float64(offset[i])
             for p in range(n_used):
-                total += np.float64(predictions[i, used[p]]) * alpha[k, used[p]]
-            values[i] = total
+                total += np.float64(A[i, used[p]]) * alpha[k, used[p]]
+            margins[i] = total
+    return margins
+
+
+def decision_values(predictions: Array, row_start: Array, alpha: Array) -> Array:
+    """sum_j alpha_kj h_j(x_i) for every row i, with the model of the row's user k."""
+    values: Array = margins_of(predictions, row_start, np.zeros(len(predictions)), alpha)
     return values
 
 
@@ -59,12 +65,7 @@ def mean_by_owner(values: Array, owners: Array) -> Array:
 
 
 def accuracy_per_user(samples: Samples | None, alpha: Array) -> Array:
-    """Share of each user's samples that its model gets right.
-
-    >>> samples = Samples(np.array([[1], [1], [-1]], np.int8), np.array([1, -1, -1]), np.array([0, 2, 3]))
-    >>> accuracy_per_user(samples, np.ones((2, 1))).tolist()
-    [0.5, 1.0]
-    """
+    """Share of each user's samples that its model gets right; empty without samples."""
     if samples is None:
         return np.zeros(0, np.float32)
     values = decision_values(samples.predictions, samples.row_start, alpha)

@@ -157,12 +157,12 @@ def solve_block(
 
 @lean_kernel
 def stay_inside(beta: float, user: UserModel, n_support: int) -> None:
-    """Shrink a model that rounding has put on the surface of the l1 ball or beyond, by as little as puts it inside."""
+    """Shrink a model that rounding has put on or beyond the surface of the l1 ball just enough to put it inside."""
     number = user.alpha.dtype.type
     mass = 0.0
     for p in range(n_support):
         mass += abs(np.float64(user.alpha[user.support[p]]))
-    # How far the sum may be off, and an entry once it is scaled.
+    # Relative rounding error of the sum.
     slack = 2.3e-16 * (n_support + 1)
     if mass <= beta * (1.0 - slack):
         return
@@ -207,8 +207,8 @@ def encode_change(
 ) -> tuple[int, int]:
     """The message that brings a shared model nearer to the wanted one: its number of entries and its exponent.
 
-    Values are rounded to the nearest, halves away from zero. `loudest` is the largest entry of the own model, by which
-    `silence` is measured. No entries: nothing is sent.
+    Values are rounded to the nearest, halves away from zero. `silence` is relative to `loudest`, the largest entry of
+    the user's model. Without entries, nothing is sent.
     """
     largest = 0.0
     for j in range(wanted.size):
@@ -233,7 +233,7 @@ def encode_change(
 
 @lean_kernel
 def decode_change(message: CodedChange, n_entries: int, exponent: int, scratch: StepScratch) -> None:
-    """List in the scratch what a message changes: owner and holders alike add this."""
+    """Write the change that a message encodes to the scratch; owner and holders add the same numbers."""
     unit = math.ldexp(1.0, exponent)
     for c in range(n_entries):
         scratch.coordinate[c] = message.coordinate[c]
@@ -252,6 +252,15 @@ def add_to_model(model: Array, support: Array, n_support: int, n_changed: int, s
         model[j] += scratch.delta[c]
         some_zero |= model[j] == 0.0
     return without_zeros(model, support, n_support) if some_zero else n_support
+
+
+@lean_kernel
+def largest_weight(model: Array, support: Array, n_support: int) -> float:
+    """The largest magnitude in a model."""
+    largest = 0.0
+    for p in range(n_support):
+        largest = max(largest, abs(np.float64(model[support[p]])))
+    return largest
 
 
 @lean_kernel

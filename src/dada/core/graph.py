@@ -93,14 +93,8 @@ class CollaborationGraph:
     def background(cls, n_users: int, rng: np.random.Generator, n_neighbours: int = 10) -> CollaborationGraph:
         """The union of ``n_neighbours / 2`` random cycles through all users: few neighbours, and short paths.
 
-        Parameters
-        ----------
-        n_users : int
-        rng : numpy.random.Generator
-            Where the cycles come from.
-        n_neighbours : int
-            Neighbours of a user at most, even; slightly fewer where two cycles share an edge. With as many users or
-            fewer, the graph is complete.
+        `n_neighbours` is even. Users have slightly fewer neighbours where two cycles share an edge. With at most
+        `n_neighbours` users, the graph is complete.
 
         Examples
         --------
@@ -112,10 +106,10 @@ class CollaborationGraph:
             raise ValueError(f"n_neighbours must be even and at least 2, got {n_neighbours}")
         if n_users <= n_neighbours:
             return cls.complete(n_users)
-        cycles = [rng.permutation(n_users) for _ in range(n_neighbours // 2)]
-        pairs = np.concatenate([np.column_stack((cycle, np.roll(cycle, 1))) for cycle in cycles])
-        pairs = np.unique(np.sort(pairs, axis=1), axis=0)
-        return cls.from_edges(n_users, pairs[:, 0], pairs[:, 1], np.ones(len(pairs)))
+        cycles = np.array([rng.permutation(n_users) for _ in range(n_neighbours // 2)])
+        ends = np.stack([cycles, np.roll(cycles, 1, axis=1)], axis=-1).reshape(-1, 2)
+        k, l = np.unique(np.sort(ends, axis=1), axis=0).T
+        return cls.from_edges(n_users, k, l, np.ones(k.size))
 
     @property
     def n_users(self) -> int:

@@ -27,25 +27,9 @@ def bytes_of_run(
     copies: int = 1,
     weighted: bool = False,
 ) -> int:
-    """Peak memory of a run.
+    """Peak memory of a run with this expected number of neighbours per user.
 
-    Parameters
-    ----------
-    n_users, n_rows, n_predictors : int
-        Sizes of the population.
-    neighbours : float
-        Expected neighbours per user.
-    cell_bytes : int
-        Bytes of one base predictor margin: 1 if all are -1, 0 or 1, else 4.
-    copies : int
-        Tables of margins or predictions held at the same time.
-    weighted : bool
-        Whether rows have weights.
-
-    Examples
-    --------
-    >>> bytes_of_run(1_000_000, 9_000_000, 200) / 1e9
-    5.68
+    It holds `copies` tables of margins or predictions at the same time; a cell is 1 byte if all are -1, 0 or 1, else 4.
     """
     # Models, neighbour sums, supports, and the copy in the result.
     state = n_users * (n_predictors * (4 + 4 + 2 + 4) + BYTES_PER_USER + int(neighbours * BYTES_PER_NEIGHBOUR))
@@ -72,19 +56,7 @@ def peak_bytes() -> int:
 
 
 def check_memory(needed: int, what: str, way_out: str, free: int | None = None) -> None:
-    """Raise if a run does not fit into the free memory, by default `available_bytes()`.
-
-    Raises
-    ------
-    TooLittleMemoryError
-        With the estimate, the free memory, and the way out.
-
-    Examples
-    --------
-    >>> check_memory(1 << 60, "a run of a million users", "take fewer users")
-    Traceback (most recent call last):
-    dada.core.memory.TooLittleMemoryError: a run of a million users needs about 1152921504.6 GB of memory, ...
-    """
+    """Raise `TooLittleMemoryError` if a run does not fit into the free memory, by default `available_bytes()`."""
     free = available_bytes() if free is None else free
     if needed > free:
         raise TooLittleMemoryError(

@@ -225,8 +225,8 @@ def between_vertices(
         if away_index >= 0:
             length += settings.coupling[away_index] * away**2
     curvature, growth = curvature_along(settings.loss, user.margins, user.sample_weight, eta, h)
-    # If sample weights underflow, the curvature is zero; this bound is above it, and only shortens the step.
     curvature = user.confidence * curvature + coupling_strength(settings, user) * length
+    # If sample weights underflow, the curvature is zero; this bound is above it, and only shortens the step.
     curvature = max(curvature, 1e-30 * growth * growth)
     gamma = math.log1p(growth * pair_gap / curvature) / growth if growth > 1e-12 else pair_gap / curvature
     takes_all = gamma >= most and away_index >= 0 and away_index != j

@@ -214,7 +214,7 @@ def next_bits(random_bits: int) -> int:
 
 
 class Nearest(NamedTuple):
-    """The candidates and guests of each user; arrays without columns remember nobody.
+    """The candidates and guests of each user; arrays without columns hold none.
 
     Distances are of the current graph phase, infinite for candidates from earlier phases. Free places hold -1 and come
     last.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -29,30 +30,16 @@ class Status(Enum):
 
 BLOCK = 4096
 MODEL_STREAM, LOCAL_STREAM, GRAPH_STREAM = 0, 1, 2
+# Numbers of draws; the users of a stream have twice its number.
+BATCHES, RANDOM_BITS = 2 * GRAPH_STREAM + 1, 2 * GRAPH_STREAM + 3
 
 
 @dataclass(frozen=True)
 class Schedule:
     """The wake-ups of a population, as a function of the event number.
 
-    Parameters
-    ----------
-    key : int
-        Seed of all draws; `Schedule.draw` takes it from a generator.
-    n_users : int
-        Number of users.
-    kappa : int
-        Peers asked at a graph wake-up.
-    span : int, optional
-        Draw each block of model wake-ups from this many consecutive users, starting at a random one; all by default.
-
-    Examples
-    --------
-    >>> schedule = Schedule.draw(np.random.default_rng(0), n_users=10, kappa=3)
-    >>> bool((schedule.users(MODEL_STREAM, 5000, 5010) == schedule.users(MODEL_STREAM, 0, 9000)[5000:5010]).all())
-    True
-    >>> schedule.batches(0, 4).shape
-    (4, 3)
+    `key` is the seed of all draws, `kappa` the number of peers asked at a graph wake-up. With a `span`, each block of
+    model wake-ups is drawn from this many consecutive users, starting at a random one.
     """
 
     key: int
@@ -73,43 +60,41 @@ class Schedule:
 
     def users(self, stream: int, start: int, stop: int) -> Array:
         """The users that wake at events start..stop-1 of a stream."""
-
-        def draw(rng: np.random.Generator) -> Array:
-            if self.span is None or self.span >= self.n_users or stream == GRAPH_STREAM:
-                return rng.integers(self.n_users, size=BLOCK, dtype=np.int32)
-            first = rng.integers(self.n_users)
-            return ((first + rng.integers(self.span, size=BLOCK)) % self.n_users).astype(np.int32)
-
-        return self._read(start, stop, draw, 2 * stream)
+        return self._read(2 * stream, start, stop)
 
     def batches(self, start: int, stop: int) -> Array:
         """The kappa distinct peers, none the user itself, asked at graph events start..stop-1."""
-
-        def draw(rng: np.random.Generator) -> Array:
-            # Floyd's sampling turns kappa draws, the i-th below n_users - kappa + i, into a uniform set.
-            bounds = np.arange(self.n_users - self.kappa, self.n_users)
-            return rng.integers(bounds, size=(BLOCK, self.kappa)).astype(np.int32)
-
-        batches = self._read(start, stop, draw, 2 * GRAPH_STREAM + 1)
+        batches = self._read(BATCHES, start, stop)
         distinct_peers(batches, self.users(GRAPH_STREAM, start, stop), self.n_users)
         return batches
 
     def random_bits(self, start: int, stop: int, per_event: int) -> Array:
         """Random 32-bit numbers for graph events start..stop-1, for choices that depend on the state of the run."""
+        return self._read(RANDOM_BITS, start, stop, per_event)
 
-        def draw(rng: np.random.Generator) -> Array:
-            return rng.integers(2**32, size=(BLOCK, per_event))
-
-        return self._read(start, stop, draw, 2 * GRAPH_STREAM + 3)
-
-    def _read(self, start: int, stop: int, draw: Callable[[np.random.Generator], Array], stream: int) -> Array:
+    def _read(self, draws: int, start: int, stop: int, per_event: int = 0) -> Array:
         first, last = start // BLOCK, max(start, stop - 1) // BLOCK
-        blocks = []
-        for block in range(first, last + 1):
-            counter = np.array([0, 0, block, stream], dtype=np.uint64)
-            blocks.append(draw(np.random.Generator(np.random.Philox(key=self.key, counter=counter))))
+        blocks = [_drawn(self, draws, number, per_event) for number in range(first, last + 1)]
         offset = first * BLOCK
         return np.concatenate(blocks)[start - offset : stop - offset]
+
+
+# Short chunks of a run read the same block many times.
+@lru_cache(maxsize=16)
+def _drawn(schedule: Schedule, draws: int, number: int, per_event: int) -> Array:
+    """One block of draws."""
+    n_users, kappa, span = schedule.n_users, schedule.kappa, schedule.span
+    counter = np.array([0, 0, number, draws], dtype=np.uint64)
+    rng = np.random.Generator(np.random.Philox(key=schedule.key, counter=counter))
+    if draws == RANDOM_BITS:
+        return rng.integers(2**32, size=(BLOCK, per_event))
+    if draws == BATCHES:
+        # Floyd's sampling turns kappa draws, the i-th below n_users - kappa + i, into a uniform set.
+        return rng.integers(np.arange(n_users - kappa, n_users), size=(BLOCK, kappa)).astype(np.int32)
+    if span is None or span >= n_users or draws == 2 * GRAPH_STREAM:
+        return rng.integers(n_users, size=BLOCK, dtype=np.int32)
+    first = rng.integers(n_users)
+    return ((first + rng.integers(span, size=BLOCK)) % n_users).astype(np.int32)
 
 
 @kernel

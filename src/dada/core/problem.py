@@ -15,6 +15,7 @@ from typing import Protocol, Self
 
 import numpy as np
 
+from dada.core.accuracy import margins_of
 from dada.core.compiled import Array, kernel
 from dada.core.graph import CollaborationGraph
 from dada.core.losses import (
@@ -184,7 +185,7 @@ class Problem:
         return ALL_ALIKE if self.weights is None else relative_weights(self.weights, self.row_start)
 
     def of_rows(self, rows: Array | slice, row_start: Array) -> Self:
-        """The problem restricted to some rows, grouped by user as `row_start` says."""
+        """The problem restricted to some rows, grouped by user according to `row_start`."""
         offset, weights = (None if values is None else values[rows] for values in (self.offset, self.weights))
         return replace(self, A=self.A[rows], row_start=row_start, offset=offset, weights=weights)
 
@@ -261,7 +262,7 @@ class Problem:
         On a symmetric graph it is the duality gap, an upper bound of f(alpha) - f*. On a directed graph users have
         objectives of their own and no common one; there it is the equilibrium gap, an upper bound of what all users
         together could gain if each changed its own model while the others stay fixed. It is zero exactly at a fixed
-        point, where nobody gains by a change. A user without neighbours counts with weight one, although f ignores it:
+        point, where no user gains by a change. A user without neighbours counts with weight one, although f ignores it:
         its local problem must converge too.
         """
         return float(np.where(graph.degree > 0, graph.degree, 1.0) @ self.model_gaps(alpha, graph))
@@ -277,20 +278,6 @@ class Problem:
 
     def _disagreement(self, alpha: Array, graph: CollaborationGraph) -> float:
         return float(disagreement(np.ascontiguousarray(alpha), self.settings().coupling, *graph.edges()))
-
-
-@kernel
-def margins_of(A: Array, row_start: Array, offset: Array, alpha: Array) -> Array:
-    """offset_k + A_k alpha_k for all users."""
-    margins = np.empty(A.shape[0])
-    for k in range(row_start.size - 1):
-        for i in range(row_start[k], row_start[k + 1]):
-            total = np.float64(offset[i])
-            for j in range(A.shape[1]):
-                if alpha[k, j] != 0.0:
-                    total += np.float64(A[i, j]) * alpha[k, j]
-            margins[i] = total
-    return margins
 
 
 @kernel
@@ -331,17 +318,9 @@ def disagreement(alpha: Array, coupling: Array, k: Array, l: Array, w: Array) ->
 
 @kernel
 def model_gradients(
-    settings: ModelSettings,
-    A: Array,
-    row_start: Array,
-    offset: Array,
-    sample_weight: Array,
-    confidence: Array,
-    alpha: Array,
-    indptr: Array,
-    indices: Array,
-    weights: Array,
-) -> Array:
+    settings: ModelSettings, A: Array, row_start: Array, offset: Array, sample_weight: Array, confidence: Array,
+    alpha: Array, indptr: Array, indices: Array, weights: Array,
+) -> Array:  # fmt: skip
     """Blocks of the gradient of f, divided by their degrees, for the users with rows; alpha may hold more models."""
     K, n = row_start.size - 1, alpha.shape[1]
     gradient = np.empty((K, n))

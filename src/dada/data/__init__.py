@@ -2,9 +2,8 @@
 
 from dada.data.encoding import TableEncoder
 from dada.data.population import Population
-from dada.data.predictors.families import BasePredictors, Constant, Linear, Recipe, Union, predictors_from_arrays
-from dada.data.predictors.fourier import RandomFourier
-from dada.data.predictors.pretrained import Pretrained
+from dada.data.predictors.families import BasePredictors, Recipe, Union, predictors_from_arrays
+from dada.data.predictors.linear import Constant, Linear, Pretrained, RandomFourier
 from dada.data.predictors.stumps import Stumps
 from dada.data.summaries import FeatureSummary
 from dada.data.synthetic import SyntheticUsers, moons, moons100

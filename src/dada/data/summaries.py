@@ -36,8 +36,8 @@ class FeatureSummary:
     low, high : arrays of shape (D,)
         Smallest and largest value.
     points : tuple of D pairs of arrays
-        Ascending values of a feature and how many rows each stands for. Up to 2048 different values are kept as they
-        are, more are cut into 512 equal parts.
+        Ascending values of a feature and the number of rows that each represents. Up to 2048 different values are kept
+        as they are, more are cut into 512 equal parts.
     is_exact : bool
         Whether the values of all features were kept as they are.
 
@@ -142,7 +142,7 @@ class FeatureSummary:
         """
         quantiles = (np.arange(n) + 0.5) / n
         columns = [_quantiles(values, weights, quantiles) for values, weights in self.points]
-        # Each column in an order of its own, or stumps on different features would look like duplicates.
+        # Each column is permuted independently, or stumps on different features would look like duplicates.
         return np.column_stack([np.random.default_rng(d).permutation(column) for d, column in enumerate(columns)])
 
 

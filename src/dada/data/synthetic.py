@@ -106,10 +106,6 @@ def moons(
     n_users, n_test, dimensions : int
         Users, test rows per user, features.
 
-    Returns
-    -------
-    SyntheticUsers
-
     Examples
     --------
     >>> users = moons(1)
@@ -133,7 +129,7 @@ def moons100(
 
     A user's rotation axis is read as a standard normal vector in the plane of the moons, and its moons are
     turned by that vector's direction, so rotations are uniform on the circle and the angle between two axes
-    is the difference of two rotations. The paper does not say which oracle weights are negligible: 1e-6 was
+    is the difference of two rotations. The paper does not state which oracle weights are negligible: 1e-6 was
     chosen because it leaves 61.9 (standard deviation 0.6) neighbours on average for 100 users, near the
     published 60.86; other axes with other limits come as near, so this number does not confirm the reading.
 
@@ -175,13 +171,7 @@ def _draw_users(
 
 
 def _turned_moons(
-    rng: np.random.Generator,
-    angles: np.ndarray,
-    sizes: np.ndarray,
-    dimensions: int,
-    *,
-    filled: bool,
-    flipped: float,
+    rng: np.random.Generator, angles: np.ndarray, sizes: np.ndarray, dimensions: int, *, filled: bool, flipped: float
 ) -> Population:
     owner = np.repeat(np.arange(len(sizes)), sizes)
     points, labels = _two_moons(rng, owner, sizes)

@@ -18,14 +18,14 @@ from dada.core.block_steps import (
     decode_change,
     encode_change,
     finest_exponent,
+    largest_weight,
     make_message,
     mean_of_neighbours,
     value_bits,
 )
 from dada.core.compiled import Array, kernel, lean_kernel
-from dada.core.model_steps import ModelSettings, StepScratch, add_model, refresh_margins
-from dada.core.neighbours import NeighbourLists, list_degree
-from dada.engine.model_loops import GraphLists, UserArrays, send_change, user_model
+from dada.core.model_steps import ModelSettings, StepScratch, refresh_margins
+from dada.engine.model_loops import GraphLists, UserArrays, refresh_neighbour_sum, send_change, user_model
 from dada.engine.state import SharedModels, State
 
 # Wake-ups after which a user recomputes its margins and its neighbour sum, to remove rounding errors.
@@ -33,36 +33,11 @@ MARGINS_EVERY, NEIGHBOUR_SUM_EVERY = 8, 256
 
 
 @lean_kernel
-def refresh_shared_sum(users: UserArrays, shared: SharedModels, lists: NeighbourLists, k: int) -> None:
-    """Recompute user k's degree and its sum of shared models, in ascending order of neighbours.
-
-    If the neighbours have changed, the mean of the former ones says nothing about the trend of the new: drop it.
-    """
-    users.degree[k] = list_degree(lists, k)
-    users.neighbour_sum[k, :] = 0
-    for p in range(lists.start[k], lists.start[k] + lists.length[k]):
-        add_model(users.neighbour_sum[k], lists.weights[p], shared.model[lists.ids[p]])
-    if users.stale[k] == 1:
-        mean_of_neighbours(users.degree[k], users.neighbour_sum[k], shared.previous[k])
-    users.stale[k] = 0
-
-
-@lean_kernel
 def run_blocks(
-    settings: ModelSettings,
-    step: BlockStep,
-    finest: int,
-    users: UserArrays,
-    shared: SharedModels,
-    edges: GraphLists,
-    awake: Array,
-    allowed: float,
-    counts: Array,
-    coded: Array,
-    target: Array,
-    message: CodedChange,
-    scratch: StepScratch,
-) -> int:
+    settings: ModelSettings, step: BlockStep, finest: int, users: UserArrays, shared: SharedModels, edges: GraphLists,
+    awake: Array, allowed: float, counts: Array, coded: Array,
+    target: Array, message: CodedChange, scratch: StepScratch,
+) -> int:  # fmt: skip
     """Block steps of the given users in turn.
 
     Returns the number of wake-ups made, fewer than given if the longest possible message of the next one would exceed
@@ -77,8 +52,12 @@ def run_blocks(
         if coded[OF_MODELS] + n_followers * longest > allowed:
             return e
         wakeups = shared.wakeups[k]
-        if users.stale[k] == 1 or wakeups % NEIGHBOUR_SUM_EVERY == NEIGHBOUR_SUM_EVERY - 1:
-            refresh_shared_sum(users, shared, lists, k)
+        is_stale = users.stale[k] == 1
+        if is_stale or wakeups % NEIGHBOUR_SUM_EVERY == NEIGHBOUR_SUM_EVERY - 1:
+            refresh_neighbour_sum(users, shared.model, lists, k)
+        if is_stale:
+            # The neighbours have changed: the mean of the former ones says nothing about the trend of the new.
+            mean_of_neighbours(users.degree[k], users.neighbour_sum[k], shared.previous[k])
         user = user_model(users, k)
         if wakeups % MARGINS_EVERY == MARGINS_EVERY - 1:
             refresh_margins(user, users.n_support[k])
@@ -86,9 +65,7 @@ def run_blocks(
             settings, step, wakeups, user, users.n_support[k], shared.previous[k], target, scratch
         )
         shared.wakeups[k] += 1
-        loudest = 0.0
-        for p in range(users.n_support[k]):
-            loudest = max(loudest, abs(np.float64(user.alpha[user.support[p]])))
+        loudest = largest_weight(user.alpha, user.support, users.n_support[k])
         n_entries, exponent = encode_change(step, finest, target, shared.model[k], loudest, message)
         if n_entries == 0:
             continue
@@ -105,14 +82,9 @@ def run_blocks(
 
 
 def advance(
-    settings: ModelSettings,
-    step: BlockStep,
-    state: State,
-    edges: GraphLists,
-    awake: Array,
-    allowed: float,
-    scratch: StepScratch,
-) -> int:
+    settings: ModelSettings, step: BlockStep, state: State, edges: GraphLists,
+    awake: Array, allowed: float, scratch: StepScratch,
+) -> int:  # fmt: skip
     """Block steps of the given users in turn; returns how many fit the bits allowed."""
     finest = finest_exponent(settings.beta, state.users.alpha.dtype)
     target, message = np.empty_like(scratch.gradient), make_message(scratch.gradient.size)
@@ -128,9 +100,7 @@ def snapshot_bits(shared: SharedModels) -> Array:
     """Bits of a snapshot of each shared model: a coded message with all its entries, exact to the last bit."""
     bits = np.empty(shared.n_support.size, np.int64)
     for k in range(bits.size):
-        largest = 0.0
-        for p in range(shared.n_support[k]):
-            largest = max(largest, abs(np.float64(shared.model[k, shared.support[k, p]])))
+        largest = largest_weight(shared.model[k], shared.support[k], shared.n_support[k])
         per_value = value_bits(largest, shared.exponent[k])
         bits[k] = coded_bits(shared.model.shape[1], shared.n_support[k], per_value)
     return bits

@@ -20,7 +20,7 @@ from dada.core.neighbours import lists_to_csr
 from dada.core.plan import Plan, Schedule
 from dada.core.problem import Problem
 from dada.core.regularizers import Regularizer, degree_curvature, degree_slope, degree_value
-from dada.engine.state import TRACE_FIELDS, SharedModels, State, trace_columns, trace_of
+from dada.engine.state import TRACE_FIELDS, SharedModels, State, lists_of, trace_columns, trace_of
 from dada.events import CheckpointFailed, CheckpointSaved, Observer
 
 FORMAT, VERSION = "dada-checkpoint", 3
@@ -103,7 +103,8 @@ def resume_from(path: Path, state: State, run_id: str) -> None:
     for name, array in arrays.items():
         array[...] = stored[name]
     indptr, indices, weights = (stored[name] for name in _GRAPH)
-    state.use_graph(CollaborationGraph(indptr, indices, weights, directed=state.followers is not state.lists))
+    graph = CollaborationGraph(indptr, indices, weights, directed=state.followers is not state.lists)
+    state.lists, state.followers = lists_of(graph)
     for name in _POSITION:
         setattr(state, name, header[name])
     state.trace = trace_of(stored[name] for name in trace)
@@ -134,14 +135,9 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
 
 
 def fingerprint(
-    problem: Problem,
-    plan: Plan,
-    schedule: Schedule,
-    graph: CollaborationGraph,
-    dtype: type,
-    models: Array | None = None,
-    shared: SharedModels | None = None,
-) -> str:
+    problem: Problem, plan: Plan, schedule: Schedule, graph: CollaborationGraph, dtype: type,
+    models: Array | None, shared: SharedModels | None,
+) -> str:  # fmt: skip
     """A short id of a run: equal for equal data, settings, seed and precision."""
     digest = hashlib.sha256()
     weights = () if problem.weights is None else (problem.sample_weight,)

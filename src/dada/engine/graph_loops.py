@@ -111,17 +111,9 @@ def count_reply(mix: BatchMix, users: UserArrays, counts: Array, k: int, l: int,
 
 @lean_kernel
 def run_graph(
-    settings: GraphSettings,
-    losses: Array,
-    users: UserArrays,
-    lists: NeighbourLists,
-    awake: Array,
-    batches: Array,
-    random_bits: Array,
-    nearest: Nearest,
-    batch: PeerBatch,
-    counts: Array,
-) -> int:
+    settings: GraphSettings, losses: Array, users: UserArrays, lists: NeighbourLists,
+    awake: Array, batches: Array, random_bits: Array, nearest: Nearest, batch: PeerBatch, counts: Array,
+) -> int:  # fmt: skip
     """Graph wake-ups of the given users in turn, each with its batch of peers; models are frozen."""
     for e in range(awake.size):
         k = awake[e]
@@ -180,16 +172,9 @@ class EvidenceBatch(NamedTuple):
 
 @lean_kernel
 def run_evidence(
-    settings: EvidenceSettings,
-    users: UserArrays,
-    lists: NeighbourLists,
-    followers: NeighbourLists,
-    awake: Array,
-    batches: Array,
-    random_bits: Array,
-    batch: EvidenceBatch,
-    counts: Array,
-) -> int:
+    settings: EvidenceSettings, users: UserArrays, lists: NeighbourLists, followers: NeighbourLists,
+    awake: Array, batches: Array, random_bits: Array, batch: EvidenceBatch, counts: Array,
+) -> int:  # fmt: skip
     """Wake-ups in turn: each user scores its neighbours' models, which it has, and those of a batch of peers.
 
     A peer that is not yet a neighbour sends its model and its number of samples. Every peer that becomes a neighbour,

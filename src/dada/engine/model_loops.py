@@ -109,12 +109,12 @@ def user_model(users: UserArrays, k: int) -> UserModel:
 
 
 @lean_kernel
-def refresh_neighbour_sum(users: UserArrays, lists: NeighbourLists, k: int) -> None:
-    """Recompute user k's degree and neighbour sum from its list, in ascending order of neighbours."""
+def refresh_neighbour_sum(users: UserArrays, models: Array, lists: NeighbourLists, k: int) -> None:
+    """Recompute user k's degree and its sum of the neighbours' models, in ascending order of neighbours."""
     users.degree[k] = list_degree(lists, k)
     users.neighbour_sum[k, :] = 0
     for p in range(lists.start[k], lists.start[k] + lists.length[k]):
-        add_model(users.neighbour_sum[k], lists.weights[p], users.alpha[lists.ids[p]])
+        add_model(users.neighbour_sum[k], lists.weights[p], models[lists.ids[p]])
     users.stale[k] = 0
 
 
@@ -209,15 +209,9 @@ def postpone_change(users: UserArrays, followers: NeighbourLists, k: int, n_chan
 
 @lean_kernel
 def run_models(
-    rule: int,
-    settings: ModelSettings,
-    users: UserArrays,
-    edges: GraphLists,
-    awake: Array,
-    t: int,
-    bill: Bill,
-    scratch: LoopScratch,
-) -> int:
+    rule: int, settings: ModelSettings, users: UserArrays, edges: GraphLists,
+    awake: Array, t: int, bill: Bill, scratch: LoopScratch,
+) -> int:  # fmt: skip
     """Model updates of the given users in turn, starting with update number t of the run.
 
     Returns the number of updates made, fewer than given if the next one would exceed the bits allowed. In large
@@ -246,7 +240,7 @@ def run_models(
             send_change(users, followers, sender, n_pending, scratch.pending)
             n_pending = 0
         if refreshes:
-            refresh_neighbour_sum(users, lists, k)
+            refresh_neighbour_sum(users, users.alpha, lists, k)
         user = user_model(users, k)
         if is_due:
             refresh_margins(user, users.n_support[k])
@@ -283,20 +277,14 @@ def refresh_stale(users: UserArrays, lists: NeighbourLists, awake: Array) -> Non
     """Recompute the neighbour sums of stale users before a window; lists must be in the order of all users."""
     for e in range(awake.size):
         if users.stale[awake[e]] == 1:
-            refresh_neighbour_sum(users, lists, awake[e])
+            refresh_neighbour_sum(users, users.alpha, lists, awake[e])
 
 
 @lean_kernel
 def step_in_window(
-    settings: ModelSettings,
-    users: UserArrays,
-    lists: NeighbourLists,
-    awake: Array,
-    slots: Array,
-    changes: Changes,
-    counts: Array,
-    scratch: StepScratch,
-) -> None:
+    settings: ModelSettings, users: UserArrays, lists: NeighbourLists,
+    awake: Array, slots: Array, changes: Changes, counts: Array, scratch: StepScratch,
+) -> None:  # fmt: skip
     """Pairwise updates of the given users; the change of wake-up e goes to slot slots[e]."""
     cost = move_cost(2)
     for e in range(awake.size):

@@ -99,7 +99,7 @@ def run(
     workers: Workers | None = None,
     chunk: int | None = None,
 ) -> RunResult:
-    """Learn models, and the graph if the plan says so.
+    """Learn models, and the graph if the plan requires it.
 
     Parameters
     ----------
@@ -323,7 +323,8 @@ class Runner:
         if phase.kind == "models" and number == 2 and self.plan.restart == "zero":
             self.state.reset_models()
         if phase.kind == "graph":
-            self.state.forget_distances()
+            # Models have moved since the distances to candidates were measured.
+            self.state.nearest.dist2[...] = np.inf
 
     def advance(self, phase: Phase) -> tuple[int, int]:
         """Make the next chunk of a phase; returns the numbers of wake-ups made and planned."""

@@ -15,11 +15,12 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
+from dada.core.accuracy import margins_of
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.core.model_steps import ModelSettings, make_scratch
 from dada.core.neighbours import NeighbourLists
-from dada.core.problem import Problem, frank_wolfe_gaps, margins_of, model_gradients
+from dada.core.problem import Problem, frank_wolfe_gaps, model_gradients
 from dada.engine.model_loops import (
     Changes,
     UserArrays,
@@ -253,13 +254,8 @@ class Backend(Protocol):
 class Sharded:
     """Workers that each hold the data of a block of users. They are the `RemoteRows` of a `remote_problem`.
 
-    Parameters
-    ----------
-    n_shards : int
-    backend : Backend
-        Where the shards run: `ThisProcess`, `Processes` or `OnRay`.
-    read : callable, optional
-        Returns the margins of users first..last-1. Each shard then reads its own rows, and this process has none.
+    The backend decides where the shards run: `ThisProcess`, `Processes` or `OnRay`. With `read`, which returns the
+    margins of users first..last-1, each shard reads its own rows, and this process has none.
     """
 
     def __init__(self, n_shards: int, backend: Backend, read: Read | None = None) -> None:
@@ -400,19 +396,10 @@ class ThisProcess:
 
 
 def remote_problem(workers: Sharded, sizes: Array, n_predictors: int, *, name: str = "", **settings: Any) -> Problem:
-    """A problem whose rows only the shards hold; models and graph stay in this process.
+    """A problem with `sizes` rows per user that only the shards hold; models and graph stay in this process.
 
-    Parameters
-    ----------
-    workers : Sharded
-        Shards that read their own rows, as -1, 0 and 1 or floats. Pass them to `run` too.
-    sizes : array of shape (n_users,)
-        Number of rows of each user.
-    n_predictors : int
-    name : str
-        Distinguishes these rows from others when a checkpoint is resumed.
-    **settings
-        Other parameters of `Problem`.
+    The shards read their own rows; pass them to `run` too. The name distinguishes these rows from others when a
+    checkpoint is resumed.
     """
     if workers.read is None:
         raise ValueError("a remote problem needs shards that read their rows: use Sharded(n, backend, read)")

@@ -117,10 +117,6 @@ class State:
         """The current collaboration graph."""
         return CollaborationGraph(*lists_to_csr(self.lists), directed=self.followers is not self.lists)
 
-    def use_graph(self, graph: CollaborationGraph) -> None:
-        """Replace the graph."""
-        self.lists, self.followers = lists_of(graph)
-
     def use_models(self, problem: Problem, models: Array) -> None:
         """Replace all models."""
         users = self.users
@@ -151,10 +147,6 @@ class State:
         for array in (self.shared.model, self.shared.n_support, self.shared.previous, self.shared.wakeups):
             array[...] = 0
         self.shared.exponent[...] = COARSEST
-
-    def forget_distances(self) -> None:
-        """Forget the distances to candidates: models have moved since."""
-        self.nearest.dist2[...] = np.inf
 
 
 def lists_of(graph: CollaborationGraph) -> tuple[NeighbourLists, NeighbourLists]:

@@ -27,9 +27,8 @@ from dada.fitting.fit import Checkpoint, Fit, decisions, fit
 from dada.fitting.held_out import DOUBT, HeldOutScores, PerUserKFold, better_alone, decide
 from dada.fitting.newcomers import NOBODY, Candidates, follow, learn_next_to
 from dada.fitting.settings import Settings, everyone
-from dada.privacy.accounting import Privacy, PrivacyCost
-from dada.privacy.ledger import PrivacyLedger
-from dada.privacy.noise import Bits, SecureBits, SeededBits
+from dada.privacy.accounting import Privacy, PrivacyCost, PrivacyLedger
+from dada.privacy.noise import Bits
 from dada.privacy.pooling import Pool, find_groups, home_model, own_excluded
 from dada.privacy.release import (
     Statistics,
@@ -93,7 +92,7 @@ def fit_privately(
         raise ValueError("privacy must be given for a private fit, got None")
     if population.weights is not None:
         raise ValueError("privacy does not support weights: leave out sample_weight and class_weight")
-    source: Bits = SecureBits() if privacy.noise == "secure" else SeededBits(rng.spawn(1)[0])
+    source: Bits = Bits() if privacy.noise == "secure" else Bits(rng.spawn(1)[0].bytes)
     with _opened(privacy) as ledger:
         if privacy.protects == "labels":
             return _by_labels(settings, privacy, population, rng, observer, checkpoint, ledger, source)

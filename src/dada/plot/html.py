@@ -31,21 +31,13 @@ class Section:
 
 
 def paragraph(text: str) -> str:
-    """A paragraph; text between backquotes is set as code.
-
-    >>> paragraph("run `dada demo` & see")
-    '<p>run <code>dada demo</code> &amp; see</p>'
-    """
+    """A paragraph; text between backquotes is set as code."""
     parts = escape(text, quote=False).split("`")
     return "<p>" + "".join(f"<code>{part}</code>" if i % 2 else part for i, part in enumerate(parts)) + "</p>"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], best: int | None = None) -> str:
-    """A table of text cells; the row at position `best` is highlighted.
-
-    >>> table(["method", "accuracy"], [["alone", "82 %"]]).count("<td>")
-    2
-    """
+    """A table of text cells; the row at position `best` is highlighted."""
     head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
     body = []
     for position, row in enumerate(rows):
@@ -55,11 +47,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], best: int | None
 
 
 def figure(light: bytes, dark: bytes, caption: str) -> str:
-    """A picture with its caption, as two embedded PNG files: for light and for dark mode.
-
-    >>> figure(b"day", b"night", "The same thing.").count("base64")
-    2
-    """
+    """A picture with its caption, as two embedded PNG files: for light and for dark mode."""
     words = escape(caption)
     return (
         f'<figure><div class="scroll"><picture><source media="(prefers-color-scheme: dark)" srcset="{data_uri(dark)}">'
@@ -68,11 +56,7 @@ def figure(light: bytes, dark: bytes, caption: str) -> str:
 
 
 def page(title: str, lead: str, sections: Sequence[Section]) -> str:
-    """The whole page.
-
-    >>> "<h2>Result</h2>" in page("Demo", "What it shows.", [Section("Result", [paragraph("Good.")])])
-    True
-    """
+    """The whole page."""
     body = "".join(f"<section><h2>{escape(part.title)}</h2>{''.join(part.pieces)}</section>" for part in sections)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -94,11 +78,7 @@ def graph_png(
     loss: Array | None = None,
     names: Sequence[Any] | None = None,
 ) -> bytes | None:
-    """A graph as the bytes of a PNG file; None if it has too many users to be drawn.
-
-    >>> graph_png(CollaborationGraph.empty(2))[1:4]
-    b'PNG'
-    """
+    """A graph as the bytes of a PNG file; None if it has too many users to be drawn."""
     if not 0 < graph.n_users <= MOST_DRAWN:
         return None
 
@@ -112,32 +92,20 @@ def graph_png(
 
 
 def graph_facts(graph: CollaborationGraph) -> dict[str, str]:
-    """Summary of a graph, for a table.
-
-    >>> graph_facts(CollaborationGraph.from_edges(3, [0], [1], [2.0]))["neighbours"]
-    '0 to 1, 0.7 on average'
-    """
+    """Summary of a graph, for a table."""
     counts = graph.neighbour_counts
     facts = {"users": f"{graph.n_users:,}", "edges": f"{graph.n_edges:,}" + (" (directed)" if graph.directed else "")}
     if graph.n_users:
         facts["neighbours"] = f"{counts.min()} to {counts.max()}, {graph.mean_neighbours:.1f} on average"
         facts["without neighbours"] = f"{(counts == 0).sum():,}"
     if graph.n_edges:
-        facts["weights"] = (
-            f"{graph.weights.min():.3g} to {graph.weights.max():.3g}, median {np.median(graph.weights):.3g}"
-        )
+        w = graph.weights
+        facts["weights"] = f"{w.min():.3g} to {w.max():.3g}, median {np.median(w):.3g}"
     return facts
 
 
 def model_html(model: Any) -> str:
-    """A fitted estimator's graph, drawn with its users' names, and a summary of the fit.
-
-    >>> from dada import DadaClassifier
-    >>> X, y, users = [[0.0], [1.0]] * 2, [0, 1, 0, 1], ["ann", "ann", "bob", "bob"]
-    >>> fitted = DadaClassifier(random_state=0).fit(X, y, users=users)
-    >>> "All planned updates were made." in model_html(fitted)
-    True
-    """
+    """A fitted estimator's graph, drawn with its users' names, and a summary of the fit."""
     accuracy = model.trace_[-1].train_accuracy
     facts = graph_facts(model.graph_)
     if accuracy.size:
@@ -150,11 +118,7 @@ def model_html(model: Any) -> str:
 
 
 def as_html(title: str, facts: Mapping[str, str], picture: bytes | None) -> str:
-    """A title and a table, next to a picture if given, as self-contained HTML.
-
-    >>> as_html("a < b", {"users": "3"}, None).count("<tr>")
-    1
-    """
+    """A title and a table, next to a picture if given, as self-contained HTML."""
     rows = "".join(
         f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(value)}</td></tr>"
         for name, value in facts.items()

@@ -15,13 +15,7 @@ from dada.events import TracePoint
 from dada.plot.theme import LIGHT, Theme, name_of, new_axes, new_figure
 
 _ALONG = {"updates": "model updates", "bits": "bits sent"}
-_VALUES = {
-    "accuracy": "accuracy",
-    "objective": "objective",
-    "gap": "gap",
-    "edges": "edges",
-    "bits": "bits sent",
-}
+_VALUES = {"accuracy": "accuracy", "objective": "objective", "gap": "gap", "edges": "edges", "bits": "bits sent"}
 
 
 def curves(
@@ -48,13 +42,10 @@ def curves(
         Quantity of the horizontal axis.
     baselines : mapping of name to number, optional
         Levels of methods that do not collaborate.
-    theme : Theme
-        Colours.
 
     Returns
     -------
-    matplotlib axes
-        With one curve per run.
+    The axes, with one curve per run.
 
     Examples
     --------
@@ -94,13 +85,10 @@ def users(accuracies: Array | Mapping[str, Array], ax: Axes | None = None, *, th
         Such as `trace_[-1].train_accuracy`; NaN for a user without samples.
     ax : matplotlib axes, optional
         Axes to draw on; by default those of a new figure.
-    theme : Theme
-        Colours.
 
     Returns
     -------
-    matplotlib axes
-        With one line per method.
+    The axes, with one line per method.
 
     Examples
     --------
@@ -145,12 +133,6 @@ def accuracy_picture(
         Methods drawn as straight lines: those that do not collaborate, at convergence.
     by_user : mapping of method to array of shape (n_users,)
         Test accuracies, drawn in ascending order.
-    theme : Theme
-        Colours.
-
-    Returns
-    -------
-    Figure
 
     Examples
     --------
@@ -166,10 +148,7 @@ def accuracy_picture(
 
 
 def _draw_curves(
-    ax: Axes,
-    theme: Theme,
-    traces: Mapping[str, Sequence[TracePoint]],
-    levels: Mapping[str, tuple[float, float]],
+    ax: Axes, theme: Theme, traces: Mapping[str, Sequence[TracePoint]], levels: Mapping[str, tuple[float, float]]
 ) -> None:
     ends: list[tuple[float, str]] = []
     for position, (method, trace) in enumerate(traces.items()):
@@ -204,18 +183,9 @@ def _label_ends(ax: Axes, theme: Theme, ends: Sequence[tuple[float, str]], room:
         height = max(value, lowest + room)
         lowest = height
         text = f"{name_of(method)}  {100 * round(value, 6):.1f}%"
-        ax.annotate(
-            text,
-            (1.0, height),
-            xycoords=("axes fraction", "data"),
-            xytext=(6, 0),
-            textcoords="offset points",
-            color=theme.colour_of(method),
-            fontweight="bold",
-            fontsize=9,
-            va="center",
-            annotation_clip=False,
-        )
+        where: Any = {"xycoords": ("axes fraction", "data"), "xytext": (6, 0), "textcoords": "offset points"}
+        style: Any = {"color": theme.colour_of(method), "fontweight": "bold", "fontsize": 9, "va": "center"}
+        ax.annotate(text, (1.0, height), **where, **style, annotation_clip=False)
 
 
 def _draw_users(ax: Axes, theme: Theme, by_user: Mapping[str, Array]) -> None:

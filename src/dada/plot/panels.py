@@ -31,24 +31,10 @@ ROUNDS = 100
 
 
 def force_layout(graph: CollaborationGraph, radius: Array | float = 0.01, seed: int = 0) -> Array:
-    """Positions of the users by networkx's force-directed layout, with discs that do not overlap.
+    """Positions of the users in the unit square by networkx's force-directed layout, with discs that do not overlap.
 
     The force of an edge is its weight divided by the root of the degrees of its ends, so that a few heavy hubs do not
-    pull all users together.
-
-    Parameters
-    ----------
-    graph : CollaborationGraph
-        At most a few thousand users: the cost is quadratic.
-    radius : float or array of shape (n_users,)
-        Radius of the discs in the unit square.
-    seed : int
-        Seed of the initial positions.
-
-    Returns
-    -------
-    array of shape (n_users, 2)
-        Positions in the unit square.
+    pull all users together. The cost is quadratic in the number of users.
 
     Examples
     --------
@@ -93,21 +79,7 @@ def _without_overlap(places: Array, radius: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class GraphPanel:
-    """One graph and the quantities that its drawing shows.
-
-    Attributes
-    ----------
-    title : str
-        Title of the drawing.
-    graph : CollaborationGraph
-        Edges; darker is heavier.
-    confidence : array of shape (n_users,)
-        Node sizes, in (0, 1].
-    loss : array of shape (n_users,)
-        Node colours; greener is smaller.
-    labels : sequence of str
-        Written on the nodes.
-    """
+    """One graph and what its drawing shows: node size is confidence, colour is loss, labels are on the nodes."""
 
     title: str
     graph: CollaborationGraph
@@ -148,13 +120,10 @@ def graph(
         Sizes, in (0, 1], and colours; by default the same for all users.
     names : sequence, optional
         Labels of the nodes, drawn for up to 150 users; by default their numbers.
-    theme : Theme
-        Colours.
 
     Returns
     -------
-    matplotlib axes
-        With the nodes and edges.
+    The axes, with the nodes and edges.
 
     Examples
     --------
@@ -191,19 +160,16 @@ def weights(
     ----------
     graph : CollaborationGraph
         At most a few thousand users: the matrix is dense.
-    ax : matplotlib axes, optional
-        Axes to draw on; by default those of a new figure.
     groups : array of shape (n_users,), optional
         The group of each user, 0, 1, ...; by default one group.
     group_names : sequence of str, optional
         Labels of the axes; by default the numbers.
-    theme : Theme
-        Colours.
+    ax : matplotlib axes, optional
+        Axes to draw on; by default those of a new figure.
 
     Returns
     -------
-    matplotlib axes
-        With the image of the matrix.
+    The axes, with the image of the matrix.
 
     Examples
     --------
@@ -222,15 +188,7 @@ def weights(
 
 
 def graph_picture(panels: Sequence[GraphPanel], theme: Theme = LIGHT) -> Figure:
-    """Figure of graphs side by side: node size is confidence, colour is loss, edge darkness is weight.
-
-    Examples
-    --------
-    >>> graph = CollaborationGraph.from_edges(3, [0, 1], [1, 2], [1.0, 0.5])
-    >>> panel = GraphPanel("learned", graph, np.ones(3), np.arange(3.0), list("abc"))
-    >>> len(graph_picture([panel]).axes)
-    2
-    """
+    """Figure of graphs side by side: node size is confidence, colour is loss, edge darkness is weight."""
     with theme.applied():
         figure, axes = new_figure(7.2 * len(panels) + 0.6, 7.6, columns=len(panels))
         for ax, panel in zip(axes, panels, strict=True):
@@ -283,23 +241,7 @@ def weight_picture(
 ) -> Figure:
     """Figure of weight matrices side by side, users sorted by group; within each matrix darker is heavier.
 
-    Parameters
-    ----------
-    panels : sequence of GraphPanel
-        The graphs, of the same users.
-    groups : array of shape (n_users,)
-        The group of each user, 0, 1, ...
-    group_names : sequence of str
-        Written along the axes.
-    theme : Theme
-        Colours.
-
-    Examples
-    --------
-    >>> graph = CollaborationGraph.from_edges(3, [0, 1], [1, 2], [1.0, 0.5])
-    >>> panel = GraphPanel("learned", graph, np.ones(3), np.arange(3.0), list("abc"))
-    >>> len(weight_picture([panel], np.array([0, 0, 1]), ["a", "b"]).axes)
-    1
+    `groups` holds the group of each user, 0, 1, ...
     """
     with theme.applied():
         figure, axes = new_figure(5.6 * len(panels), 5.7, columns=len(panels))

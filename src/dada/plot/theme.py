@@ -80,7 +80,6 @@ class Picture(Protocol):
 
     def __call__(self, *, theme: Theme) -> Figure:
         """The picture as a figure."""
-        ...
 
 
 def name_of(method: str) -> str:
@@ -111,9 +110,5 @@ def drawn(picture: Picture, theme: Theme = LIGHT, dpi: int = 150) -> bytes:
 
 
 def data_uri(png: bytes) -> str:
-    """A PNG file as a data URI.
-
-    >>> data_uri(b"abc")
-    'data:image/png;base64,YWJj'
-    """
+    """A PNG file as a data URI."""
     return "data:image/png;base64," + base64.b64encode(png).decode("ascii")

@@ -1,4 +1,4 @@
-"""The budget, and exact accounting of Gaussian and pure mechanisms.
+"""The budget, exact accounting of Gaussian and pure mechanisms, and the record of what was released.
 
 Gaussian releases with sensitivities D_i and standard deviations s_i are together as private as one Gaussian release
 with mu = sqrt(sum (D_i / s_i)^2), whose trade-off is exact:
@@ -11,12 +11,15 @@ by at most 1/(8 s^2) in total variation for each coordinate; `grid_delta` charge
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
-from collections.abc import Iterable
+import sqlite3
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
@@ -49,8 +52,8 @@ class Privacy:
         File that records what was released; a second fit to the same rows sends the same bytes. By default a fit keeps
         no record, and every further fit to the same rows spends the budget once more.
     noise : {"secure", "seeded"}
-        "seeded" takes the noise from `random_state`, so that an experiment can be repeated. It protects nobody:
-        whoever knows the seed removes the noise.
+        "seeded" takes the noise from `random_state`, so that an experiment can be repeated. It gives no
+        protection: whoever knows the seed can remove the noise.
 
     Examples
     --------
@@ -90,11 +93,7 @@ class Privacy:
 
 @dataclass(frozen=True)
 class PrivacyCost:
-    """What releases cost: `mu` of Gaussian noise, `epsilon` of pure mechanisms, and `delta` of drawing on a grid.
-
-    >>> PrivacyCost(mu=0.3) + PrivacyCost(mu=0.4)
-    PrivacyCost(mu=0.5, epsilon=0.0, delta=0.0)
-    """
+    """What releases cost: `mu` of Gaussian noise, `epsilon` of pure mechanisms, and `delta` of drawing on a grid."""
 
     mu: float = 0.0
     epsilon: float = 0.0
@@ -104,31 +103,19 @@ class PrivacyCost:
         return PrivacyCost(math.hypot(self.mu, other.mu), self.epsilon + other.epsilon, self.delta + other.delta)
 
     def delta_at(self, epsilon: float) -> float:
-        """The delta that these releases guarantee at this epsilon; 1 if pure mechanisms alone cost more.
-
-        >>> round(PrivacyCost(mu=0.925).delta_at(4.0), 7)
-        1e-05
-        """
+        """The delta that these releases guarantee at this epsilon; 1 if pure mechanisms alone cost more."""
         if self.epsilon > epsilon * (1 + 1e-12):
             return 1.0
         return min(1.0, gaussian_delta(self.mu, max(0.0, epsilon - self.epsilon)) + self.delta)
 
 
 def total(costs: Iterable[PrivacyCost]) -> PrivacyCost:
-    """The cost of all releases together.
-
-    >>> total([])
-    PrivacyCost(mu=0.0, epsilon=0.0, delta=0.0)
-    """
+    """The cost of all releases together."""
     return sum(costs, PrivacyCost())
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """Exact delta of Gaussian releases, Eq. (P1).
-
-    >>> gaussian_delta(0.0, 1.0)
-    0.0
-    """
+    """Exact delta of Gaussian releases, Eq. (P1)."""
     if mu == 0.0:
         return 0.0
     upper, lower = mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu
@@ -151,23 +138,144 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     return found
 
 
-def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The epsilon at which Gaussian releases are (epsilon, delta)-private.
-
-    >>> round(gaussian_epsilon(gaussian_mu(4.0, 1e-5), 1e-5), 9)
-    4.0
-    """
-    if gaussian_delta(mu, 0.0) <= delta:
-        return 0.0
-    high = mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta)) + 1.0
-    return float(brentq(lambda epsilon: gaussian_delta(mu, epsilon) - delta, 0.0, high, xtol=1e-12))
-
-
 def grid_delta(epsilon: float, steps: Iterable[int], counts: Iterable[int]) -> float:
-    """Delta that drawing on a grid costs; `counts` coordinates have `steps` grid steps per standard deviation.
-
-    >>> grid_delta(4.0, [1 << 30], [170]) < 1e-14
-    True
-    """
+    """Delta that drawing on a grid costs; `counts` coordinates have `steps` grid steps per standard deviation."""
     apart = sum(count / (8 * step * step) for step, count in zip(steps, counts, strict=True))
     return (1 + math.exp(epsilon)) * apart
+
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS budget (one INTEGER PRIMARY KEY CHECK (one = 1), epsilon REAL, delta REAL);
+CREATE TABLE IF NOT EXISTS releases (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    owner TEXT NOT NULL,
+    name TEXT NOT NULL,
+    mu REAL NOT NULL,
+    epsilon REAL NOT NULL,
+    delta REAL NOT NULL,
+    digest TEXT NOT NULL,
+    body BLOB NOT NULL,
+    UNIQUE (owner, name)
+);
+CREATE TRIGGER IF NOT EXISTS kept BEFORE DELETE ON releases BEGIN SELECT RAISE(ABORT, 'releases are kept'); END;
+CREATE TRIGGER IF NOT EXISTS fixed BEFORE UPDATE ON releases BEGIN SELECT RAISE(ABORT, 'releases are fixed'); END;
+CREATE TRIGGER IF NOT EXISTS fixed_budget BEFORE UPDATE ON budget BEGIN SELECT RAISE(ABORT, 'the budget is fixed'); END;
+"""
+
+
+_COLUMNS = "owner, name, mu, epsilon, delta, digest, body"
+
+
+class BudgetError(RuntimeError):
+    """A release would exceed the budget."""
+
+
+class LedgerError(OSError):
+    """The ledger is damaged, or was made for another budget."""
+
+
+class LedgerEntry(NamedTuple):
+    """One release: its number, owner, name, cost and digest."""
+
+    number: int
+    owner: str
+    name: str
+    cost: PrivacyCost
+    digest: str
+
+
+def content_hash(body: bytes) -> str:
+    """The SHA-256 digest that names a release."""
+    return hashlib.sha256(body).hexdigest()
+
+
+class PrivacyLedger:
+    """Releases of one or more owners, each with the same budget.
+
+    A release is on disk (`fsync`) before `release` returns it. After a crash at any moment, the same name returns the
+    same bytes: noise is never drawn twice for one name. Several processes may share a file.
+
+    The record is an SQLite file, created if it does not exist, or in memory without a path. The budget of each owner is
+    fixed when the file is created.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None, *, epsilon: float, delta: float) -> None:
+        self.path = ":memory:" if path is None else os.fspath(path)
+        self.epsilon, self.delta = float(epsilon), float(delta)
+        try:
+            # Releases are made by one call each; SQLite's lock orders those of several processes.
+            self._connection = sqlite3.connect(self.path, timeout=60.0, isolation_level=None)
+            self._connection.execute("PRAGMA synchronous=EXTRA")
+            self._connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
+            self._connection.execute("INSERT OR IGNORE INTO budget VALUES (1, ?, ?)", (self.epsilon, self.delta))
+            budget = self._connection.execute("SELECT epsilon, delta FROM budget").fetchone()
+        except sqlite3.DatabaseError as error:
+            raise self._explained(error) from error
+        if budget != (self.epsilon, self.delta):
+            self.close()
+            raise LedgerError(
+                f"{self.path}: this ledger has the budget epsilon={budget[0]:g}, delta={budget[1]:g}, got "
+                f"epsilon={self.epsilon:g}, delta={self.delta:g}: what was released cannot be withdrawn, so the budget "
+                "stays"
+            )
+
+    def release(self, owner: str, name: str, cost: PrivacyCost, make: Callable[[], bytes]) -> bytes:
+        """The stored release of this name, or a new one; `BudgetError` if all of the owner's would exceed the budget.
+
+        The name stands for the rows and the mechanism: other rows or another mechanism need another name. `make` draws
+        the noise and encodes a new release. It is called at most once, inside the transaction.
+        """
+        connection = self._connection
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                body = self._stored(owner, name)
+                if body is None:
+                    self._check(owner, name, cost)
+                    body = make()
+                    row = (owner, name, cost.mu, cost.epsilon, cost.delta, content_hash(body), body)
+                    connection.execute(f"INSERT INTO releases ({_COLUMNS}) VALUES (?,?,?,?,?,?,?)", row)
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+            connection.execute("COMMIT")
+        except sqlite3.DatabaseError as error:
+            raise self._explained(error) from error
+        return body
+
+    def entries(self, owner: str | None = None) -> list[LedgerEntry]:
+        """All releases, or those of one owner, in the order they were made."""
+        with closing(self._connection.execute("SELECT * FROM releases ORDER BY number")) as rows:
+            found = [LedgerEntry(row[0], row[1], row[2], PrivacyCost(*row[3:6]), row[6]) for row in rows]
+        return [entry for entry in found if owner in (None, entry.owner)]
+
+    def spent(self, owner: str) -> PrivacyCost:
+        """The cost of an owner's releases together."""
+        return total(entry.cost for entry in self.entries(owner))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def _stored(self, owner: str, name: str) -> bytes | None:
+        row = self._connection.execute(
+            "SELECT digest, body FROM releases WHERE owner = ? AND name = ?", (owner, name)
+        ).fetchone()
+        if row is None:
+            return None
+        if content_hash(row[1]) != row[0]:
+            raise LedgerError(f"{self.path}: release {name!r} of {owner} is damaged: restore the file from a backup")
+        return bytes(row[1])
+
+    def _check(self, owner: str, name: str, cost: PrivacyCost) -> None:
+        together = self.spent(owner) + cost
+        needed = together.delta_at(self.epsilon)
+        if needed > self.delta:
+            raise BudgetError(
+                f"release {name!r} of {owner} would cost epsilon {together.epsilon:g} and mu {together.mu:.4g} in all: "
+                f"delta {needed:.3g} at epsilon {self.epsilon:g}, above the budget of {self.delta:.3g}. Use the stored "
+                "releases; a further release needs more noise or a larger budget"
+            )
+
+    def _explained(self, error: sqlite3.DatabaseError) -> LedgerError:
+        return LedgerError(f"{self.path}: the privacy ledger cannot be read or written ({error})")

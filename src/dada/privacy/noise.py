@@ -1,7 +1,7 @@
 """Noise without floating-point numbers: exact discrete Gaussians, and randomised response.
 
 The sampler is that of Canonne, Kamath and Steinke (2020). It works on integers, so that the low bits of a release do
-not betray the value beneath, as those of rounded normal numbers do (Mironov 2012). Its running time depends on the
+not reveal the exact value, as those of rounded normal numbers do (Mironov 2012). Its running time depends on the
 noise drawn, never on the data.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Protocol
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,58 +17,29 @@ from numpy.typing import NDArray
 BUFFER = 4096
 
 
-class Bits(Protocol):
-    """A source of uniform random bits."""
+class Bits:
+    """A source of uniform random bits.
 
-    def bits(self, count: int) -> int:
-        """An integer of `count` uniform bits."""
-        ...
-
-
-class SecureBits:
-    """Bits of the operating system, the only source for a release that leaves the machine.
-
-    >>> 0 <= SecureBits().bits(8) < 256
-    True
+    By default they come from the operating system, the only source for a release that leaves the machine. A generator's
+    `bytes` are for tests and simulations: whoever knows the seed removes the noise.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
+        self._random_bytes = random_bytes
         self._buffer, self._used = b"", 0
 
     def bits(self, count: int) -> int:
         """An integer of `count` uniform bits."""
         size = (count + 7) // 8
         if self._used + size > len(self._buffer):
-            self._buffer, self._used = self._more(max(BUFFER, size)), 0
+            self._buffer, self._used = self._random_bytes(max(BUFFER, size)), 0
         taken = self._buffer[self._used : self._used + size]
         self._used += size
         return int.from_bytes(taken, "little") >> (8 * size - count)
 
-    def _more(self, size: int) -> bytes:
-        return os.urandom(size)
-
-
-class SeededBits(SecureBits):
-    """Bits of a generator, for tests and simulations only: whoever knows the seed removes the noise.
-
-    >>> SeededBits(np.random.default_rng(0)).bits(8) == SeededBits(np.random.default_rng(0)).bits(8)
-    True
-    """
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        super().__init__()
-        self._rng = rng
-
-    def _more(self, size: int) -> bytes:
-        return self._rng.bytes(size)
-
 
 def below(source: Bits, limit: int) -> int:
-    """A uniform integer in 0..limit - 1.
-
-    >>> below(SecureBits(), 1)
-    0
-    """
+    """A uniform integer in 0..limit - 1."""
     count = (limit - 1).bit_length()
     while True:
         value = source.bits(count)
@@ -77,11 +48,7 @@ def below(source: Bits, limit: int) -> int:
 
 
 def exp_coin(source: Bits, numerator: int, denominator: int) -> bool:
-    """True with probability exp(-numerator / denominator), exactly.
-
-    >>> exp_coin(SecureBits(), 0, 1)
-    True
-    """
+    """True with probability exp(-numerator / denominator), exactly."""
     while numerator > denominator:
         if not _small_exp_coin(source, 1, 1):
             return False
@@ -113,11 +80,7 @@ def discrete_laplace(source: Bits, scale: int) -> int:
 
 
 def discrete_gaussian(source: Bits, steps: int) -> int:
-    """An integer with probability proportional to exp(-x^2 / (2 steps^2)).
-
-    >>> abs(discrete_gaussian(SeededBits(np.random.default_rng(0)), 1000)) < 6000
-    True
-    """
+    """An integer with probability proportional to exp(-x^2 / (2 steps^2))."""
     if steps < 1:
         raise ValueError(f"steps must be an integer >= 1 (grid steps per standard deviation), got {steps}")
     scale, variance = steps + 1, steps * steps
@@ -136,9 +99,6 @@ def randomised_response(source: Bits, labels: NDArray[np.integer], n_classes: in
     """Class numbers, each kept with probability e^eps / (e^eps + C - 1), else replaced by another at random.
 
     The probability is rounded down to a multiple of 2^-53: the result is epsilon-private.
-
-    >>> randomised_response(SecureBits(), np.array([0, 1, 2]), 3, epsilon=50.0)
-    array([0, 1, 2])
     """
     if n_classes < 2 or not ((labels >= 0) & (labels < n_classes)).all():
         raise ValueError(f"labels must be class numbers in 0..{n_classes - 1} of at least two classes")
@@ -155,9 +115,5 @@ def randomised_response(source: Bits, labels: NDArray[np.integer], n_classes: in
 
 
 def flip_probability(epsilon: float, n_classes: int = 2) -> float:
-    """Probability that randomised response replaces a label.
-
-    >>> round(flip_probability(1.0), 3), round(flip_probability(1.0, 3), 3)
-    (0.269, 0.424)
-    """
+    """Probability that randomised response replaces a label."""
     return (n_classes - 1) / (math.exp(epsilon) + n_classes - 1)

@@ -35,17 +35,9 @@ MOST_GROUPS, EM_STEPS = 4, 30
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Releases of all users.
+    """Releases of all users, with the noise of `Statistics`.
 
-    Parameters
-    ----------
-    gram : array of shape (n_users, n, n)
-    moment : array of shape (n_users, n, n_outputs)
-    n_rows : array of shape (n_users,)
-    gram_sigma, moment_sigma : float
-        As in `Statistics`.
-    coupling : array of shape (n,)
-        Relative pull of each weight to the centre: near 0 for weights in which users differ.
+    `coupling` is the relative pull of each weight to the centre: near 0 for weights in which users differ.
     """
 
     gram: Floats
@@ -156,13 +148,7 @@ class Groups:
 def find_groups(pool: Pool, rng: np.random.Generator, most: int = MOST_GROUPS) -> Groups:
     """Groups of users by a mixture model of the residuals (P2); their number by the Bayesian information criterion.
 
-    Parameters
-    ----------
-    pool : Pool
-    rng : numpy.random.Generator
-        Decides where the search starts.
-    most : int
-        Largest number of groups to try; each group needs about ten users.
+    At most `most` groups are tried, and each needs about ten users.
     """
     best = mixture(pool, 1, rng)
     for n_groups in range(2, min(most, pool.n_users // 10) + 1):
@@ -214,25 +200,8 @@ def home_model(h: Floats, y: Floats, centres: Floats, coupling: Floats, pulls: S
     """A user's own model: its rows, and the released centres that its rows make likely.
 
     For each centre (and zero, with probability `ALONE`) and each strength of the pull, the posterior mean of a Gaussian
-    linear model is closed form, and so is its evidence; the home model is their average, weighted by evidence. A user
-    whom no centre suits so ends with the model that it would learn alone.
-
-    Parameters
-    ----------
-    h, y : arrays of shape (rows, n) and (rows, n_outputs)
-        Own rows, exact.
-    centres : array of shape (n_centres, n, n_outputs)
-        Released; without any, the user learns alone.
-    coupling : array of shape (n,)
-        Relative pull of each weight to the centre.
-    pulls : sequence of float
-        Strengths of the pull.
-
-    Examples
-    --------
-    >>> h, y = np.array([[1.0], [1.0], [1.0]]), np.array([[1.0], [0.8], [1.0]])
-    >>> home_model(h, y, centres=np.array([[[0.9]]]), coupling=np.ones(1)).round(1)
-    array([[0.9]])
+    linear model has a closed form, and so has its evidence; the home model is their average, weighted by evidence. If
+    no centre fits, a user ends with the model that it would learn alone.
     """
     gram, n_outputs = h.T @ h, y.shape[1]
     coupling = np.maximum(coupling, 1e-3)

@@ -12,7 +12,6 @@ and everything computed from them is post-processing.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import struct
@@ -60,22 +59,8 @@ class Statistics(NamedTuple):
 class StatisticsMechanism:
     """Gaussian mechanism for (G, B), calibrated jointly.
 
-    Parameters
-    ----------
-    n_predictors, n_outputs : int
-        Shapes: G is (n_predictors, n_predictors), B is (n_predictors, n_outputs).
-    norm : float
-        R, the public bound on ||h||_2.
-    gram_steps, moment_steps : int
-        Standard deviations of the noise on the diagonal of G and on B, in units of 2^-32.
-
-    Examples
-    --------
-    >>> mechanism = StatisticsMechanism.calibrated(4.0, 1e-5, n_predictors=17, n_outputs=1, norm=2.0)
-    >>> mechanism.cost(4.0).delta_at(4.0) <= 1e-5
-    True
-    >>> round(mechanism.gram_sigma, 2), round(mechanism.moment_sigma, 2)
-    (8.65, 6.12)
+    `norm` is R, the public bound on ||h||_2. `gram_steps` and `moment_steps` are the standard deviations of the noise
+    on the diagonal of G and on B, in units of 2^-32.
     """
 
     n_predictors: int
@@ -123,28 +108,15 @@ class StatisticsMechanism:
     def cost(self, epsilon: float) -> PrivacyCost:
         """The cost of one release, with the delta of the grid at this epsilon."""
         mu = math.hypot(math.sqrt(2) * self.norm**2 / self.gram_sigma, 2 * self.norm / self.moment_sigma)
-        off = _off_diagonal(self.gram_steps)
-        steps = (self.gram_steps, off, self.moment_steps)
-        counts = (self.n_predictors, self.n_predictors * (self.n_predictors - 1) // 2, self._moment_size)
-        return PrivacyCost(mu=mu, delta=grid_delta(epsilon, steps, counts))
-
-    @property
-    def _moment_size(self) -> int:
-        return self.n_predictors * self.n_outputs
+        n = self.n_predictors
+        steps = (self.gram_steps, _off_diagonal(self.gram_steps), self.moment_steps)
+        return PrivacyCost(mu=mu, delta=grid_delta(epsilon, steps, (n, n * (n - 1) // 2, n * self.n_outputs)))
 
     def release(self, h: NDArray[Any], y: NDArray[Any], source: Bits, spec: str = "") -> bytes:
-        """Noisy statistics of a user's rows, as bytes.
+        """Noisy statistics of a user's rows, as bytes: base predictions h and outputs y in [-1, 1].
 
-        Parameters
-        ----------
-        h : array of shape (rows, n_predictors)
-            Base predictions in [-1, 1]; rows longer than `norm` are shortened.
-        y : array of shape (rows, n_outputs)
-            Outputs in [-1, 1], of Euclidean norm 1 at most.
-        source : Bits
-            Of the noise.
-        spec : str
-            Names the base predictors and ranges; releases with different names cannot be added.
+        Rows of h longer than `norm` are shortened, and rows of y longer than 1. `spec` names the base predictors and
+        ranges; releases with different names cannot be added.
         """
         gram, moment = sums(h, y, self.norm)
         n = self.n_predictors
@@ -167,12 +139,7 @@ def _off_diagonal(steps: int) -> int:
 
 
 def sums(h: NDArray[Any], y: NDArray[Any], norm: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Exact G and B in units of 2^-32, of rows cut to the grid and shortened to `norm`.
-
-    >>> gram, moment = sums(np.array([[1.0, 1.0]]), np.array([[-1.0]]), norm=1.0)
-    >>> bool(np.trace(gram) <= UNIT), bool(0.99 * UNIT < np.trace(gram))
-    (True, True)
-    """
+    """Exact G and B in units of 2^-32, of rows cut to the grid and shortened to `norm`."""
     if len(h) * norm**2 * UNIT > MOST_CELL:
         raise ValueError(
             f"a release holds at most {MOST_CELL / UNIT / norm**2:.3g} rows of norm {norm:g}, got {len(h)}"
@@ -202,14 +169,7 @@ def _shortened(values: NDArray[Any], norm: float) -> NDArray[np.float64]:
 
 
 def read_statistics(body: bytes) -> tuple[Statistics, str]:
-    """Decode released statistics, and the name of their base predictors and ranges.
-
-    >>> mechanism = StatisticsMechanism.calibrated(1.0, 1e-5, n_predictors=2, n_outputs=1)
-    >>> from dada.privacy.noise import SecureBits
-    >>> body = mechanism.release(np.ones((5, 2)), np.ones((5, 1)), SecureBits(), "two constants")
-    >>> read_statistics(body)[0].n_rows, read_statistics(body)[1]
-    (5, 'two constants')
-    """
+    """Decode released statistics, and the name of their base predictors and ranges."""
     header, values = _decoded(body, "statistics")
     try:
         n, outputs, rows = (int(header[name]) for name in ("predictors", "outputs", "rows"))
@@ -229,12 +189,7 @@ def read_statistics(body: bytes) -> tuple[Statistics, str]:
 
 
 def release_labels(labels: NDArray[np.integer], n_classes: int, epsilon: float, source: Bits) -> bytes:
-    """A user's class numbers after randomised response, as bytes.
-
-    >>> from dada.privacy.noise import SecureBits
-    >>> read_labels(release_labels(np.array([0, 1, 1]), 2, epsilon=50.0, source=SecureBits()))
-    array([0, 1, 1])
-    """
+    """A user's class numbers after randomised response, as bytes."""
     given = randomised_response(source, labels, n_classes, epsilon)
     return _encoded({"kind": "labels", "classes": n_classes, "epsilon": epsilon}, given)
 
@@ -246,11 +201,6 @@ def read_labels(body: bytes) -> NDArray[np.int64]:
     if not isinstance(n_classes, int) or not ((labels >= 0) & (labels < n_classes)).all():
         raise ReleaseError(f"released labels must be class numbers below {n_classes!r}")
     return labels
-
-
-def content_hash(body: bytes) -> str:
-    """The SHA-256 digest that names a release."""
-    return hashlib.sha256(body).hexdigest()
 
 
 def _encoded(header: dict[str, Any], values: NDArray[np.int64]) -> bytes:
@@ -288,16 +238,7 @@ def worth_sending(mechanism: StatisticsMechanism, n_users: int, n_rows: int) -> 
     """Compare the sum of all users' statistics with the sum of their noise, from public numbers only.
 
     The signal is what a direction of G receives from `n_rows` rows of norm R on average; the noise is the
-    root mean square of the eigenvalues of the summed noise. Where the noise is larger, nothing is sent: epsilon = 0.
-
-    Examples
-    --------
-    >>> school = StatisticsMechanism.calibrated(1.0, 1e-5, n_predictors=17, n_outputs=1, norm=2.0)
-    >>> worth_sending(school, n_users=139, n_rows=11_500).send
-    True
-    >>> phones = StatisticsMechanism.calibrated(16.0, 1e-5, n_predictors=562, n_outputs=1)
-    >>> worth_sending(phones, n_users=30, n_rows=2100).send
-    False
+    root mean square of the eigenvalues of the summed noise. If the noise is larger, nothing is sent: epsilon = 0.
     """
     n = mechanism.n_predictors
     signal = n_rows * mechanism.norm**2 / n

@@ -1,8 +1,17 @@
 """The real datasets of the paper: fetched from their publishers, kept as one Parquet file each, never shipped."""
 
-from dada.data.datasets.cache import DownloadError, cache_folder, dataset_path, fetch, load
-from dada.data.datasets.catalog import CATALOG, NAMES, Entry, entry_of
-from dada.data.datasets.dataset import Dataset
+from dada.data.datasets.cache import (
+    CATALOG,
+    NAMES,
+    DownloadError,
+    Entry,
+    cache_folder,
+    dataset_path,
+    entry_of,
+    fetch,
+    load,
+)
+from dada.data.datasets.readers import Dataset
 
 __all__ = [
     "CATALOG",

@@ -1,4 +1,4 @@
-"""One Parquet file per dataset in the cache folder.
+"""The catalog of real datasets, and their files: one Parquet file per dataset in the cache folder.
 
 Columns: user, f0, f1, ..., label, then the extra columns. The file's own metadata, under the key ``dataset``, is a
 JSON object with the names of the features, K, D, the number of records and the meaning of every column.
@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +21,67 @@ import numpy as np
 
 from dada import atomic
 from dada.data.arrays import shorten
-from dada.data.datasets.catalog import Entry, entry_of
-from dada.data.datasets.dataset import PAPER_SPLIT, SPLIT_COLUMN, Dataset
+from dada.data.datasets import readers
+from dada.data.datasets.readers import PAPER_SPLIT, SPLIT_COLUMN, Dataset
 
 if TYPE_CHECKING:
     import polars
 
 METADATA_KEY = "dataset"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Facts about a dataset that are known before it is read, from catalog.toml."""
+
+    name: str
+    title: str
+    n_users: int
+    n_features: int
+    # The question that the label answers, and the split of the published results.
+    task: str
+    split: str
+    publisher: str
+    terms: str
+    # The article to cite.
+    citation: str
+    # The publisher's files by name, with the SHA-256 digest of each if known.
+    files: Mapping[str, str | None]
+    # Turns local copies of the files into a dataset.
+    read: Callable[[Mapping[str, Path]], Dataset]
+    # Metadata of the Parquet file: name, title, and the meaning of the label and of the extra columns.
+    about: Mapping[str, Any]
+    n_rows: int | None = None
+    # Address of the folder with the files; None if there is no lasting address.
+    url: str | None = None
+    # `Dataset.sha256` of a conversion that was checked by hand.
+    sha256: str | None = None
+    # Where to find the files if they cannot be downloaded.
+    local_file_hint: str = ""
+
+    @property
+    def how_to_get(self) -> str:
+        """The command that fetches the dataset, with the source of a local file if one is needed."""
+        command = f"run: dada datasets fetch {self.name}"
+        return command if self.url else f"{command} --file {next(iter(self.files))}. {self.local_file_hint}"
+
+
+def entry_of(name: str) -> Entry:
+    """The catalog entry of a name."""
+    if name not in CATALOG:
+        raise ValueError(f"dataset must be one of {', '.join(CATALOG)}, got {name!r}")
+    return CATALOG[name]
+
+
+def _catalog() -> Iterator[Entry]:
+    text = files("dada.data.datasets").joinpath("catalog.toml").read_text(encoding="utf-8")
+    for name, facts in tomllib.loads(text).items():
+        digests = {file: digest or None for file, digest in facts.pop("files").items()}
+        yield Entry(name=name, files=digests, read=getattr(readers, f"read_{name}"), **facts)
+
+
+CATALOG: dict[str, Entry] = {entry.name: entry for entry in _catalog()}
+NAMES: tuple[str, ...] = tuple(CATALOG)
 
 
 def cache_folder() -> Path:
@@ -50,10 +106,6 @@ def load(name: str, folder: Path | str | None = None) -> Dataset:
         One of ``NAMES``: harws, vehicle, vehicle_partial, computer, school.
     folder : path, optional
         Folder of the Parquet files, by default :func:`cache_folder`.
-
-    Returns
-    -------
-    Dataset
 
     Raises
     ------
@@ -102,13 +154,8 @@ def write_dataset(dataset: Dataset, path: Path) -> None:
 
     rows, D = dataset.X.shape
     columns = {"user": dataset.users, **{f"f{j}": dataset.X[:, j] for j in range(D)}, "label": dataset.y}
-    about = {
-        **dataset.about,
-        "feature_names": list(dataset.feature_names),
-        "K": dataset.n_users,
-        "D": D,
-        "records": rows,
-    }
+    about = {**dataset.about, "feature_names": list(dataset.feature_names)}
+    about |= {"K": dataset.n_users, "D": D, "records": rows}
     frame = pl.DataFrame({**columns, **dataset.extras})
     with atomic.replacing(path) as file:
         frame.write_parquet(file, metadata={METADATA_KEY: json.dumps(about)})
@@ -155,7 +202,7 @@ def _check(entry: Entry, about: dict[str, Any], frame: polars.DataFrame) -> None
     found = (frame.height, frame["user"].n_unique())
     stated = (about.get("records"), about.get("K"))
     if found != stated:
-        raise ValueError("it has {} records of {} users, its metadata say {} of {}".format(*found, *stated))
+        raise ValueError("it has {} records of {} users, its metadata state {} of {}".format(*found, *stated))
 
 
 def _check_types(frame: polars.DataFrame, features: list[str]) -> None:
@@ -209,8 +256,7 @@ def fetch(
 
     Returns
     -------
-    Path
-        The Parquet file.
+    Path of the Parquet file.
 
     Raises
     ------

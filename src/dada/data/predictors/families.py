@@ -1,4 +1,4 @@
-"""Base predictors: their protocols, what all families share, linear and constant ones, unions, and storage."""
+"""Base predictors: their protocols, what all families share, unions of families, and storage."""
 
 from __future__ import annotations
 
@@ -28,34 +28,27 @@ class BasePredictors(Protocol):
     @property
     def n(self) -> int:
         """Number of base predictors."""
-        ...
 
     @property
     def n_features(self) -> int:
         """Number of features a row must have."""
-        ...
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Type of the predictions: int8 if only -1, 0 and 1 can occur, else float32."""
-        ...
 
     @property
     def coupling(self) -> np.ndarray:
         """Coupling omega_j >= 0 of each predictor's weight to the neighbours' weights, shape (n,)."""
-        ...
 
     def predict(self, X: Any) -> np.ndarray:
         """Predictions h_j(x_i) in [-1, 1], C-contiguous of shape (rows, n) and type `dtype`."""
-        ...
 
     def describe(self, j: int, feature_names: Sequence[str] | None = None) -> str:
         """Describe predictor j in words."""
-        ...
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """A JSON-able description and the arrays that together rebuild this object."""
-        ...
 
 
 class Recipe(Protocol):
@@ -63,7 +56,6 @@ class Recipe(Protocol):
 
     def fit(self, X: Any) -> BasePredictors:
         """Fit the family to the rows of X, without labels."""
-        ...
 
 
 def check_rows(X: Any, n_features: int) -> np.ndarray:
@@ -133,7 +125,7 @@ class FittedFamily(ABC):
 
     @classmethod
     def from_arrays(cls, spec: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
-        """Rebuild the predictors from the result of :meth:`to_arrays`, checking each array."""
+        """Rebuild the predictors from the result of `to_arrays`, checking each array."""
         D = spec.get("n_features")
         if not isinstance(D, int) or D < 1:
             raise ValueError(
@@ -167,136 +159,6 @@ def _stored(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...] 
         )
     dtype = np.int32 if name == "feature" else np.float64
     return np.ascontiguousarray(array, dtype=dtype).reshape(shape or -1)
-
-
-@dataclass(frozen=True)
-class Linear:
-    """One predictor per feature: its standardised value, cut off at -1 and +1.
-
-    Parameters
-    ----------
-    clip : float
-        Standard deviations from the mean at which the prediction reaches -1 or +1.
-    coupling : float
-        Coupling omega of these predictors' weights to the neighbours' weights.
-
-    Notes
-    -----
-    Features that are constant in the fitting rows carry no information and get no predictor.
-
-    Examples
-    --------
-    >>> linear = Linear().fit(np.array([[1.0, 4.0], [3.0, 4.0]]))
-    >>> linear.predict(np.array([[2.5, 0.0]]))
-    array([[0.5]], dtype=float32)
-    >>> linear.describe(0, feature_names=["age", "size"])
-    'age, -1 at 1 to +1 at 3'
-    """
-
-    clip: float = 1.0
-    coupling: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_coupling(self.coupling)
-        if not (np.isfinite(self.clip) and self.clip > 0):
-            raise ValueError(f"clip must be a finite number > 0 (standard deviations), got {self.clip}")
-
-    def fit(self, X: Any) -> FittedLinear:
-        """Measure mean and standard deviation of every feature."""
-        rows, _ = as_features(X)
-        feature = self._varying(rows.max(axis=0) > rows.min(axis=0), len(rows))
-        return self._scaled(feature, rows.mean(axis=0)[feature], rows.std(axis=0)[feature], rows.shape[1])
-
-    def fit_summary(self, summary: FeatureSummary, marks: Any = None) -> FittedLinear:
-        """Take mean and standard deviation of every feature from users' merged summaries; marks are not used."""
-        feature = self._varying(summary.high > summary.low, summary.count)
-        return self._scaled(feature, summary.mean[feature], summary.std[feature], summary.n_features)
-
-    def _varying(self, varies: np.ndarray, n_rows: int) -> np.ndarray:
-        if not varies.any():
-            raise ValueError(
-                f"all {len(varies)} features are constant in the {n_rows} rows given: "
-                "linear predictors need a feature that varies"
-            )
-        return np.flatnonzero(varies).astype(np.int32)
-
-    def _scaled(self, feature: np.ndarray, mean: np.ndarray, std: np.ndarray, n_features: int) -> FittedLinear:
-        coupling = np.full(len(feature), float(self.coupling))
-        return FittedLinear(feature, mean, std * self.clip, n_features=n_features, coupling=coupling)
-
-
-@dataclass(frozen=True, eq=False)
-class FittedLinear(FittedFamily):
-    """Linear predictors: predictor j is ``clip((x[feature[j]] - mean[j]) / scale[j], -1, 1)``."""
-
-    kind = "linear"
-    shapes = (("feature", "n"), ("mean", "n"), ("scale", "n"))
-
-    feature: np.ndarray
-    mean: np.ndarray
-    scale: np.ndarray
-
-    def _predict(self, rows: np.ndarray, out: np.ndarray) -> None:
-        out[:] = np.clip((np.take(rows, self.feature, axis=1) - self.mean) / self.scale, -1, 1)
-
-    def describe(self, j: int, feature_names: Sequence[str] | None = None) -> str:
-        """Describe predictor j by its feature and its range."""
-        low, high = self.mean[j] - self.scale[j], self.mean[j] + self.scale[j]
-        return f"{feature_name(int(self.feature[j]), feature_names)}, -1 at {low:.6g} to +1 at {high:.6g}"
-
-    @classmethod
-    def from_arrays(cls, spec: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
-        """Rebuild the predictors from the result of :meth:`to_arrays`, checking each array."""
-        linear = super().from_arrays(spec, arrays)
-        if linear.scale.min() <= 0:
-            raise ValueError(f"stored scales must be > 0, got {linear.scale.min()}: the file is damaged")
-        return linear
-
-
-@dataclass(frozen=True)
-class Constant:
-    """One predictor that is always +1: the part of a decision that depends on the user and on no feature.
-
-    Parameters
-    ----------
-    coupling : float
-        Coupling omega of its weight to the neighbours' weights. Users often agree on the features that matter but
-        not on the share of positive labels: a value near 0.1 lets them differ in the latter.
-
-    Examples
-    --------
-    >>> Constant(coupling=0.1).fit(np.zeros((2, 3))).predict(np.zeros((2, 3)))
-    array([[1],
-           [1]], dtype=int8)
-    """
-
-    coupling: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_coupling(self.coupling)
-
-    def fit(self, X: Any) -> FittedConstant:
-        """Keep the number of features."""
-        return FittedConstant(n_features=as_features(X)[0].shape[1], coupling=np.full(1, float(self.coupling)))
-
-    def fit_summary(self, summary: FeatureSummary, marks: Any = None) -> FittedConstant:
-        """Keep the number of features; marks are not used."""
-        return FittedConstant(n_features=summary.n_features, coupling=np.full(1, float(self.coupling)))
-
-
-@dataclass(frozen=True, eq=False)
-class FittedConstant(FittedFamily):
-    """The predictor that is always +1."""
-
-    kind = "constant"
-    dtype = INT8
-
-    def _predict(self, rows: np.ndarray, out: np.ndarray) -> None:
-        out[:] = 1
-
-    def describe(self, j: int, feature_names: Sequence[str] | None = None) -> str:
-        """Describe the predictor as constant."""
-        return "always +1"
 
 
 @dataclass(frozen=True, init=False)
@@ -349,16 +211,10 @@ class SummaryRecipe(Protocol):
 
     def fit_summary(self, summary: FeatureSummary, marks: Callable[[FittedStumps], np.ndarray]) -> BasePredictors:
         """Fit the family to users' merged summaries and the summed marks of the resulting stumps."""
-        ...
 
 
 def takes_summary(recipe: Any) -> TypeGuard[SummaryRecipe]:
-    """Whether a recipe can be fitted to merged summaries instead of rows.
-
-    >>> from dada.data import Constant, Stumps
-    >>> takes_summary(Union(Stumps(), Constant())), takes_summary(object())
-    (True, False)
-    """
+    """Whether a recipe can be fitted to merged summaries instead of rows."""
     if isinstance(recipe, Union):
         return all(map(takes_summary, recipe.recipes))
     return hasattr(recipe, "fit_summary")
@@ -433,17 +289,6 @@ class FittedUnion:
 def predictors_from_arrays(spec: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> BasePredictors:
     """Rebuild fitted base predictors from the result of their ``to_arrays``.
 
-    Parameters
-    ----------
-    spec : mapping
-        The JSON-able description; its ``"kind"`` names the family.
-    arrays : mapping of str to array
-        The arrays that belong to it.
-
-    Returns
-    -------
-    BasePredictors
-
     Raises
     ------
     ValueError
@@ -456,7 +301,7 @@ def predictors_from_arrays(spec: Mapping[str, Any], arrays: Mapping[str, np.ndar
     >>> predictors_from_arrays(*stumps.to_arrays()).threshold.tolist()
     [1.5, 2.5]
     """
-    from dada.data.predictors.fourier import FittedFourier
+    from dada.data.predictors.linear import FittedConstant, FittedFourier, FittedLinear
     from dada.data.predictors.stumps import FittedStumps
 
     families: dict[str, Any] = {

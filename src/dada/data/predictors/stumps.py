@@ -66,25 +66,14 @@ class Stumps:
         rows, _ = as_features(X)
         low, high = rows.min(axis=0), rows.max(axis=0)
         points = (np.unique(column, return_counts=True) for column in rows.T)
-        return self._placed(
-            len(rows), low, high, points, lambda stumps: stumps.marks(rows, np.random.default_rng(len(rows)))
-        )
+        rng = np.random.default_rng(len(rows))
+        return self._placed(len(rows), low, high, points, lambda stumps: stumps.marks(rows, rng))
 
     def fit_summary(self, summary: FeatureSummary, marks: Callable[[FittedStumps], np.ndarray]) -> FittedStumps:
-        """Place the thresholds by users' merged summaries, without access to rows.
+        """Place the thresholds by users' merged summaries: as `fit` to all rows does, if the summary is exact.
 
-        Parameters
-        ----------
-        summary : FeatureSummary
-            The merged summary of all users.
-        marks : callable
-            Returns the sum of all users' `FittedStumps.marks`, which identifies duplicate stumps. Called only with
-            ``drop_duplicates=True``.
-
-        Returns
-        -------
-        FittedStumps
-            The stumps of `fit` to all rows, if the summary is exact.
+        With ``drop_duplicates=True``, `marks` must return the sum of all users' `FittedStumps.marks`, which identifies
+        duplicate stumps.
 
         Examples
         --------
@@ -150,14 +139,6 @@ class FittedStumps(FittedFamily):
 
         Each row draws random bits; the mark of a stump is their sum with the signs of its predictions, modulo 2**64.
         Stumps that agree on all rows of all users have equal sums of marks, and opposite stumps have negated sums.
-
-        Examples
-        --------
-        >>> feature, threshold = np.array([0, 0, 0], np.int32), np.array([1.0, 1.5, 5.0])
-        >>> stumps = FittedStumps(feature, threshold, n_features=1, coupling=np.ones(3))
-        >>> first, second, third = stumps.marks(np.array([[0.0], [2.0]]), np.random.default_rng(0)).tolist()
-        >>> first == second, first == third
-        (True, False)
         """
         rows = check_rows(X, self.n_features)
         bits = rng.integers(2**63, size=len(rows), dtype=np.uint64)
