@@ -155,7 +155,7 @@ def plan_of(seed, **settings):
         "n_updates": 120,
         "step": steps[rng.integers(len(steps))],
         "graph_step": ("exact", "lipschitz")[rng.integers(2)],
-        # With one peer per wake-up, an edge to somebody else ends only because a list was full.
+        # With one peer per wake-up, an edge to another user ends only because a list was full.
         "kappa": int(rng.integers(1, 3)) if max_neighbours is None else 1,
         "sampler": "uniform",
         "graph_every": 40,

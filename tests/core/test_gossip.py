@@ -94,7 +94,7 @@ def test_uniform_batches_are_all_that_the_paper_asks():
 
 
 @pytest.mark.parametrize("kappa", [1, 3, 5, 12])
-def test_a_gossip_search_always_asks_somebody_at_random(kappa):
+def test_a_gossip_search_always_asks_a_random_peer(kappa):
     mix = gossip_mix(kappa)
     assert mix.n_uniform >= 1
     assert mix.n_uniform + mix.n_gossip == kappa

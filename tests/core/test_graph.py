@@ -56,7 +56,7 @@ def test_graphml_can_be_read_back(tmp_path):
     assert_same_graph(CollaborationGraph.from_scipy(networkx.to_scipy_sparse_array(read, nodelist=names)), graph)
 
 
-def test_one_user_has_nobody():
+def test_one_user_has_no_neighbours():
     for graph in (
         CollaborationGraph.empty(1),
         CollaborationGraph.complete(1),

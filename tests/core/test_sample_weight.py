@@ -32,7 +32,7 @@ def drawn(seed, **settings):
 
 
 def repeated(problem, times):
-    """The problem with every row given so many times, instead of weights."""
+    """The problem with rows repeated instead of weighted."""
     owners = np.repeat(np.arange(problem.n_users), problem.sizes)
     row_start = np.concatenate([[0], np.cumsum(np.bincount(owners, weights=times))]).astype(np.int64)
     return replace(problem, weights=None).of_rows(np.repeat(np.arange(len(times)), times), row_start)

@@ -38,7 +38,7 @@ def test_the_best_peers_are_weighted_by_their_evidence():
 
 def test_the_gain_is_that_of_held_out_rows():
     rng = np.random.default_rng(1)
-    # A pull this strong leaves both models at their targets, so that NumPy can tell the gain.
+    # A pull this strong leaves both models at their targets, so that NumPy can compute the gain.
     A, settings, scratch = setting(rng)
     models, sizes = rng.normal(size=(5, 4)), np.full(5, 3)
     background, fold = rng.normal(size=4), np.arange(9) % 3
@@ -76,7 +76,7 @@ def test_evidence_that_knows_the_users_kind_gains():
     assert gain > 1.0
 
 
-def test_all_go_over_only_if_the_gain_is_clear():
+def test_a_population_changes_to_evidence_only_if_the_gain_is_clear():
     assert prefers_evidence(np.array([0.5, 0.6, 0.4, 0.7]))
     assert not prefers_evidence(np.array([5.0, -4.0, 3.0, 0.0]))
     assert not prefers_evidence(np.zeros(4))

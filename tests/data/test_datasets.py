@@ -170,7 +170,7 @@ class TestParquet:
         monkeypatch.setenv("DADA_DATA", "")
         assert cache_folder().name == "dada"
 
-    def test_a_missing_dataset_says_how_to_get_it(self, tmp_path):
+    def test_the_error_of_a_missing_dataset_names_the_command(self, tmp_path):
         for name in NAMES:
             with pytest.raises(FileNotFoundError, match=f"dada datasets fetch {name}"):
                 load(name, tmp_path)
@@ -239,10 +239,10 @@ class TestDamagedParquet:
         rewrite(school_file, frame)
         assert "column 'f5' has missing or infinite values" in self.refusal(school_file)
 
-    @pytest.mark.parametrize(("column", "says"), [("label", "-1 and +1 only"), ("split2", "0 (train) and 1 (test)")])
-    def test_values_that_mean_nothing(self, school_file, column, says):
+    @pytest.mark.parametrize(("column", "message"), [("label", "-1 and +1 only"), ("split2", "0 (train) and 1 (test)")])
+    def test_values_that_mean_nothing(self, school_file, column, message):
         rewrite(school_file, pl.read_parquet(school_file).with_columns((pl.col(column) + 2).alias(column)))
-        assert says in self.refusal(school_file)
+        assert message in self.refusal(school_file)
 
     def test_lost_rows(self, school_file):
         rewrite(school_file, pl.read_parquet(school_file).head(4))

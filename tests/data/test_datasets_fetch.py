@@ -243,7 +243,7 @@ class TestCommands:
     def run(self, *arguments):
         return CliRunner().invoke(app, ["datasets", *arguments])
 
-    def test_list_names_all_and_says_what_is_there(self, tmp_path, folder):
+    def test_list_names_all_and_marks_those_present(self, tmp_path, folder):
         small_computer(tmp_path / "c.mat")
         folder.mkdir()
         store_computer(tmp_path / "c.mat", folder)
@@ -254,7 +254,7 @@ class TestCommands:
         assert table.exit_code == 0
         assert all(name in table.stdout for name in CATALOG)
 
-    def test_info_of_an_absent_dataset_says_how_to_get_it(self):
+    def test_info_of_an_absent_dataset_names_the_command(self):
         facts = json.loads(self.run("info", "harws", "--json").stdout)
         assert (facts["users"], facts["features"], facts["records"], facts["present"]) == (30, 561, 10299, False)
         assert "no commercial use" in facts["terms"]
@@ -295,7 +295,7 @@ class TestCommands:
         assert files_in(folder) == ["vehicle.parquet"]
 
     @pytest.mark.parametrize(
-        ("arguments", "says"),
+        ("arguments", "message"),
         [
             (("info", "nothing"), "dataset must be one of harws"),
             (("fetch", "nothing"), "dataset must be one of harws"),
@@ -303,9 +303,9 @@ class TestCommands:
             (("fetch", "vehicle", "--file", "none.mat"), "there is no file none.mat"),
         ],
     )
-    def test_errors_are_one_line_and_an_exit_status(self, arguments, says):
+    def test_errors_are_one_line_and_an_exit_status(self, arguments, message):
         result = self.run(*arguments)
         assert result.exit_code == 2
-        assert says in result.stderr
+        assert message in result.stderr
         assert "Traceback" not in result.output
         assert result.stdout == ""

@@ -66,7 +66,7 @@ class TestHarws:
             readers.read_harws({readers.HARWS_FILE: path})
 
     @pytest.mark.parametrize(
-        ("member", "text", "says"),
+        ("member", "text", "message"),
         [
             ("train/y_train.txt", "1\n2\n", "do not fit together"),
             ("test/subject_test.txt", "2\n" * 9, "do not fit together"),
@@ -75,13 +75,13 @@ class TestHarws:
             ("train/X_train.txt", "0.1 0.2 a\n", "not a table of numbers"),
         ],
     )
-    def test_files_that_do_not_fit_are_refused(self, tmp_path, member, text, says):
+    def test_files_that_do_not_fit_are_refused(self, tmp_path, member, text, message):
         path, broken = tmp_path / "har.zip", tmp_path / "broken.zip"
         small_harws(path, nested=False)
         with zipfile.ZipFile(path) as old, zipfile.ZipFile(broken, "w") as new:
             for name in old.namelist():
                 new.writestr(name, text if name.endswith(member) else old.read(name))
-        with pytest.raises(ValueError, match=says):
+        with pytest.raises(ValueError, match=message):
             readers.read_harws({readers.HARWS_FILE: broken})
 
 
@@ -112,7 +112,7 @@ class TestComputer:
             readers.read_computer({readers.COMPUTER_FILE: tmp_path / "c.mat"})
 
     @pytest.mark.parametrize(
-        ("score", "design", "traits", "says"),
+        ("score", "design", "traits", "message"),
         [
             (np.ones((4, 20)), np.ones((20, 13)), np.ones((4, 7)), "designMarix must be .* with 14 columns"),
             (np.ones((4, 20)), np.ones((19, 14)), np.ones((4, 7)), "do not fit the design of 19 computers"),
@@ -121,9 +121,9 @@ class TestComputer:
             (np.array([["a"]]), np.ones((20, 14)), np.ones((4, 7)), "likeBuy must be a matrix of finite"),
         ],
     )
-    def test_matrices_that_do_not_fit_are_refused(self, tmp_path, score, design, traits, says):
+    def test_matrices_that_do_not_fit_are_refused(self, tmp_path, score, design, traits, message):
         savemat(tmp_path / "c.mat", {"likeBuy": score, "designMarix": design, "computerDataZ": traits})
-        with pytest.raises(ValueError, match=says):
+        with pytest.raises(ValueError, match=message):
             readers.read_computer({readers.COMPUTER_FILE: tmp_path / "c.mat"})
 
     @pytest.mark.parametrize("kept", [0, 10, 200, -50])
@@ -152,7 +152,7 @@ class TestSchool:
         assert sorted([*readers.PUPIL_COLUMNS, *readers.SCHOOL_COLUMNS]) == list(range(28))
 
     @pytest.mark.parametrize(
-        ("change", "says"),
+        ("change", "message"),
         [
             ({"x": np.ones((27, 12))}, "with 28 columns"),
             ({"y": np.ones((11, 1))}, "12 pupils in x and 11 in y"),
@@ -162,10 +162,10 @@ class TestSchool:
             ({"task_indexes": [[1, 5, 13]]}, "rising"),
         ],
     )
-    def test_schools_that_do_not_fit_are_refused(self, tmp_path, change, says):
+    def test_schools_that_do_not_fit_are_refused(self, tmp_path, change, message):
         x, score, _, files = small_school(tmp_path)
         savemat(files[readers.SCHOOL_FILE], {"x": x, "y": score[:, None], "task_indexes": [[1, 5, 10]], **change})
-        with pytest.raises(ValueError, match=says):
+        with pytest.raises(ValueError, match=message):
             readers.read_school(files)
 
     @pytest.mark.parametrize("tr", [[1, 2, 3], [2, *range(2, 12)], [0, *range(2, 12)]])
@@ -186,7 +186,7 @@ class TestVehicle:
         assert data.splits == ("paper",)
 
     @pytest.mark.parametrize(
-        ("X", "Y", "says"),
+        ("X", "Y", "message"),
         [
             (np.ones((5, 4)), np.ones((5, 1)), "must be cells"),
             (cells(np.ones((2, 4)), np.ones((3, 4))), cells(np.ones((2, 1))), "got 2 and 1 entries"),
@@ -195,12 +195,12 @@ class TestVehicle:
             (cells(np.ones((2, 4))), cells(np.array([[1.0], [2.0]])), r"labels must be -1 or \+1, got \[1.0, 2.0\]"),
         ],
     )
-    def test_cells_that_do_not_fit_are_refused(self, tmp_path, X, Y, says):
+    def test_cells_that_do_not_fit_are_refused(self, tmp_path, X, Y, message):
         savemat(tmp_path / "vehicle.mat", {"X": X, "Y": Y})
-        with pytest.raises(ValueError, match=says):
+        with pytest.raises(ValueError, match=message):
             readers.read_vehicle({readers.VEHICLE_FILE: tmp_path / "vehicle.mat"})
 
-    def test_the_newer_matlab_format_says_how_to_save(self, tmp_path):
+    def test_the_error_of_the_newer_matlab_format_names_the_option(self, tmp_path):
         path = tmp_path / "vehicle.mat"
         path.write_bytes(b"MATLAB 7.3 MAT-file".ljust(124, b" ") + b"\x00\x02IM" + b"\x00" * 400)
         with pytest.raises(ValueError, match="save it again with -v7"):
@@ -221,7 +221,7 @@ class TestVehiclePartial:
                 assert (group == 0).sum() == (len(group) + 1) // 2
 
     @pytest.mark.parametrize(
-        ("content", "says"),
+        ("content", "message"),
         [
             ('{"users": ["a"], "user_data": {"a"', "not a complete JSON file"),
             ('{"users": ["a"]}', "not records per sensor"),
@@ -230,7 +230,7 @@ class TestVehiclePartial:
             (json.dumps({"users": [], "user_data": {}}), "every sensor needs"),
         ],
     )
-    def test_damaged_files_are_refused(self, tmp_path, content, says):
+    def test_damaged_files_are_refused(self, tmp_path, content, message):
         (tmp_path / "p.json").write_text(content)
-        with pytest.raises(ValueError, match=says):
+        with pytest.raises(ValueError, match=message):
             readers.read_vehicle_partial({readers.VEHICLE_PARTIAL_FILE: tmp_path / "p.json"})

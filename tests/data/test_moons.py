@@ -66,7 +66,7 @@ def test_points_are_those_of_scikit_learn_turned_about_the_origin():
     rows = turned_back(users, users.test).reshape(50, 40, 2)
     for own, labels in zip(rows, users.test.y.reshape(50, 40), strict=True):
         distance = np.linalg.norm(own[:, None] - points[None], axis=2)
-        # Noise of 0.1 is far smaller than the gap between the moons, so the nearest point tells the moon.
+        # Noise of 0.1 is far smaller than the gap between the moons, so the nearest point identifies the moon.
         flipped = (np.where(clean[distance.argmin(axis=1)] == 1, 1, -1) != labels).mean()
         assert distance.min(axis=1).max() < 0.5
         assert flipped <= 0.25

@@ -19,7 +19,7 @@ ROWS = st.one_of(varying_rows(st.floats(-1e6, 1e6)), varying_rows(st.integers(0,
 
 
 def fit_separating(recipe, X):
-    """Stumps on these rows; rows that no stump of the rule tells apart are another test's."""
+    """Stumps on these rows; another test covers rows that no stump of the rule separates."""
     try:
         return recipe.fit(X)
     except ValueError:

@@ -123,7 +123,7 @@ def test_users_summarised_in_chunks_give_what_one_by_one_gives(seed):
     assert_allclose(chunks.std, one_by_one.std, rtol=1e-9)
 
 
-def test_a_union_with_a_family_that_needs_rows_says_so():
+def test_a_union_with_a_family_that_needs_rows_is_refused():
     recipe = Union(Stumps(), Pretrained([DecisionTreeClassifier().fit([[0.0], [1.0]], [0, 1])]))
     assert not takes_summary(recipe)
     with pytest.raises(TypeError, match="Pretrained needs rows"):

@@ -89,7 +89,7 @@ def test_every_message_is_counted_for_every_follower():
     assert [messages for messages, _, _ in counted] == sorted(messages for messages, _, _ in counted)
 
 
-def test_nobody_is_sent_anything_where_nobody_follows():
+def test_a_user_without_followers_sends_nothing():
     result = run(PROBLEM, FIXED, np.random.default_rng(0))
     assert result.ledger.messages == 0
     assert result.ledger.bits == 0

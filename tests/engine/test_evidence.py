@@ -66,7 +66,7 @@ def test_evidence_counts_samples_by_weight_for_a_newcomer_too(loss):
     candidates = Candidates(alpha[None], np.ones(1), CollaborationGraph.empty(1))
     alone = np.array([0])
     found = evidence_of_newcomer(candidates, alone, problem, 1.5)
-    # Six rows say as much as four that count one and a half times each.
+    # Six rows weigh as much as four of weight 1.5.
     assert_allclose(found, evidence_of_newcomer(candidates, alone, repeated, 1.5) / 1.5, rtol=1e-12)
     judge = UserModel(A, np.zeros(4), alpha, alpha, np.arange(3), problem.offsets, problem.sample_weight)
     assert_allclose(log_evidence(1.5, problem.loss_code, judge, alpha, np.arange(3), 3, 1), found[0], rtol=1e-12)

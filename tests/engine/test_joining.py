@@ -1,4 +1,4 @@
-"""Runs that start from given models, and users who learn while all others stand still."""
+"""Runs that start from given models, and users who learn while all other models stay frozen."""
 
 from dataclasses import replace
 
@@ -50,7 +50,7 @@ def test_a_newcomer_finds_the_optimum_next_to_fixed_neighbours():
     assert_allclose(found, step, atol=2e-3)
 
 
-def test_a_newcomer_without_pull_learns_as_somebody_alone():
+def test_a_newcomer_without_pull_learns_as_a_user_alone():
     problem = random_problem(np.random.default_rng(5), 1, 6, mu1=0.0)
     alone = run(problem, ALONE, np.random.default_rng(0), dtype=np.float64).models[0]
     joined = join(problem, np.zeros(6), n_updates=4_000, dtype=np.float64)

@@ -40,11 +40,11 @@ WINDOWS = 5
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    """A Ray of two processors that listens on loopback only and reports to nobody."""
+    """A Ray of two processors that listens on loopback only and sends no reports."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        # Ray lets nobody in without a token; given one, it writes none into the home folder.
+        # Ray refuses connections without a token; given one, it writes none into the home folder.
         patch.delenv("RAY_AUTH_MODE", raising=False)
         patch.setenv("RAY_AUTH_TOKEN", uuid.uuid4().hex + uuid.uuid4().hex)
         start()
@@ -158,7 +158,7 @@ def test_an_error_in_a_shard_is_raised_and_not_tried_again():
         state_hash(workers)
 
 
-def test_a_loss_of_ones_own_is_refused():
+def test_a_custom_loss_is_refused():
     own = Loss("mine", value=lambda z: (1 - z) ** 2, slope=lambda z: 2 * (z - 1), curvature=lambda z: 2.0, growth=2.0)
     with Sharded(2, OnRay()) as workers, pytest.raises(ValueError, match="built-in loss"):
         run(population(loss=own), plan(), np.random.default_rng(0), graph=graph(), workers=workers)

@@ -221,7 +221,7 @@ def test_on_a_full_disk_the_run_goes_on_and_the_old_checkpoint_stays(tmp_path, b
     assert paused.updates < 400
 
 
-def test_periodic_checkpoints_are_told_and_can_be_gone_on_from(tmp_path):
+def test_periodic_checkpoints_are_reported_and_can_be_resumed(tmp_path):
     copies = []
 
     def keep(event):

@@ -1,4 +1,4 @@
-"""What runs learn: alone, together, over given and learned graphs, with losses and regularizers of one's own."""
+"""What runs learn: alone, together, over given and learned graphs, with custom losses and regularizers."""
 
 from dataclasses import replace
 
@@ -130,7 +130,7 @@ def test_precision_hardly_changes_the_objective():
     assert_allclose(single.trace[-1].objective, double.trace[-1].objective, rtol=1e-3)
 
 
-def test_a_loss_and_a_regularizer_of_ones_own_work_from_end_to_end():
+def test_a_custom_loss_and_regularizer_work_from_end_to_end():
     loss = Loss(
         "smooth-ramp",
         lambda z: ((1 - z) ** 2 + 1) ** 0.5 + 1 - z,

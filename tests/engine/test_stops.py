@@ -121,7 +121,7 @@ def test_a_run_of_no_updates_gives_zero_models():
     assert len(result.trace) == 1
 
 
-def test_a_run_of_no_updates_may_learn_a_graph_and_its_trace_says_so():
+def test_a_run_of_no_updates_may_learn_a_graph_and_its_trace_shows_it():
     result = go(Plan(n_updates=0, local_updates=50, kappa=3))
     assert result.graph.n_edges > 0
     end = result.trace[-1]

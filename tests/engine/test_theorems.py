@@ -28,7 +28,7 @@ def test_theorem_1_bounds_the_expected_distance_from_the_optimal_models():
     bounds = [primal_bound(curvature, distance[0], 4, p.updates) for p in runs[0].trace]
     assert (distance >= -1e-7).all()
     assert (distance <= bounds).all()
-    # The bound says something: it ends far below where the run began.
+    # The bound is not trivial: it ends far below where the run began.
     assert bounds[-1] < 0.2 * distance[0]
 
 

@@ -1,4 +1,4 @@
-"""What a trace tells of a run's messages."""
+"""The bits in a trace."""
 
 import numpy as np
 

@@ -33,7 +33,7 @@ def watched_run(problem, plan, seed, look, graph=None, dtype=np.float32, chunk=1
 
 
 class InterruptAt:
-    """An observer that presses Ctrl-C when the run tells it something, other than an offer, for the n-th time."""
+    """An observer that presses Ctrl-C at the n-th event of a run, not counting offers."""
 
     def __init__(self, number):
         self.left = number

@@ -39,7 +39,7 @@ def npy(array):
 
 
 def with_checksum(path, name, data):
-    """Put in another member together with its right checksum, as somebody with intent would."""
+    """Put in another member together with its right checksum, as an attacker would."""
 
     def change(manifest):
         manifest["members"][name] = hashlib.sha256(data).hexdigest()

@@ -157,7 +157,7 @@ def test_only_what_the_first_version_lacked_is_of_the_second(path, tmp_path):
     assert manifest_of(tmp_path / "kinds.dada")["version"] == 2
 
 
-def test_a_search_is_told_what_to_save(tmp_path):
+def test_the_error_of_a_search_names_what_to_save(tmp_path):
     X, y, users = several_classes()
     search = DadaClassifierCV(DadaClassifier(n_updates=5), betas=(10.0,), mu_scales=(1.0,), graphs=("everyone",))
     with pytest.raises(TypeError, match="for a search, save its best_estimator_"):

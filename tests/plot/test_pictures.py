@@ -1,4 +1,4 @@
-"""Pictures show what they say they show, and pages carry all they need."""
+"""Pictures show what their captions state, and pages are self-contained."""
 
 import io
 import re

@@ -51,8 +51,8 @@ class SyntheticUsers:
         Parameters
         ----------
         max_neighbours : int, optional
-            At most this many neighbours per user, half of them on either side in angle. Needed for many
-            users, where all similar pairs together do not fit in memory.
+            Most neighbours per user, half of them on either side in angle. Needed for many users, where all similar
+            pairs together do not fit in memory.
 
         Returns
         -------
@@ -87,22 +87,21 @@ def moons(
 ) -> SyntheticUsers:
     """Draw the Moons users: four groups, each with its own rotation of the two moons.
 
-    10, 20, 30 and 40 % of the users have rotations near 45, 135, 225 and 315 degrees (standard deviation 5
-    degrees). A user has 3 to 15 training rows and `n_test` test rows, each set drawn independently of all
-    others as :func:`sklearn.datasets.make_moons` does with noise 0.1: half of the rows on either moon, evenly
-    spaced. The turn is about the origin of that function, which is not the centre of the moons. Both were
-    chosen, among four ways to draw the rows and two centres, as nearest to the accuracies known for this data;
-    boosting then gives 82 % alone and 73 to 77 % on all rows pooled (seeds 1 to 3, rule ``"run"``).
+    10, 20, 30 and 40 % of the users have rotations near 45, 135, 225 and 315 degrees (standard deviation 5 degrees). A
+    user has 3 to 15 training rows and `n_test` test rows, each set drawn independently as
+    :func:`sklearn.datasets.make_moons` does with noise 0.1: half of the rows on either moon, evenly spaced. Moons turn
+    about the origin of that function, which is not their centre. Of four ways to draw the rows and two centres, these
+    come nearest to the accuracies known for this data; boosting gives 82 % alone and 73 to 77 % on all rows pooled
+    (seeds 1 to 3, rule ``"run"``).
 
     Parameters
     ----------
     rng : numpy.random.Generator or int
         Random generator, or a seed.
     rule : {"run", "printed"}
-        ``"run"``: the further features are zero, training labels are clean, 5 % of the test labels are
-        flipped (no classifier exceeds 95 % on average). ``"printed"``, the paper's text: the further features
-        are random (standard normal in our reading), 5 % of the training labels are flipped, test labels are
-        clean.
+        ``"run"``: the further features are zero, training labels are clean, 5 % of the test labels are flipped (no
+        classifier exceeds 95 % on average). ``"printed"``, the paper's text: the further features are random (standard
+        normal in our reading), 5 % of the training labels are flipped, test labels are clean.
     n_users, n_test, dimensions : int
         Users, test rows per user, features.
 
@@ -127,14 +126,13 @@ def moons100(
 ) -> SyntheticUsers:
     """Draw the Moons100 users: no groups, each user has an independent rotation.
 
-    A user's rotation axis is read as a standard normal vector in the plane of the moons, and its moons are
-    turned by that vector's direction, so rotations are uniform on the circle and the angle between two axes
-    is the difference of two rotations. The paper does not state which oracle weights are negligible: 1e-6 was
-    chosen because it leaves 61.9 (standard deviation 0.6) neighbours on average for 100 users, near the
-    published 60.86; other axes with other limits come as near, so this number does not confirm the reading.
+    A user's rotation axis is read as a standard normal vector in the plane of the moons, and its moons are turned by
+    that vector's direction, so rotations are uniform on the circle and the angle between two axes is the difference of
+    two rotations. The paper does not state which oracle weights are negligible: 1e-6 leaves 61.9 (standard deviation
+    0.6) neighbours on average for 100 users, near the published 60.86; other axes with other limits come as near, so
+    this number does not confirm the reading.
 
-    A user has 3 to 20 training rows and `n_test` test rows, drawn as in :func:`moons`, whose parameters it
-    shares.
+    A user has 3 to 20 training rows and `n_test` test rows, drawn as in :func:`moons`, whose parameters it shares.
 
     Examples
     --------

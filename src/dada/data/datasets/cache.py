@@ -226,16 +226,12 @@ class DownloadError(OSError):
     """A file could not be downloaded."""
 
 
-def _silent(filename: str, done: int, total: int | None) -> None:
-    """Report nothing."""
-
-
 def fetch(
     dataset: str | Entry,
     *,
     file: Path | str | None = None,
     folder: Path | str | None = None,
-    progress: DownloadObserver = _silent,
+    progress: DownloadObserver = lambda filename, done, total: None,
     retries: int = 3,
 ) -> Path:
     """Fetch a dataset into the cache folder, unless it is already there.

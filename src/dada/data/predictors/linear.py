@@ -230,9 +230,8 @@ class Pretrained:
     Parameters
     ----------
     models : sequence of fitted objects
-        Each has ``decision_function`` (used if present, its numbers cut off at -1 and +1) or ``predict``.
-        Two classes become -1 and +1 in the order of ``classes_``; other outputs must be numbers, cut off
-        likewise.
+        Each has ``decision_function`` (used if present, its numbers cut off at -1 and +1) or ``predict``. Two classes
+        become -1 and +1 in the order of ``classes_``; other outputs must be numbers, also cut off at -1 and +1.
     coupling : float
         Coupling omega of the models' weights to the neighbours' weights.
 

@@ -23,15 +23,14 @@ class Stumps:
     Parameters
     ----------
     n : int, optional
-        Number of stumps, spread over the features as evenly as possible; the first features get one more. By
-        default `per_feature` for every feature.
+        Number of stumps, spread over the features as evenly as possible; the first features get one more. By default
+        `per_feature` for every feature.
     per_feature : int
         Stumps per feature when `n` is not given.
     rule : {"quantile", "feature-range", "global-range"}
-        Where the T thresholds of a feature lie. ``"quantile"``: at its quantiles (t + 1) / (T + 1), between
-        two data values. ``"feature-range"``: at lo + (t + 1) (hi - lo) / T of its own range, so the last
-        stump is always +1. ``"global-range"``: the same with one range over all features, as the authors of
-        the method did.
+        Where the T thresholds of a feature lie. ``"quantile"``: at its quantiles (t + 1) / (T + 1), between two data
+        values. ``"feature-range"``: at lo + (t + 1) (hi - lo) / T of its own range, so the last stump is always +1.
+        ``"global-range"``: the same with one range over all features, as the authors of the method did.
     drop_duplicates : bool
         Leave out stumps that predict the same as an earlier one, or the exact opposite, on every fitting row.
     coupling : float
