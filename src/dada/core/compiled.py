@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from llvmlite import ir
 from numba import cfunc, njit, types
 from numba.extending import intrinsic, register_jitable
@@ -143,11 +142,3 @@ def prefetch(array: Array, first: int, last: int) -> None:
     step = 64 // array.itemsize
     for index in range(first, last, step):
         prefetch_cell(array, index)
-
-
-def as_float(dtype: np.dtype[Any] | type) -> np.dtype[Any]:
-    """The dtype of a run's models: float32 or float64, nothing else."""
-    result = np.dtype(dtype)
-    if result not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise ValueError(f"dtype must be float32 or float64, got {result}")
-    return result

@@ -267,7 +267,7 @@ class Runner:
         self.settings = problem.settings(dtype)
         self.scratch = loop_scratch(problem.n_predictors, int(problem.sizes.max()), dtype)
         self.rule = graph_rule(problem, plan, dtype)
-        self.workers = Threads() if workers is None else workers
+        self.workers = workers
         self.allowed_bits = math.inf if plan.max_bits is None else plan.max_bits
         self.window = plan.window(problem.n_users)
         self.phases = list(plan.phases(problem.n_users))
@@ -352,8 +352,8 @@ class Runner:
         awake = self.schedule.users(stream, start, start + wanted)
         edges = GraphLists(self.no_lists, self.no_lists) if local else GraphLists(state.lists, state.followers)
         if self.window > 0:
-            counts = state.ledger.models
-            self.workers.advance(Segment(self.settings, state.users, edges.lists, awake, self.window, counts))
+            workers, counts = self.workers or Threads(), state.ledger.models
+            workers.advance(Segment(self.settings, state.users, edges.lists, awake, self.window, counts))
             return wanted
         if self.plan.step == BLOCK_STEP:
             allowed, scratch = self.allowed_bits - state.ledger.graph_bits, self.scratch.step

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dada.core.accuracy import Samples, accuracy_per_user
 from dada.core.bits import MESSAGES, Ledger
-from dada.core.compiled import Array, as_float
+from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.core.losses import GRAPH_LOSSES
 from dada.core.neighbours import Nearest, NeighbourLists, lists_from_csr, lists_to_csr, no_nearest
@@ -157,6 +157,14 @@ def lists_of(graph: CollaborationGraph) -> tuple[NeighbourLists, NeighbourLists]
     transposed = graph.to_scipy().T.tocsr()
     transposed.sort_indices()
     return lists, lists_from_csr(transposed.indptr, transposed.indices, transposed.data)
+
+
+def as_float(dtype: np.dtype[Any] | type) -> np.dtype[Any]:
+    """The dtype of a run's models: float32 or float64, nothing else."""
+    result = np.dtype(dtype)
+    if result not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise ValueError(f"dtype must be float32 or float64, got {result}")
+    return result
 
 
 def trace_columns(trace: Iterable[TracePoint]) -> dict[str, Array]:

@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dada.core.accuracy import margins_of
-from dada.core.compiled import Array, as_float
+from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.core.graph_steps import judged_losses
 from dada.core.model_steps import PAIRWISE, UserModel, frozen_steps, make_scratch
 from dada.core.problem import Problem
+from dada.engine.state import as_float
 
 # Models fetched at most.
 MOST_ASKED = 100
