@@ -120,12 +120,13 @@ class Fragile(OnRay):
         self.windows = 0
         return super()._windows(parts, awake, n_windows)
 
-    def _window(self, arrived):
-        if self.windows == 3 and self.killed < 2 and self.segments > 2:
-            ray.kill(self.actors[self.killed])
-            self.killed += 1
-        self.windows += 1
-        return super()._window(arrived)
+    def _calls(self, name, arguments, **options):
+        if name == "step":
+            if self.windows == 3 and self.killed < 2 and self.segments > 2:
+                ray.kill(self.actors[self.killed])
+                self.killed += 1
+            self.windows += 1
+        return super()._calls(name, arguments, **options)
 
 
 def test_actors_that_die_in_the_middle_change_nothing(expected):
