@@ -16,7 +16,7 @@ VIEWS = {
     "page-dark": dict(width=1280, height=800, theme="dark", link="", chooses=True),
     "page-phone": dict(width=390, height=844, theme="light", link="", chooses=False),
 }
-# The user to whom learning together brought most.
+# The user that gains most from collaboration.
 BEST_SERVED = """(() => {
   const { history, frame } = dada;
   const gains = Array.from(frame.users.accuracy, (now, k) => now - history.alone[k]);

@@ -15,7 +15,7 @@ from tests.helpers.snapshots import snapshot
 
 
 class Clock:
-    """A clock that moves when told to."""
+    """A clock that a test moves."""
 
     def __init__(self):
         self.now_s = 0.0

@@ -27,7 +27,7 @@ def graph_at(moment, n_users, seed=0):
 
 
 def tell_run(observer, moments=8, n_users=20, finished=True):
-    """Tell an observer of a run with so many snapshots."""
+    """Send an observer the events of a run with the given number of snapshots."""
     names = tuple(f"user-{k}" for k in range(n_users))
     observer(
         events.RunInfo(

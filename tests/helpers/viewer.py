@@ -28,7 +28,7 @@ def get(url, path="/", headers=None):
 
 
 class Viewer:
-    """A viewer without a browser: hears sizes and fetches what it lacks, as the page does."""
+    """A viewer without a browser: receives sizes and fetches missing bytes, as the page does."""
 
     def __init__(self, url):
         self.url, self.log = url, b""

@@ -1,4 +1,4 @@
-"""Any bytes at all, as a stranger may send them: what must never happen, and a coverage-guided search for it.
+"""Random bytes from an unknown peer: invariants, and a coverage-guided search for violations.
 
 `make fuzz-wire` searches with Atheris (pip install atheris) and writes bytes that break something to a file; kept in
 tests/peer/corpus, they are replayed by tests/net/test_fuzz.py.
@@ -28,7 +28,7 @@ MARGINS = np.array([[1, -1, 1, 1, -1, 1], [1, 1, -1, 1, 1, -1], [-1, 1, 1, 1, -1
 
 
 def make_member(config: PeerConfig) -> Member:
-    """A member that waits for the answer of a stranger, so that replies are of consequence too."""
+    """A member that waits for the reply of a stranger, so that replies have an effect."""
     rng = np.random.default_rng(0)
     member = Member(Peer(ME, MARGINS, config), PeerSampling(ME, rng), Planner(Rhythm(), rng))
     member.start(0.0, [Descriptor(FRIEND, 0), Descriptor(STRANGER, 1)])
@@ -38,7 +38,7 @@ def make_member(config: PeerConfig) -> Member:
 
 
 def feed(data: bytes) -> None:
-    """Let a stranger say these bytes to peers of both kinds of graphs; raises if something gives way."""
+    """Send these bytes to peers of both graphs; raises if an invariant fails."""
     for config in CONFIGS:
         _feed(make_member(config), data)
     with contextlib.suppress(TicketError):
@@ -46,7 +46,7 @@ def feed(data: bytes) -> None:
 
 
 def _feed(member: Member, data: bytes) -> None:
-    """Say the bytes in pieces as the first of them tells."""
+    """Send the bytes in pieces of the size that the first byte gives."""
     reader = FrameReader(LARGEST_MESSAGE)
     piece = 1 + (data[0] if data else 0)
     now = 0.0
@@ -80,7 +80,7 @@ def _receive(member: Member, kind: Kind, content: bytes, now: float) -> None:
 
 
 def check(member: Member) -> None:
-    """What holds whatever was said."""
+    """Invariants after any message."""
     peer = member.peer
     assert np.abs(peer.own.model.alpha).sum() <= peer.config.beta * 1.001
     assert np.isfinite(peer.edges.degree)
@@ -90,7 +90,7 @@ def check(member: Member) -> None:
         if edge.copy is not None:
             assert np.isfinite(edge.copy.alpha).all()
             assert np.abs(edge.copy.alpha).sum() <= peer.config.beta * 1.01
-    assert len(member.sampling.peers) <= VIEW_SIZE
+    assert len(member.sampling.view) <= VIEW_SIZE
 
 
 def search(corpus: Path, seconds: int) -> None:

@@ -84,7 +84,7 @@ def test_another_protocol_version_is_refused(kind):
 
 
 @pytest.mark.parametrize(
-    "said",
+    "sent",
     [
         frame(Kind.GREETING, b"nonsense"),
         frame(Kind.PROOF, bytes(32)),
@@ -95,9 +95,9 @@ def test_another_protocol_version_is_refused(kind):
     ],
 )
 @pytest.mark.parametrize("kind", KINDS)
-def test_nonsense_instead_of_a_greeting_is_refused(kind, said):
+def test_nonsense_instead_of_a_greeting_is_refused(kind, sent):
     async def odd_bob(stream):
-        await stream.link.send(said)
+        await stream.link.send(sent)
         await stream.drain()
 
     ann, _ = run(meet(kind, bob=odd_bob))
@@ -116,12 +116,12 @@ def test_a_handshake_has_a_time_limit(kind):
 
 def test_the_secret_and_anything_that_fits_another_link_stay_inside():
     """A stranger that answers gets no proof, and the proof of one link is not that of another."""
-    heard = []
+    received = []
 
     async def listening_bob(stream):
         greeting = await stream.receive()
         await stream.link.send(frame(Kind.GREETING, b"dada\x01" + b"n" * 32))
-        heard.append((greeting, await stream.receive()))
+        received.append((greeting, await stream.receive()))
 
     async def lying_ann(nonce):
         async with Transports("memory") as transports:
@@ -136,7 +136,7 @@ def test_the_secret_and_anything_that_fits_another_link_stay_inside():
 
     run(lying_ann(b"1" * 32))
     run(lying_ann(b"2" * 32))
-    (_, first), (_, second) = heard
+    (_, first), (_, second) = received
     assert first != second
     assert SECRET not in first[1] + second[1]
 
@@ -149,10 +149,10 @@ def test_the_secret_and_anything_that_fits_another_link_stay_inside():
             answering = asyncio.create_task(shake_hands(FrameStream(await bob.accept()), party))
             await stream.link.send(frame(Kind.GREETING, b"dada\x01" + bytes(32)))
             await stream.link.send(frame(Kind.PROOF, bytes(32) + b"\x90"))
-            said = [await stream.receive(), await stream.receive()]
+            received = [await stream.receive(), await stream.receive()]
             stream.link.close()
             await asyncio.gather(answering, return_exceptions=True)
-            return [kind for kind, _ in said]
+            return [kind for kind, _ in received]
 
     assert run(asking_ann()) == [Kind.GREETING, Kind.REFUSAL]
 

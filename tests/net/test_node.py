@@ -70,7 +70,7 @@ async def still_answers(node, transports):
 @asynchronous
 async def test_one_ticket_is_enough_to_find_everybody_and_learn_together(kind, tmp_path):
     async with network(kind, tmp_path, 5) as (nodes, _):
-        await until(lambda: all(len(node.member.sampling.peers) == 4 for node in nodes))
+        await until(lambda: all(len(node.member.sampling.view) == 4 for node in nodes))
         await until(lambda: any(node.member.peer.edges.neighbours for node in nodes))
         await until(lambda: all(node.member.peer.own.updates > 20 for node in nodes))
         status = nodes[0].status()
@@ -163,9 +163,9 @@ async def test_strangers_are_kept_out_of_a_private_network(kind, tmp_path):
             outsider.links.learn(node.member.me, node.transport.addresses)
             outsider.links.send(node.member.me, encode(StateRequest(1)))
             refused = await node.observer.until_kind(LinkRefused)
-            told = await outsider.observer.until_kind(LinkRefused)
+            reported = await outsider.observer.until_kind(LinkRefused)
         assert Refusal.SECRET in refused.reason
-        assert "wrong network secret" in told.reason
+        assert "wrong network secret" in reported.reason
         assert node.links.refused == {"secret": 1}
         assert outsider.links.refused == {"by_other": 1}
         assert not node.links.sessions

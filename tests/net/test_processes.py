@@ -72,7 +72,7 @@ def people(tmp_path_factory):
 
 @contextlib.contextmanager
 def running(*lines):
-    """Processes of `dada peer run`; each is told to stop at the end."""
+    """Processes of `dada peer run`; each is stopped at the end."""
     processes = [subprocess.Popen([*COMMAND, *map(str, line)], stderr=subprocess.PIPE, text=True) for line in lines]
     try:
         yield processes
@@ -154,8 +154,8 @@ def test_a_damaged_state_stops_a_peer_with_a_clear_message_and_can_be_recovered(
     assert "Traceback" not in failed.stderr
     assert "is damaged" in failed.stderr
     assert "dada peer init --recover" in failed.stderr
-    said = dada("peer", "init", "--home", people / "eve", "--recover").stdout
-    assert "state.sqlite.damaged-1" in said
+    output = dada("peer", "init", "--home", people / "eve", "--recover").stdout
+    assert "state.sqlite.damaged-1" in output
     assert home.key.read_bytes() == key
     with running(("peer", "run", "--home", people / "eve")):
         wait_for(lambda: status_of(people / "eve").get("model_updates", 0) > 0)

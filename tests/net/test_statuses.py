@@ -1,4 +1,4 @@
-"""What peers say about themselves becomes what a page shows."""
+"""The statuses of peers become the events that a page shows."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def status(me, neighbours=(), **given):
     return plain | given
 
 
-class Heard:
+class Page:
     """The last event of each kind; offers are taken."""
 
     def __init__(self):
@@ -45,18 +45,18 @@ class Heard:
 
 
 @pytest.fixture
-def heard():
-    return Heard()
+def page():
+    return Page()
 
 
 @pytest.fixture
-def overview(heard):
-    return PeerOverview(heard, events.RunInfo(users=("ann", "bob")))
+def overview(page):
+    return PeerOverview(page, events.RunInfo(users=("ann", "bob")))
 
 
-def test_two_neighbours_have_one_edge_with_the_mean_of_both_weights(overview, heard):
+def test_two_neighbours_have_one_edge_with_the_mean_of_both_weights(overview, page):
     overview.update([status(ANN, {BOB: 1.0}, samples=8), status(BOB, {ANN: 2.0})])
-    shown = heard.snapshot
+    shown = page.snapshot
     assert (shown.k.tolist(), shown.l.tolist(), shown.w.tolist()) == ([0], [1], [1.5])
     assert shown.confidence.tolist() == [1.0, 0.5]
     assert shown.updates == 20
@@ -65,62 +65,62 @@ def test_two_neighbours_have_one_edge_with_the_mean_of_both_weights(overview, he
     assert shown.accuracy.tolist() == [0.75, 0.75]
 
 
-def test_where_each_decides_for_itself_edges_have_a_direction(heard):
-    overview = PeerOverview(heard, events.RunInfo(users=("ann", "bob")), directed=True)
+def test_edges_have_a_direction_if_each_peer_decides_alone(page):
+    overview = PeerOverview(page, events.RunInfo(users=("ann", "bob")), directed=True)
     overview.update([status(ANN, {BOB: 1.0}), status(BOB, {ANN: 2.0})])
-    shown = heard.snapshot
+    shown = page.snapshot
     assert shown.directed
     assert (shown.k.tolist(), shown.l.tolist(), shown.w.tolist()) == ([0, 1], [1, 0], [1.0, 2.0])
 
 
-def test_an_accuracy_that_is_given_is_shown(overview, heard):
+def test_an_accuracy_that_is_given_is_shown(overview, page):
     overview.update([status(ANN), status(BOB)], accuracy=lambda: np.array([0.9, 0.8]))
-    assert heard.snapshot.accuracy.tolist() == [0.9, 0.8]
+    assert page.snapshot.accuracy.tolist() == [0.9, 0.8]
 
 
-def test_neighbours_elsewhere_are_shown_too(overview, heard):
+def test_neighbours_elsewhere_are_shown_too(overview, page):
     overview.update([status(ANN), status(BOB)])
-    assert heard.info.users == ("ann", "bob")
+    assert page.info.users == ("ann", "bob")
     overview.update([status(ANN, {ZOE: 1.0}, round_trips_ms={ZOE: None}), status(BOB)])
-    assert heard.info.users == ("ann", "bob", ZOE[:8])
-    assert (heard.snapshot.k.tolist(), heard.snapshot.l.tolist()) == ([0], [2])
-    assert np.isnan(heard.snapshot.loss[2])
-    assert heard.peers.up.tolist() == [True, True, True]
+    assert page.info.users == ("ann", "bob", ZOE[:8])
+    assert (page.snapshot.k.tolist(), page.snapshot.l.tolist()) == ([0], [2])
+    assert np.isnan(page.snapshot.loss[2])
+    assert page.peers.up.tolist() == [True, True, True]
     overview.update([status(ANN, {ZOE: 1.0}), status(BOB)])
-    assert heard.peers.up.tolist() == [True, True, False]
-    assert heard.infos == 2
+    assert page.peers.up.tolist() == [True, True, False]
+    assert page.infos == 2
 
 
-def test_a_peer_that_is_down_has_no_say_but_stays(overview, heard):
+def test_a_peer_that_is_down_reports_no_edges_but_stays(overview, page):
     overview.update([status(ANN, {BOB: 1.0}), status(BOB, {ANN: 1.0})])
     overview.update([status(ANN), {"running": False}])
-    assert heard.peers.up.tolist() == [True, False]
-    assert heard.snapshot.w.size == 0
-    assert heard.snapshot.updates == 20
+    assert page.peers.up.tolist() == [True, False]
+    assert page.snapshot.w.size == 0
+    assert page.snapshot.updates == 20
 
 
-def test_counts_go_on_over_restarts(overview, heard):
+def test_counts_go_on_over_restarts(overview, page):
     overview.update([status(ANN), status(BOB)])
     overview.update([status(ANN), {"running": False}])
     overview.update(
         [status(ANN), status(BOB, epoch=8, messages_sent=2, messages_refused=0, links_refused={"frame": 4})]
     )
-    assert heard.peers.restarts.tolist() == [0, 1]
-    assert heard.snapshot.messages.tolist() == [5, 7]
-    assert heard.peers.refused.tolist() == [1, 5]
+    assert page.peers.restarts.tolist() == [0, 1]
+    assert page.snapshot.messages.tolist() == [5, 7]
+    assert page.peers.refused.tolist() == [1, 5]
 
 
 def test_the_round_trip_to_a_peer_is_the_median_of_what_others_measure():
-    heard = Heard()
+    page = Page()
     others = ["cc" * 32, "dd" * 32]
-    overview = PeerOverview(heard, events.RunInfo(users=("ann", "bob", "cid", "dan")))
-    told = zip((BOB, *others), (4.0, 8.0, 100.0), strict=True)
-    overview.update([status(ANN), *(status(peer, round_trips_ms={ANN: took, BOB: None}) for peer, took in told)])
-    np.testing.assert_array_equal(heard.peers.rtt_ms, [8.0, np.nan, np.nan, np.nan])
+    overview = PeerOverview(page, events.RunInfo(users=("ann", "bob", "cid", "dan")))
+    measured = zip((BOB, *others), (4.0, 8.0, 100.0), strict=True)
+    overview.update([status(ANN), *(status(peer, round_trips_ms={ANN: took, BOB: None}) for peer, took in measured)])
+    np.testing.assert_array_equal(page.peers.rtt_ms, [8.0, np.nan, np.nan, np.nan])
 
 
-def test_the_first_moment_is_not_missed(overview, heard):
+def test_the_first_moment_is_not_missed(overview, page):
     overview.update([{"running": False}, {"running": False}])
-    assert heard.milestone
+    assert page.milestone
     overview.update([{"running": False}, {"running": False}])
-    assert not heard.milestone
+    assert not page.milestone

@@ -35,7 +35,7 @@ def on_every_transport(test):
 
 
 @on_every_transport
-async def test_both_ends_know_for_certain_whom_they_talk_to(transports):
+async def test_both_ends_know_the_id_of_the_other(transports):
     ann, bob, there, here = await connected(transports)
     assert (there.peer, here.peer) == (bob.me, ann.me)
 
@@ -92,7 +92,7 @@ async def test_links_count_what_they_send(transports):
         await asyncio.sleep(0.01)
 
 
-def test_a_transport_listens_on_loopback_alone_unless_told_otherwise():
+def test_a_transport_listens_on_loopback_alone_by_default():
     async def sockets():
         transport = await IrohTransport.bind(new_secret_key())
         found = transport.sockets

@@ -1,4 +1,4 @@
-"""What crosses the wire in a run: every frame is caught, decoded and looked at."""
+"""The bytes that a run sends: every frame is recorded, decoded and examined."""
 
 import struct
 
@@ -23,7 +23,7 @@ from tests.helpers.net import BUSY, Running, run, until
 
 pytestmark = pytest.mark.usefixtures("compiled_kernels")
 
-# All that may be said, message by message: numbers about models and edges, and who is where.
+# All fields of all messages: numbers about models and edges, and addresses of peers.
 ALLOWED = {
     "Hello": {"problem", "epoch", "life"},
     "Goodbye": set(),
@@ -144,7 +144,7 @@ def test_only_the_listed_fields_cross(run_on_tape):
         assert seen >= distance
         assert seen.isdisjoint(evidence)
     else:
-        # No loss and no degree is told to anybody.
+        # No peer sends a loss or a degree.
         assert seen >= evidence
         assert seen.isdisjoint(distance)
 

@@ -4,23 +4,10 @@ import numpy as np
 import pytest
 
 from dada.core.model_steps import make_scratch
+from dada.peer import messages
 from dada.peer.inputs import Persist, Refused, Send
 from dada.peer.member import Member, Planner, Rhythm
-from dada.peer.messages import (
-    CodecError,
-    Descriptor,
-    EdgeState,
-    FriendsReply,
-    ModelDelta,
-    ModelOffer,
-    ModelSnapshot,
-    SnapshotReply,
-    StateReply,
-    StateRequest,
-    ViewReply,
-    decode,
-    encode,
-)
+from dada.peer.messages import CodecError, Descriptor, ModelDelta, ModelSnapshot, SnapshotReply, decode, encode
 from dada.peer.model import ImplausibleError, ModelCopy
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
@@ -81,7 +68,7 @@ def test_models_and_moves_of_an_exaggerator_are_implausible():
 @pytest.mark.parametrize("kind", [Attractor, Poisoner])
 def test_an_attractor_reports_what_attracts_most_and_its_model_is_well_formed(kind):
     one = liar(kind)
-    reply = one.lie(StateReply(1, SNAPSHOT, 0.5, 3.0, 6))
+    reply = one.lie(messages.StateReply(1, SNAPSHOT, 0.5, 3.0, 6))
     assert (reply.loss, reply.degree) == (-CONFIG.beta, 0.0)
     values = np.frombuffer(reply.snapshot.values, "<f4")
     assert 0.7 * CONFIG.beta < np.abs(values).sum() <= CONFIG.beta * (1 + 1e-3)
@@ -99,9 +86,9 @@ def test_a_chameleon_is_honest_at_first():
 
 def test_a_claimer_gets_no_more_weight_than_twice_the_heaviest_other():
     one, other = liar(Claimer), honest()
-    other.receive(b"friend", EdgeState(1, b"friend", 1.0, other.peer.own.model.snapshot()), 0.0)
+    other.receive(b"friend", messages.EdgeState(1, b"friend", 1.0, other.peer.own.model.snapshot()), 0.0)
     for _ in range(50):
-        other.receive(b"liar", one.lie(EdgeState(1, b"liar", 1.0, SNAPSHOT)), 0.0)
+        other.receive(b"liar", one.lie(messages.EdgeState(1, b"liar", 1.0, SNAPSHOT)), 0.0)
     weights = {peer: edge.weight for peer, edge in other.peer.edges.items()}
     assert weights[b"friend"] == 1.0
     assert weights.get(b"liar", 0.0) <= 2.0
@@ -109,7 +96,7 @@ def test_a_claimer_gets_no_more_weight_than_twice_the_heaviest_other():
 
 def test_rewinders_old_states_change_nothing():
     one, other = liar(Rewinder), honest()
-    other.receive(b"liar", EdgeState(2**40, b"liar", 1.0, other.peer.own.model.snapshot()), 0.0)
+    other.receive(b"liar", messages.EdgeState(2**40, b"liar", 1.0, other.peer.own.model.snapshot()), 0.0)
     before = other.peer.edges[b"liar"].weight
     for _ in range(20):
         for deed in one.attack():
@@ -138,14 +125,14 @@ def test_a_flood_is_a_hundred_questions():
 
 def test_gossip_invents_peers():
     one, other = liar(Gossip), honest()
-    reply = one.lie(ViewReply(()))
+    reply = one.lie(messages.ViewReply(()))
     assert len(reply.view) >= 15
     assert b"me" not in {known.peer for known in reply.view}
     assert isinstance(other.receive(b"liar", reply, 0.0)[0], Refused)
 
 
 def test_a_liar_changes_messages_and_nothing_else():
-    one, question = liar(Attractor), encode(StateRequest(3))
+    one, question = liar(Attractor), encode(messages.StateRequest(3))
     honest_effects = one.member.receive_bytes(b"me", question, 0.0)
     (false,) = one.falsify(honest_effects)
     assert isinstance(false, Send)
@@ -156,7 +143,7 @@ def test_a_liar_changes_messages_and_nothing_else():
 
 @pytest.mark.parametrize("kind", [Attractor, Poisoner])
 def test_an_attractor_exaggerates_its_sample_count(kind):
-    offer = liar(kind).lie(ModelOffer(1, SNAPSHOT, 3))
+    offer = liar(kind).lie(messages.ModelOffer(1, SNAPSHOT, 3))
     assert offer.size == 10**6
     assert offer.snapshot != SNAPSHOT
 
@@ -165,14 +152,14 @@ def test_a_mirror_sends_each_victim_its_own_model():
     one = liar(Mirror)
     one.overhear(b"me", SnapshotReply(SNAPSHOT))
     one.overhear(b"her", SnapshotReply(ModelSnapshot(1, 1, b"\x03\x00\x00\x00", np.float32(2.0).tobytes())))
-    offers = [one.lie_to(peer, ModelOffer(1, SNAPSHOT, 3)) for peer in (b"me", b"her")]
+    offers = [one.lie_to(peer, messages.ModelOffer(1, SNAPSHOT, 3)) for peer in (b"me", b"her")]
     sent = [ModelCopy.from_snapshot(offer.snapshot, 30, CONFIG.beta).alpha for offer in offers]
     assert [int(np.argmax(alpha)) for alpha in sent] == [0, 3]
     assert [offer.size for offer in offers] == [10**6, 10**6]
 
 
 def test_gossip_invents_friends():
-    friends = liar(Gossip).lie(FriendsReply(())).friends
+    friends = liar(Gossip).lie(messages.FriendsReply(())).friends
     assert len(friends) >= 4
     assert all(len(friend.peer) == 8 for friend in friends)
 

@@ -148,16 +148,9 @@ class SwarmPeer:
 
 
 class Swarm:
-    """Peers as processes.
+    """Peers as processes, one per folder with samples, all with the same options; the swarm sets `join`.
 
-    Parameters
-    ----------
-    homes : iterable of Home
-        One folder per peer, made by `Home.create`, with samples.
-    options : RunOptions
-        Options of all peers; the swarm sets `join`.
-    rng : numpy.random.Generator
-        Chooses the peers to kill.
+    The generator chooses the peers to kill.
     """
 
     def __init__(self, homes: Iterable[Home], options: RunOptions, rng: np.random.Generator) -> None:

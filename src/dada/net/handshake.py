@@ -18,6 +18,7 @@ import hmac
 import struct
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
@@ -60,15 +61,7 @@ class HandshakeError(ValueError):
 
 @dataclass(frozen=True)
 class Terms:
-    """Admission rules of a peer.
-
-    Parameters
-    ----------
-    secret : bytes
-        Shared by all peers of the network; empty if anybody may join.
-    allowed : frozenset of bytes, optional
-        Ids of the only peers admitted.
-    """
+    """Admission rules of a peer: the secret of its network, empty if anybody may join, and the only peers admitted."""
 
     secret: bytes = b""
     allowed: frozenset[PeerId] | None = None
@@ -78,16 +71,14 @@ class Terms:
         return self.allowed is None or peer in self.allowed
 
 
-@dataclass(frozen=True)
-class Introduction:
+class Introduction(NamedTuple):
     """What the other end sent in the handshake."""
 
     hello: Hello
     addresses: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Party:
+class Party(NamedTuple):
     """One end of a handshake."""
 
     me: PeerId
@@ -121,8 +112,8 @@ async def _shake_hands(stream: FrameStream, party: Party) -> Introduction:
     nonces = (party.nonce, other_nonce) if party.is_dialler else (other_nonce, party.nonce)
 
     def proof(of_dialler: bool) -> bytes:
-        context = b"dada proof" + bytes([of_dialler]) + b"".join(_sized(part) for part in (*roles, *nonces))
-        return hmac.digest(party.terms.secret, context, "sha256")
+        parts = b"".join(len(part).to_bytes(4, "big") + part for part in (*roles, *nonces))
+        return hmac.digest(party.terms.secret, b"dada proof" + bytes([of_dialler]) + parts, "sha256")
 
     async def prove() -> None:
         await stream.link.send(frame(Kind.PROOF, proof(party.is_dialler) + msgspec.msgpack.encode(party.addresses)))
@@ -198,10 +189,6 @@ async def _report(stream: FrameStream, refusal: Refusal) -> None:
             await stream.drain()
     except (TransportError, TimeoutError):
         return
-
-
-def _sized(part: bytes) -> bytes:
-    return len(part).to_bytes(4, "big") + part
 
 
 def _printable(content: bytes) -> str:

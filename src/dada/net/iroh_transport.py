@@ -24,29 +24,20 @@ LOOPBACK = "127.0.0.1:0"
 ACCEPT_TIMEOUT_S, MOST_INCOMING = 5.0, 64
 
 
-class _Sockets(iroh.Preset):
-    """Binds exactly the given sockets; no relay, no lookup service."""
+class _Preset(iroh.Preset):
+    """Binds exactly the given sockets; uses the public relays, which connect peers behind routers, only if asked."""
 
-    def __init__(self, sockets: Sequence[str]) -> None:
-        self._sockets = sockets
+    def __init__(self, sockets: Sequence[str], relay: bool) -> None:
+        self._sockets, self._relay = sockets, relay
 
     def apply(self, builder: iroh.EndpointBuilder) -> None:
         """Called by iroh."""
-        builder.apply_minimal()
+        if self._relay:
+            builder.apply_n0()
+        else:
+            builder.apply_minimal()
         for socket in self._sockets:
             builder.bind_addr(socket)
-
-
-class _Relayed(iroh.Preset):
-    """Also uses the public relays, which connect peers behind routers."""
-
-    def __init__(self, socket: str) -> None:
-        self._socket = socket
-
-    def apply(self, builder: iroh.EndpointBuilder) -> None:
-        """Called by iroh."""
-        builder.apply_n0()
-        builder.bind_addr(self._socket)
 
 
 def public_key(secret_key: bytes) -> PeerId:
@@ -83,7 +74,7 @@ class IrohTransport:
         relay : bool
             Use the public relays of iroh, which see who communicates with whom but not the content.
         """
-        preset = _Relayed(listen) if relay else _Sockets(_with_twin(listen))
+        preset = _Preset((listen,) if relay else _with_twin(listen), relay)
         options = iroh.EndpointOptions(preset=preset, secret_key=secret_key, alpns=[ALPN])
         try:
             return cls(await iroh.Endpoint.bind(options))
@@ -136,7 +127,7 @@ class IrohTransport:
             setup.add_done_callback(self._setups.discard)
 
     async def _answer(self, incoming: iroh.Incoming) -> None:
-        """Complete an incoming connection; a failure affects nobody else."""
+        """Complete an incoming connection; a failure affects no other link."""
         try:
             async with asyncio.timeout(ACCEPT_TIMEOUT_S):
                 connection = await (await incoming.accept()).connect()
@@ -181,9 +172,7 @@ class IrohLink:
 
 def _with_twin(listen: str) -> tuple[str, ...]:
     """Sockets of both address families; iroh would open a missing one on all interfaces."""
-    if listen.startswith("["):
-        return listen, "127.0.0.1:0"
-    return listen, "[::1]:0"
+    return listen, "127.0.0.1:0" if listen.startswith("[") else "[::1]:0"
 
 
 def _text(error: Any) -> str:

@@ -85,22 +85,7 @@ class _Dial:
 
 
 class Links:
-    """The open links of one node, by peer.
-
-    Parameters
-    ----------
-    transport : Transport
-        Opens and accepts links.
-    terms : Terms
-        Admission rules.
-    user : LinkUser
-        Receives messages and events.
-    rng : numpy.random.Generator
-        Spreads retries in time.
-    clock : function
-        The time in seconds.
-    options : LinkOptions
-    """
+    """The open links of one node, by peer. The generator spreads retries in time."""
 
     def __init__(
         self,

@@ -32,10 +32,6 @@ _REGULARIZERS: dict[str, type[LogDegree] | type[DegreeTarget]] = {
 _DERIVED = {"n_predictors", "coupling", "predictors_digest", "regularizer"}
 
 
-class NetworkFileError(ValueError):
-    """A network file is invalid."""
-
-
 @dataclass(frozen=True, eq=False)
 class NetworkFile:
     """Content of a network file.
@@ -72,21 +68,14 @@ class NetworkFile:
     @property
     def config(self) -> PeerConfig:
         """Configuration of a peer's state machine."""
-        try:
-            return PeerConfig(
-                n_predictors=int(self.coupling.size),
-                coupling=self.coupling,
-                predictors_digest=self._predictors_digest,
-                regularizer=self.regularizer,
-                **self.settings,
-            )
-        except TypeError as error:
-            raise NetworkFileError(f"the network file has settings unknown to this version ({error})") from error
-
-    @property
-    def _predictors_digest(self) -> bytes:
         text = json.dumps(self._predictors(), sort_keys=True, allow_nan=False)
-        return hashlib.sha256(text.encode()).digest()
+        return PeerConfig(
+            n_predictors=int(self.coupling.size),
+            coupling=self.coupling,
+            predictors_digest=hashlib.sha256(text.encode()).digest(),
+            regularizer=self.regularizer,
+            **self.settings,
+        )
 
     def _predictors(self) -> dict[str, Any]:
         arrays = {name: _array_to_json(array) for name, array in sorted(self.arrays.items())}
@@ -114,13 +103,18 @@ class NetworkFile:
             file.write(text + "\n")
 
 
+class NetworkFileError(ValueError):
+    """A network file is invalid."""
+
+
 def read_network(path: Path) -> NetworkFile:
     """Read and validate a network file."""
     try:
         return _from_json(json.loads(path.read_text(encoding="utf-8")))
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        detail = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-        raise NetworkFileError(f"{path}: not a network file, or damaged ({detail})") from error
+    except KeyError as error:
+        raise NetworkFileError(f"{path}: not a network file, or damaged (it lacks {error})") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise NetworkFileError(f"{path}: not a network file, or damaged ({error})") from error
 
 
 def _from_json(content: Mapping[str, Any]) -> NetworkFile:

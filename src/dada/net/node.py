@@ -24,7 +24,6 @@ from dada.net.session import LinkOptions
 from dada.net.store import Store, StoreError, damaged
 from dada.net.transport import Transport
 from dada.peer.inputs import Effect, Persist, Refused, Send, Warned
-from dada.peer.journal import PeerJournal
 from dada.peer.member import Member
 from dada.peer.messages import Descriptor, Hello, Message, ModelDelta, PeerId, encode
 
@@ -68,7 +67,7 @@ def unwatched(event: NodeEvent) -> None:
 # Time in which the last messages of a leaving node are sent.
 FAREWELL_S = 0.5
 ADDRESSES_KEY = b"addresses"
-# Random bytes that tell two processes with one identity apart.
+# Random bytes that distinguish two processes with one identity.
 LIFE_SIZE = 8
 # Choosing between the shared and the local model takes about 0.1 s.
 TRUST_EVERY_S = 60.0
@@ -97,31 +96,11 @@ def _heaviest(model: Array) -> list[tuple[int, float]]:
     return [(int(j), float(weight)) for j, weight in zip(numbers[0], weights[0], strict=True) if j >= 0]
 
 
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else round(1000 * seconds, 3)
-
-
 class Node:
     """A running member of a network.
 
-    Parameters
-    ----------
-    member : Member
-        The state machine, new; its state is restored from the store.
-    transport : Transport
-        Access to the network.
-    store : Store
-        Durable state.
-    terms : Terms
-        Admission rules.
-    rng : numpy.random.Generator
-        Random numbers of the node.
-    observer : function of one event
-        Receives `NodeEvent`.
-    options : LinkOptions
-        Limits and times of links.
-    journal : PeerJournal, optional
-        The member's journal, closed when the node stops.
+    The member is new: its state is restored from the store. Its journal is closed when the node stops. The observer is
+    called with each `NodeEvent`.
     """
 
     def __init__(
@@ -133,7 +112,6 @@ class Node:
         rng: np.random.Generator,
         observer: Callable[[NodeEvent], None] = unwatched,
         options: LinkOptions | None = None,
-        journal: PeerJournal | None = None,
     ) -> None:
         self.member, self.transport, self.store = member, transport, store
         self.observer = observer
@@ -141,7 +119,6 @@ class Node:
         self.is_up = False
         self._clock = asyncio.get_running_loop().time
         self.links = Links(transport, terms, self, rng, self._clock, options)
-        self._journal = journal
         self._failure: StoreError | None = None
         self._changed = asyncio.Event()
         self._is_stopping = False
@@ -151,14 +128,9 @@ class Node:
         self._choose_at = self._clock() + TRUST_EVERY_S
 
     async def run(self, known: Iterable[Descriptor] = (), leave: bool = False) -> None:
-        """Run until `stop` is called.
+        """Run until `stop` is called. The first contacts are `known`, from tickets.
 
-        Parameters
-        ----------
-        known : iterable of Descriptor
-            First contacts, from tickets.
-        leave : bool
-            Leave the network at the end: neighbours drop this peer at once instead of waiting for its return.
+        At the end the node may leave the network: neighbours then drop this peer at once instead of waiting for it.
         """
         known = list(known)
         try:
@@ -183,8 +155,8 @@ class Node:
                 accepting.cancel()
         finally:
             await self.links.close()
-            if self._journal is not None:
-                self._journal.close()
+            if self.member.journal is not None:
+                self.member.journal.close()
         if self._failure is not None:
             raise self._failure
 
@@ -317,9 +289,9 @@ class Node:
             "accuracy": float(np.mean(own.user.margins > 0)),
             "heaviest": _heaviest(own.model.alpha),
             "neighbours": {other.hex(): peer.edges[other].weight for other in peer.edges.neighbours},
-            "known_peers": len(self.member.sampling.peers),
+            "known_peers": len(self.member.sampling.view),
             "links": len(self.links.sessions),
-            "round_trips_ms": {other.hex(): _ms(link.round_trip_s) for other, link in self.links.sessions.items()},
+            "round_trips_ms": {other.hex(): link.round_trip_ms for other, link in self.links.sessions.items()},
             "messages_sent": traffic["messages_sent"],
             "messages_received": traffic["messages_received"],
             "payload_bytes": traffic["bytes_sent"],

@@ -87,15 +87,14 @@ async def open_node(
     transport = await IrohTransport.bind(key, options.listen, options.relay)
     rng = np.random.default_rng()
     peer = Peer(transport.me, margins, network.config)
-    journal = None if journal_file is None else PeerJournal(journal_file, peer)
     member = Member(
         peer,
         PeerSampling(transport.me, rng, transport.addresses),
         Planner(rhythm, rng),
         exchange_every_s=options.exchange_every_s,
-        journal=journal,
+        journal=None if journal_file is None else PeerJournal(journal_file, peer),
     )
-    return Node(member, transport, store, Terms(network.secret, options.allowed), rng, observer, links, journal)
+    return Node(member, transport, store, Terms(network.secret, options.allowed), rng, observer, links)
 
 
 async def run_home(home: Home, options: RunOptions) -> None:

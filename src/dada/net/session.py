@@ -99,21 +99,9 @@ class Outbox:
 
 
 class Session:
-    """One open link; `traffic` counts its messages, and its bytes before encryption.
+    """One open link after its handshake; `traffic` counts its messages, and its bytes before encryption.
 
-    Parameters
-    ----------
-    stream : FrameStream
-        A link after its handshake.
-    introduction : Introduction
-        Result of the handshake.
-    is_dialler : bool
-        Whether this end opened the link.
-    on_message : function of (session, content)
-        Receives the bytes of every message; a `FrameError` it raises ends the session.
-    clock : function
-        The time in seconds.
-    options : LinkOptions
+    `on_message` receives the bytes of every message; a `FrameError` that it raises ends the session.
     """
 
     def __init__(
@@ -134,7 +122,7 @@ class Session:
         self._waiting = asyncio.Event()
         self._pinged_at: float | None = None
         self._measure_at = self.last_received + options.measure_after_s
-        self.round_trip_s: float | None = None
+        self.round_trip_ms: float | None = None
         self.is_closed = False
         stream.largest = LARGEST_MESSAGE
 
@@ -214,5 +202,5 @@ class Session:
 
     def _record_round_trip(self) -> None:
         if self._pinged_at is not None:
-            self.round_trip_s = self.last_received - self._pinged_at
+            self.round_trip_ms = round(1000 * (self.last_received - self._pinged_at), 3)
             self._measure_at, self._pinged_at = self.last_received + self._options.measure_every_s, None

@@ -16,15 +16,9 @@ from dada.events import TOP_PREDICTORS, Observer, PeerStatus, RunInfo, Snapshot,
 
 # Counters of a status that start at zero in each process of a peer.
 COUNTS = (
-    "messages_sent",
-    "messages_received",
-    "payload_bytes",
-    "wire_bytes",
-    "messages_refused",
-    "paper_messages",
-    "paper_floats",
-    "paper_indices",
-)
+    "messages_sent", "messages_received", "payload_bytes", "wire_bytes", "messages_refused",
+    "paper_messages", "paper_floats", "paper_indices",
+)  # fmt: skip
 
 
 @dataclass(eq=False)
@@ -93,16 +87,10 @@ class PeerOverview:
         accuracy: Callable[[], Array] | None = None,
         milestone: bool = False,
     ) -> None:
-        """Send events for the current statuses.
+        """Send events for the last status of each peer (`Node.status`), with whether it is `running`.
 
-        Parameters
-        ----------
-        statuses : sequence of mappings
-            The last status of each peer (`Node.status`), and whether it is `running`.
-        accuracy : function, optional
-            Returns the accuracy of each peer's model; by default the accuracy on its own samples.
-        milestone : bool
-            Whether the observer must keep this snapshot.
+        `accuracy` returns the accuracy of each peer's model; by default it is that on its own samples. A milestone is a
+        snapshot that the observer must keep.
         """
         for k, (seen, status) in enumerate(zip(self._observed, statuses, strict=True)):
             seen.update(status)

@@ -29,12 +29,7 @@ class CorruptStoreError(StoreError):
 
 
 class Store:
-    """The records of one peer.
-
-    Parameters
-    ----------
-    path : Path
-        The file; it is created if it does not exist.
+    """The records of one peer, in a file that is created if it does not exist.
 
     Examples
     --------
@@ -55,11 +50,7 @@ class Store:
 
     def records(self) -> dict[bytes, bytes]:
         """All records, each checked."""
-        try:
-            rows = self._connection.execute("SELECT key, value, checksum FROM records").fetchall()
-        except sqlite3.DatabaseError as error:
-            raise _explained(self.path, error) from error
-        return _checked(self.path, rows)
+        return _records(self.path, self._connection)
 
     def write(self, changes: Iterable[Persist]) -> None:
         """Store all changes or none; an empty value deletes its key."""
@@ -93,12 +84,8 @@ def read_records(path: Path) -> dict[bytes, bytes]:
     """The records of a peer that may be running; the file is not changed."""
     if not path.is_file():
         raise StoreError(f"no state at {path}: this peer has never run")
-    try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5.0)) as connection:
-            rows = connection.execute("SELECT key, value, checksum FROM records").fetchall()
-    except sqlite3.DatabaseError as error:
-        raise _explained(path, error) from error
-    return _checked(path, rows)
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5.0)) as connection:
+        return _records(path, connection)
 
 
 def set_aside(path: Path) -> Path | None:
@@ -138,7 +125,11 @@ def _open(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _checked(path: Path, rows: list[tuple[bytes, bytes, int]]) -> dict[bytes, bytes]:
+def _records(path: Path, connection: sqlite3.Connection) -> dict[bytes, bytes]:
+    try:
+        rows = connection.execute("SELECT key, value, checksum FROM records").fetchall()
+    except sqlite3.DatabaseError as error:
+        raise _explained(path, error) from error
     for key, value, checksum in rows:
         if zlib.crc32(key + value) != checksum:
             raise damaged(path, f"the checksum of record {key[:20]!r} does not fit")
@@ -150,9 +141,8 @@ def _explained(path: Path, error: sqlite3.DatabaseError) -> StoreError:
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return damaged(path, str(error))
-    if code == sqlite3.SQLITE_FULL:
-        return StoreError(f"no room to store the state of this peer in {path} ({error}); the last good state is intact")
-    return StoreError(f"cannot store the state of this peer in {path} ({error}); the last good state is intact")
+    what = "no room to store" if code == sqlite3.SQLITE_FULL else "cannot store"
+    return StoreError(f"{what} the state of this peer in {path} ({error}); the last good state is intact")
 
 
 def damaged(path: Path, what: str) -> CorruptStoreError:

@@ -93,12 +93,7 @@ def frame(kind: Kind, content: bytes = b"") -> bytes:
 
 
 class FrameReader:
-    """Incremental parser of frames.
-
-    Parameters
-    ----------
-    largest : int
-        Largest content in bytes; may be changed between two frames.
+    """Incremental parser of frames with at most `largest` bytes of content, which may change between two frames.
 
     Examples
     --------

@@ -97,21 +97,8 @@ class Versions:
 class PeerEdges(Mapping[PeerId, Edge]):
     """The edges of one peer, including ended ones, which have weight zero.
 
-    Parameters
-    ----------
-    me : bytes
-        This peer's id.
-    own : OwnModel
-        Its model.
-    describe : callable
-        Gives the message that reports an edge to its other end. The second argument: whether to attach the model.
-
-    Attributes
-    ----------
-    degree : float
-        Sum of the weights.
-    waiting : dict
-        When the last report of an edge is repeated, for those not acknowledged yet.
+    `describe` gives the message that reports an edge to its other end; its second argument is whether to attach the
+    model. `degree` is the sum of the weights. `waiting` holds when each report that was not acknowledged is repeated.
     """
 
     def __init__(self, me: PeerId, own: OwnModel, describe: Callable[[Edge, bool], Message]) -> None:
@@ -300,7 +287,7 @@ class PeerEdges(Mapping[PeerId, Edge]):
             self.own.is_stale = True
 
     def request_snapshot(self, peer: PeerId, now: float) -> list[Effect]:
-        """Ask for a neighbour's model, unless it was asked for a moment ago."""
+        """Ask for a neighbour's model, unless it was just requested."""
         edge = self._edges[peer]
         if now - edge.snapshot_requested < self.own.config.reply_timeout_s:
             return []
@@ -316,19 +303,9 @@ class PeerEdges(Mapping[PeerId, Edge]):
 class Sizes:
     """Sample counts that others reported, and the largest count to rely on.
 
-    Parameters
-    ----------
-    own : int
-        Number of samples of this peer.
-    distrust : float
-        Share of the largest reported counts that is ignored.
-    known_largest : int
-        The largest number of samples of any user, as far as it is known beforehand.
-    most_peers : int
-        Counts remembered; those reported longest ago are forgotten first.
+    The share `distrust` of the largest reported counts is ignored. `known_largest` is the largest number of samples of
+    any user, as far as it is known beforehand. Of more than `most_peers` counts the oldest are forgotten.
 
-    Examples
-    --------
     >>> sizes = Sizes(own=6, distrust=0.3)
     >>> for peer, size in ((b"a", 10), (b"b", 12), (b"c", 8), (b"liar", 10**9)):
     ...     sizes.add(peer, size)

@@ -144,7 +144,7 @@ class EvidenceGraph:
         return self.edges.catch_up(sender, (ack.epoch, ack.sequence), now)
 
     def _unfollow(self, peer: PeerId, above: int = 0) -> Send:
-        """Answer a peer that is wrong to believe it is followed."""
+        """Correct a peer that wrongly assumes that it is followed."""
         edge = self.edges.get(peer)
         is_known = edge is not None and edge.version > above
         version = edge.version if edge and is_known else self.edges.versions.latest(above)

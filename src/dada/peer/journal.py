@@ -1,7 +1,7 @@
 """A journal of all facts that a peer was given. Replayed into a new peer, they lead to the same state, bit for bit.
 
 A journal is a sequence of frames, each a length and a MessagePack record: first the peer's id, its settings and its
-samples, then the facts in order, and now and then a digest of the state they led to. A peer that starts again appends
+samples, then the facts in order, and at intervals a digest of the state they led to. A peer that starts again appends
 a new birth to the same journal. A journal contains the samples (as margins of the base predictors), so it is as private
 as they are.
 """
@@ -12,8 +12,7 @@ import dataclasses
 import hashlib
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 import numpy as np
@@ -109,8 +108,7 @@ class PeerJournal:
         self._file.write(LENGTH.pack(len(data)) + data)
 
 
-@dataclass(frozen=True)
-class Replay:
+class Replay(NamedTuple):
     """Contents of a replayed journal; `is_whole` unless it was cut off."""
 
     births: int

@@ -27,19 +27,9 @@ BYTES_PER_MESSAGE = 1024
 class RateLimit:
     """Per-sender rate limit: a bucket for each sender fills at a steady rate, and each message takes from it.
 
-    A long message counts as several and may leave a debt, so that even the largest message can pass.
+    A long message counts as several and may leave a debt, so that even the largest message can pass. A bucket holds
+    `burst` messages. Of more than `most_senders` buckets the least recently used are forgotten.
 
-    Parameters
-    ----------
-    messages_per_s : float
-        Rate at which a bucket fills.
-    burst : float
-        Capacity of a bucket.
-    most_senders : int
-        Buckets kept; the least recently used are forgotten first.
-
-    Examples
-    --------
     >>> limit = RateLimit(messages_per_s=1.0, burst=2.0)
     >>> [limit.admits(b"ann", n_bytes=0, now=0.0) for _ in range(3)]
     [True, True, False]
@@ -92,10 +82,6 @@ class Rhythm:
     restart : bool
         Start the model again from zero after the first graph steps, as in the paper.
 
-    Examples
-    --------
-    >>> Rhythm(local_steps=10).kappa
-    5
     """
 
     local_steps: int = 100
@@ -189,20 +175,8 @@ HURRIED_EXCHANGES = 5
 class Member:
     """One member of a network.
 
-    Parameters
-    ----------
-    peer : Peer
-        The state machine.
-    sampling : PeerSampling
-        Its view.
-    planner : Planner
-        Decides when it wakes, and for which action.
-    exchange_every_s : float
-        Mean time between two exchanges of views.
-    limit : RateLimit, optional
-        Limits the messages of each sender.
-    journal : PeerJournal, optional
-        Records every fact before the peer handles it.
+    The planner decides when it wakes, and for which action. It exchanges views every `exchange_every_s` seconds on
+    average. The journal records every fact before the peer handles it.
     """
 
     def __init__(
@@ -222,7 +196,7 @@ class Member:
         self.search = Search(peer, sampling, planner.rng)
         self.fallback = Fallback(peer.own.user.A, peer.config)
         self.next_wakeup = self.next_exchange = math.inf
-        self._journal = journal
+        self.journal = journal
 
     @property
     def me(self) -> PeerId:
@@ -321,6 +295,6 @@ class Member:
         return self._handle(inputs.Leave(now))
 
     def _handle(self, fact: Fact) -> list[Effect]:
-        if self._journal is not None:
-            self._journal.write(fact)
+        if self.journal is not None:
+            self.journal.write(fact)
         return self.peer.handle(fact)

@@ -8,28 +8,10 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from dada.core import model_steps as steps
 from dada.core.compiled import Array
 from dada.core.graph_steps import log_evidence
 from dada.core.losses import ALL_ALIKE, GRAPH_LOSSES, loss_for_graph
-from dada.core.model_steps import (
-    ALL,
-    CENTRE,
-    LOCAL,
-    REFRESH_EVERY,
-    STEP_RULES,
-    Move,
-    StepScratch,
-    UserModel,
-    add_change,
-    add_model,
-    apply_move,
-    frozen_steps,
-    make_scratch,
-    model_step,
-    refresh_margins,
-    squared_distance,
-    step_size,
-)
 from dada.peer.config import PeerConfig
 from dada.peer.inputs import Persist
 from dada.peer.messages import ModelDelta, ModelSnapshot
@@ -43,18 +25,10 @@ class _StoredModel(msgspec.Struct, array_like=True):
 
 
 class OwnModel:
-    """The model of a peer, and the samples it is learned from.
-
-    Parameters
-    ----------
-    A : array of shape (samples, n_predictors)
-        Margins y_i h_j(x_i) of the user's own samples.
-    config : PeerConfig
-        What the network agreed on.
+    """The model of a peer, and the samples it is learned from: row i of A holds the margins y_i h_j(x_i).
 
     Attributes
     ----------
-    model : ModelCopy
     updates : int
         Steps since the model was zero.
     is_stale : bool
@@ -81,7 +55,7 @@ class OwnModel:
         self.size = int(A.shape[0])
         n = config.n_predictors
         self.model = ModelCopy.zero(n)
-        self.user = UserModel(
+        self.user = steps.UserModel(
             np.ascontiguousarray(A) if A.dtype == np.int8 else np.ascontiguousarray(A, np.float32),
             np.zeros(self.size, np.float32),
             self.model.alpha,
@@ -93,12 +67,12 @@ class OwnModel:
         self.updates = 0
         self.is_stale = True
         self.degree = 0.0
-        self.scratch = make_scratch(n, self.size, np.dtype(np.float32))
+        self.scratch = steps.make_scratch(n, self.size, np.dtype(np.float32))
         self._settings = config.settings
-        self._rule = STEP_RULES[config.step]
+        self._rule = steps.STEP_RULES[config.step]
         self._evidence_of_nothing = self.evidence(self.model)
 
-    # -- what can be read ------------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------------------
 
     @property
     def loss(self) -> float:
@@ -121,7 +95,7 @@ class OwnModel:
         """Squared distance to another model."""
         own = self.model
         return float(
-            squared_distance(
+            steps.squared_distance(
                 self._settings.coupling, own.alpha, own.support, own.n_support, copy.alpha, copy.support, copy.n_support
             )
         )
@@ -139,7 +113,7 @@ class OwnModel:
 
     @property
     def _is_rounding_due(self) -> bool:
-        return self.updates % REFRESH_EVERY == REFRESH_EVERY - 1
+        return self.updates % steps.REFRESH_EVERY == steps.REFRESH_EVERY - 1
 
     def refresh(self, models: Iterable[tuple[float, ModelCopy]]) -> None:
         """Recompute the sum of the neighbours' models, in the given order; from time to time the margins too."""
@@ -147,14 +121,14 @@ class OwnModel:
         self.degree = add_models(self.user.neighbour_sum, models)
         self.is_stale = False
         if self._is_rounding_due:
-            refresh_margins(self.user, self.model.n_support)
+            steps.refresh_margins(self.user, self.model.n_support)
 
     def step(self, gamma: float, confidence: float) -> ModelDelta | None:
         """Make one step; returns the move, or None if the model did not change."""
-        if self._rule == LOCAL:
-            gamma = step_size(LOCAL, 0, 0, self.updates)
+        if self._rule == steps.LOCAL:
+            gamma = steps.step_size(steps.LOCAL, 0, 0, self.updates)
         user = self.user._replace(confidence=confidence, degree=self.degree)
-        move, self.model.n_support, n_changed = model_step(
+        move, self.model.n_support, n_changed = steps.model_step(
             self._rule, self._settings, user, self.model.n_support, gamma, self.scratch
         )
         self.updates += 1
@@ -170,7 +144,7 @@ class OwnModel:
         n_changed = copy.follow(delta, self.config.beta, self.scratch)
         if not self.is_stale:
             scratch = self.scratch
-            add_change(self.user.neighbour_sum, weight, n_changed, scratch.coordinate, scratch.delta)
+            steps.add_change(self.user.neighbour_sum, weight, n_changed, scratch.coordinate, scratch.delta)
 
     def reset(self) -> None:
         """Start again from zero."""
@@ -181,7 +155,7 @@ class OwnModel:
         """Replace the values of the model in place, and recompute the margins."""
         self.model.alpha[:], self.model.support[:] = model.alpha, model.support
         self.model.n_support, self.model.sequence = model.n_support, self.model.sequence + 1
-        refresh_margins(self.user, self.model.n_support)
+        steps.refresh_margins(self.user, self.model.n_support)
         self.is_stale = True
 
     # -- storage ---------------------------------------------------------------------------------------------------
@@ -209,7 +183,7 @@ def add_models(neighbour_sum: Array, models: Iterable[tuple[float, ModelCopy]]) 
     """Add weighted models to a sum; returns the sum of the weights."""
     total = 0.0
     for weight, copy in models:
-        add_model(neighbour_sum, weight, copy.alpha)
+        steps.add_model(neighbour_sum, weight, copy.alpha)
         total += weight
     return total
 
@@ -270,18 +244,18 @@ class ModelCopy:
             self.epoch, self.sequence, used.astype("<u4").tobytes(), self.alpha[used].astype("<f4").tobytes()
         )
 
-    def follow(self, delta: ModelDelta, beta: float, scratch: StepScratch) -> int:
+    def follow(self, delta: ModelDelta, beta: float, scratch: steps.StepScratch) -> int:
         """Apply the owner's next move; returns the number of changed coordinates, listed in the scratch."""
         n = self.alpha.size
-        if not (0 <= delta.j < n and (0 <= delta.away < n or delta.away in (CENTRE, ALL))):
+        if not (0 <= delta.j < n and (0 <= delta.away < n or delta.away in (steps.CENTRE, steps.ALL))):
             raise ImplausibleError(f"a move names coordinates beyond the {n} base predictors")
         if not 0.0 <= delta.gamma <= 1.0:
             raise ImplausibleError(f"a move has a step of {delta.gamma}, not in [0, 1]")
         if delta.away >= 0 and self.alpha[delta.away] == 0:
             raise ImplausibleError("a move takes weight from a coordinate that is zero")
         toward = beta if delta.positive else -beta
-        move = Move(delta.j, toward, delta.away, float(np.float32(delta.gamma)), delta.takes_all)
-        self.n_support, n_changed = apply_move(move, self.alpha, self.support, self.n_support, scratch)
+        move = steps.Move(delta.j, toward, delta.away, float(np.float32(delta.gamma)), delta.takes_all)
+        self.n_support, n_changed = steps.apply_move(move, self.alpha, self.support, self.n_support, scratch)
         self.sequence = delta.sequence
         if np.abs(self.alpha[self.support[: self.n_support]].astype(np.float64)).sum() > beta * (1 + SLACK):
             raise ImplausibleError(f"a move leaves a model whose l1 norm exceeds beta = {beta}")
@@ -293,21 +267,8 @@ STEPS, MOST_PARTS = 200, 10
 
 
 class Fallback:
-    """The locally trained model of a peer, and the choice between it and the model learned with others.
+    """The locally trained model `alpha` of a peer, and the choice between it and the model learned with others.
 
-    Parameters
-    ----------
-    A : array of shape (samples, n_predictors)
-        Margins of the user's own samples.
-    config : PeerConfig
-
-    Attributes
-    ----------
-    alpha : array of shape (n_predictors,)
-        The local model.
-
-    Examples
-    --------
     >>> A = np.array([[1, -1], [1, 1], [1, -1]], np.int8)
     >>> own = Fallback(A, PeerConfig(n_predictors=2, beta=1.0, mu1=1.0))
     >>> own.alpha.tolist()
@@ -320,8 +281,8 @@ class Fallback:
     def __init__(self, A: Array, config: PeerConfig) -> None:
         self._A = np.ascontiguousarray(A) if A.dtype == np.int8 else np.ascontiguousarray(A, np.float32)
         self._settings = config.settings
-        self._rule = STEP_RULES["pairwise" if config.step == "paper" else config.step]
-        self._scratch = make_scratch(A.shape[1], A.shape[0], np.dtype(np.float32))
+        self._rule = steps.STEP_RULES["pairwise" if config.step == "paper" else config.step]
+        self._scratch = steps.make_scratch(A.shape[1], A.shape[0], np.dtype(np.float32))
         no_neighbours = np.zeros(A.shape[1], np.float32)
         self.alpha = self.learned(self._A, 1.0, 0.0, no_neighbours)
         self._own_margin = self._held_out_margin(1.0, 0.0, no_neighbours)
@@ -329,14 +290,8 @@ class Fallback:
     def is_better(self, confidence: float, degree: float, neighbour_sum: Array) -> bool:
         """Whether the local model has larger held-out margins than a model learned with the neighbours.
 
-        Parameters
-        ----------
-        confidence : float
-            c_k, the weight of the user's own loss.
-        degree : float
-            Sum of the neighbours' weights; if zero, the local model is chosen.
-        neighbour_sum : array of shape (n_predictors,)
-            Weighted sum of the neighbours' models.
+        `degree` is the sum of the neighbours' weights, and `neighbour_sum` the weighted sum of their models. Without
+        neighbours the local model is chosen.
         """
         return degree <= 0.0 or self._held_out_margin(confidence, degree, neighbour_sum) < self._own_margin
 
@@ -359,11 +314,11 @@ class Fallback:
         m, n = A.shape
         support = np.zeros(n, np.int32)
         margins, offset = np.zeros(m, np.float32), np.zeros(m, np.float32)
-        user = UserModel(
+        user = steps.UserModel(
             A, margins, np.zeros(n, np.float32), neighbour_sum, support, offset, ALL_ALIKE,
             float(confidence), float(degree),
         )  # fmt: skip
-        frozen_steps(self._rule, self._settings, user, 0, STEPS, self._scratch)
+        steps.frozen_steps(self._rule, self._settings, user, 0, STEPS, self._scratch)
         return user.alpha
 
 

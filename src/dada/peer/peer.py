@@ -85,7 +85,7 @@ class Lives:
     """The highest epoch of each other peer, and the lives that neighbours report of this one.
 
     A peer whose folder was restored, or whose clock was set back, returns with an old epoch. Its neighbours report the
-    highest one they have seen, and it takes a larger one. If they report again, somebody else took a larger one too.
+    highest one they have seen, and it takes a larger one. If they report again, another process did the same.
 
     >>> lives = Lives(most_peers=10)
     >>> lives.older(b"ann", 7, b""), lives.older(b"ann", 6, b""), lives.older(b"ann", 6, b"")
@@ -142,18 +142,9 @@ class Peer:
     A : array of shape (samples, n_predictors)
         Margins y_i h_j(x_i) of the user's own samples.
     config : PeerConfig
-        What the network agreed on.
+        Settings that all peers of the network share.
     largest_size : int
         The largest number of samples of any user, if it is known beforehand.
-
-    Attributes
-    ----------
-    own : OwnModel
-        The model and the samples.
-    neighbourhood : Neighbourhood
-        The rule for neighbours, and the graph step under way.
-    edges : PeerEdges
-        Those of the neighbourhood.
 
     Examples
     --------

@@ -2,26 +2,26 @@
 
 Theory of operation
 -------------------
-No peer knows all others. Each keeps a view: at most `VIEW_SIZE` descriptors (id, age, addresses). Now and then a peer
+No peer knows all others. Each keeps a view: at most `VIEW_SIZE` descriptors (id, age, addresses). Periodically it
 exchanges half of its view with the peer of its view that has been silent longest. Both keep the youngest descriptor of
 each peer. If there are too many, they drop the oldest first (those peers may be dead), then those just given away (the
 partner keeps them now), then any. This is peer sampling by gossip (Jelasity et al., 2007) with push and pull, healer 3
 and swapper c/2 - 3: views behave like fresh uniform samples, and dead peers disappear. A network that fits a view is
 known in full.
 
-A partner that does not answer until the next exchange moves to a small reserve. It returns when a descriptor arrives
+A partner that does not answer before the next exchange moves to a small reserve. It returns when a descriptor arrives
 that is clearly younger than the loss. Every tenth exchange calls a peer of the reserve, so that the halves of a divided
 network find each other again.
 
 *Floods.* Many identities can call often, but they cannot take the whole view. Two parts of a full view do not change
-because somebody calls (see `_kept`):
+when other peers call (see `_kept`):
 
 - three tenths are chosen by rank: each slot keeps the peer whose id has the lowest value of a private hash function,
   among all peers that answer. What counts is how many identities there are, not how often they are named (min-wise
   sampling, as in Brahms, Bortnikov et al., 2009, and Basalt, Auvolat et al., 2023). One function in turn is replaced
-  now and then, so that the choice stays fresh.
-- four tenths are peers that had been in the view for long when their place became free. They keep it as long as they
-  answer.
+  every ten exchanges, so that the choice stays fresh.
+- four tenths are peers that had been in the view for a long time when their place became free. They keep it as long as
+  they answer.
 
 *Addresses.* A peer proves its addresses by the handshake of a link. Others only pass them on: such an address is used
 until the peer proves one, and it never replaces an address that the view holds.
@@ -57,7 +57,7 @@ STORED_EVERY = 10
 RECORD_KEY = b"view"
 # Parts of a view that are chosen by rank and by acquaintance, and exchanges between two changes of a hash function.
 RANKED_SHARE, LONG_KNOWN_SHARE, RANK_CHANGED_EVERY = 0.3, 0.4, 10
-# Exchanges after which a peer counts as known for long.
+# Exchanges after which a peer counts as long known.
 LONG_KNOWN_AFTER = 10
 # Peers whose proven addresses are remembered, and peers outside the view whose addresses are.
 MOST_KNOWN_ADDRESSES = 1024
@@ -66,21 +66,10 @@ MOST_OFFERS = 4
 
 
 class PeerSampling:
-    """The view of one peer.
+    """The view of one peer, which others can dial at `addresses`.
 
-    Parameters
-    ----------
-    me : bytes
-        The id of this peer.
-    rng : numpy.random.Generator
-        Source of randomness.
-    addresses : tuple of str
-        Addresses under which others can dial this peer.
-    view_size : int
-        Most descriptors kept; even, and at least twice the binary logarithm of the size of the network.
+    It keeps at most `view_size` descriptors: an even number, at least twice the binary logarithm of the network's size.
 
-    Examples
-    --------
     >>> view = PeerSampling(b"me", np.random.default_rng(0))
     >>> view.introduce([Descriptor(b"you", 0, ("127.0.0.1:4000",))])
     >>> view.exchange()[-1]
@@ -113,12 +102,7 @@ class PeerSampling:
         self._doubted: set[PeerId] = set()
         self._sampled: set[PeerId] = set()
 
-    # -- what can be read ------------------------------------------------------------------------------------------
-
-    @property
-    def peers(self) -> tuple[PeerId, ...]:
-        """All peers of the view."""
-        return tuple(self.view)
+    # -- reading ---------------------------------------------------------------------------------------------------
 
     def addresses_of(self, peer: PeerId) -> tuple[str, ...]:
         """The proven addresses of a peer, or those that others passed on."""
@@ -128,9 +112,9 @@ class PeerSampling:
     def sample(self, kappa: int) -> tuple[PeerId, ...]:
         """At most `kappa` distinct peers of the view, drawn uniformly; none twice before all were drawn."""
         fresh = [peer for peer in self.view if peer not in self._sampled]
-        drawn = self._draw(fresh, kappa)
+        drawn = draw(self._rng, fresh, kappa)
         if len(drawn) < kappa:
-            drawn += self._draw([peer for peer in self.view if peer not in drawn], kappa - len(drawn))
+            drawn += draw(self._rng, [peer for peer in self.view if peer not in drawn], kappa - len(drawn))
             self._sampled.clear()
         self._sampled.update(drawn)
         return tuple(drawn)
@@ -165,7 +149,7 @@ class PeerSampling:
             self._drop(peer)
             self.reserve[peer] = known
             if len(self.reserve) > self.view_size:
-                del self.reserve[self._draw(list(self.reserve), 1)[0]]
+                del self.reserve[draw(self._rng, list(self.reserve), 1)[0]]
 
     def doubt(self, peer: PeerId) -> None:
         """A peer has not answered a question; after the second time in a row it is lost."""
@@ -230,12 +214,12 @@ class PeerSampling:
     def _choose_partner(self) -> PeerId | None:
         is_reserves_turn = self.exchanges % RESERVE_EVERY == 0 or not self.view
         if self.reserve and is_reserves_turn:
-            return self._draw(list(self.reserve), 1)[0]
+            return draw(self._rng, list(self.reserve), 1)[0]
         if not self.view:
             return None
         candidates = [peer for peer in self.view if peer in self._doubted] or list(self.view)
         oldest = max(self.view[peer].age for peer in candidates)
-        return self._draw([peer for peer in candidates if self.view[peer].age == oldest], 1)[0]
+        return draw(self._rng, [peer for peer in candidates if self.view[peer].age == oldest], 1)[0]
 
     def _offer(self, partner: PeerId) -> tuple[Descriptor, ...]:
         """Half a view: this peer and others; the oldest few only if there are not enough."""
@@ -270,8 +254,8 @@ class PeerSampling:
             free = [peer for peer in self.view if peer not in kept]
             self._drop_excess(sorted(free, key=lambda peer: -self.view[peer].age)[:HEALER])
             swapper = self.view_size // 2 - HEALER
-            self._drop_excess(self._draw([peer for peer in free if peer in self.view and peer in given], swapper))
-            self._drop_excess(self._draw([peer for peer in free if peer in self.view], len(free)))
+            self._drop_excess(draw(self._rng, [peer for peer in free if peer in self.view and peer in given], swapper))
+            self._drop_excess(draw(self._rng, [peer for peer in free if peer in self.view], len(free)))
 
     def _kept(self) -> frozenset[PeerId]:
         """Peers that a flood does not displace: the lowest of each rank, and some that were known for long."""
@@ -320,8 +304,10 @@ class PeerSampling:
             for peer, held in known.items():
                 known[peer] = Descriptor(peer, min(held.age + 1, OLDEST), held.addresses)
 
-    def _draw(self, peers: list[PeerId], n: int) -> list[PeerId]:
-        return [peers[p] for p in self._rng.permutation(len(peers))[:n]]
+
+def draw(rng: np.random.Generator, peers: list[PeerId], n: int) -> list[PeerId]:
+    """At most n of the peers, drawn without replacement."""
+    return [peers[p] for p in rng.permutation(len(peers))[:n]]
 
 
 def flaw_of(view: tuple[Descriptor, ...], most: int) -> str | None:
@@ -341,17 +327,6 @@ FRIENDS_PER_REPLY, MOST_CANDIDATES, MOST_ASKED, MOST_ANSWERS = 4, 32, 8, 4
 class Search:
     """Draws the batches of one peer, from its view and from neighbours of its neighbours.
 
-    Parameters
-    ----------
-    peer : Peer
-        The peer whose neighbours are asked.
-    sampling : PeerSampling
-        The view.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Examples
-    --------
     >>> from dada.peer.config import PeerConfig
     >>> peer = Peer(b"me", np.ones((1, 2), np.int8), PeerConfig(n_predictors=2, beta=1.0, mu1=1.0))
     >>> rng = np.random.default_rng(0)
@@ -377,18 +352,18 @@ class Search:
         if not self.is_beyond_view:
             return self._sampling.sample(kappa)
         mix = gossip_mix(kappa)
-        friends = self._draw(list(self.candidates), mix.n_gossip)
+        friends = draw(self._rng, list(self.candidates), mix.n_gossip)
         for friend in friends:
             del self.candidates[friend]
         others = self._sampling.sample(kappa - len(friends))
-        refreshed = self._draw(self._peer.edges.neighbours, mix.n_refresh)
+        refreshed = draw(self._rng, self._peer.edges.neighbours, mix.n_refresh)
         return tuple(dict.fromkeys((*others, *friends, *refreshed)))
 
     def ask(self) -> list[Effect]:
         """Ask some neighbours for their neighbours."""
         if not self.is_beyond_view:
             return []
-        asked = self._draw(self._peer.edges.neighbours, gossip_mix(1).n_refresh)
+        asked = draw(self._rng, self._peer.edges.neighbours, gossip_mix(1).n_refresh)
         for peer in asked:
             put_last(self._asked, peer, min(self._asked.get(peer, 0) + 1, MOST_ANSWERS), MOST_ASKED)
         return [Send(peer, messages.FriendsRequest()) for peer in asked]
@@ -398,7 +373,8 @@ class Search:
         if isinstance(message, messages.FriendsRequest):
             if sender not in self._peer.neighbourhood.followers:
                 return []
-            friends = self._draw([peer for peer in self._peer.edges.neighbours if peer != sender], FRIENDS_PER_REPLY)
+            others = [peer for peer in self._peer.edges.neighbours if peer != sender]
+            friends = draw(self._rng, others, FRIENDS_PER_REPLY)
             reply = messages.FriendsReply(tuple(Descriptor(friend, 0, self.addresses_of(friend)) for friend in friends))
             return [Send(sender, reply)]
         if self._asked.get(sender, 0) == 0:
@@ -421,6 +397,3 @@ class Search:
     def addresses_of(self, peer: PeerId) -> tuple[str, ...]:
         """Known addresses of a peer."""
         return self._sampling.addresses_of(peer) or self.addresses.get(peer, ())
-
-    def _draw(self, peers: list[PeerId], n: int) -> list[PeerId]:
-        return [peers[p] for p in self._rng.permutation(len(peers))[:n]]

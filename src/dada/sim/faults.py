@@ -56,6 +56,19 @@ class Faults:
             chosen.append(known[name])
         return cls(*(max(getattr(one, field.name) for one in chosen) for field in fields(cls)))
 
+    def link(self, duration_s: float, apart: frozenset[int]) -> VirtualLink:
+        """The links of a network with these faults, of which a partition cuts off some hosts."""
+        link = varying_link(MEDIAN_LATENCY_S)
+        if self.held_up:
+            link = reordering_link(link, self.held_up, LONGEST_HOLD_S)
+        if self.repeated:
+            link = repeating_link(link, self.repeated)
+        if self.lost:
+            link = lossy_link(link, self.lost)
+        if self.apart:
+            link = partitioned_link(link, apart, duration_s / 3, duration_s / 3 + duration_s / 5)
+        return link
+
 
 LOSS = Faults(lost=0.2, repeated=0.05, held_up=0.1)
 CHURN = Faults(churning=0.1, late=0.04, leaving=0.04)
@@ -63,6 +76,9 @@ BYZANTINE = Faults(lying=0.1)
 ALL = Faults(lost=0.2, repeated=0.05, held_up=0.1, churning=0.1, late=0.04, leaving=0.04, lying=0.1, apart=0.3)
 
 
+MEDIAN_LATENCY_S = 0.05
+# The longest time for which a message is held up.
+LONGEST_HOLD_S = 3.0
 # From sender and receiver (by number), time and randomness to the delay of each copy of a message that arrives. No copy
 # arrives if the message is lost.
 VirtualLink = Callable[[int, int, float, np.random.Generator], tuple[float, ...]]

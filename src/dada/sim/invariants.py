@@ -39,10 +39,7 @@ class InvariantError(AssertionError):
 class Invariants:
     """Watches a world, and raises `InvariantError` after the first event that violates an invariant.
 
-    Parameters
-    ----------
-    replay : str
-        The command that repeats the run.
+    The error contains `replay`, the command that repeats the run.
     """
 
     def __init__(self, replay: str) -> None:

@@ -1,6 +1,6 @@
 """Peers that break the protocol.
 
-A liar is a member like any other, so that others come to know and ask it. It changes the messages of its member.
+A liar drives an honest member, so that others meet it and ask it, and changes the messages of this member.
 """
 
 from __future__ import annotations
@@ -9,31 +9,14 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from dada.core.compiled import Array
+from dada.peer import messages
 from dada.peer.inputs import Effect, Send
 from dada.peer.member import Member
-from dada.peer.messages import (
-    VERSIONS_PER_LIFE,
-    Descriptor,
-    EdgeState,
-    Follow,
-    FriendsReply,
-    Message,
-    ModelDelta,
-    ModelOffer,
-    ModelSnapshot,
-    PeerId,
-    SnapshotReply,
-    SnapshotRequest,
-    StateReply,
-    StateRequest,
-    ViewReply,
-    ViewRequest,
-    encode,
-)
+from dada.peer.messages import Descriptor, Message, ModelSnapshot, PeerId, encode
 
 
 class SendBytes(NamedTuple):
@@ -47,16 +30,9 @@ Deed = Effect | SendBytes
 
 
 class Liar:
-    """Changes the messages of a member before they are sent; subclasses are kinds of liars.
+    """Changes the messages of an honest member before they are sent; subclasses are kinds of liars.
 
-    Parameters
-    ----------
-    member : Member
-        The member, which is honest itself.
-    rng : numpy.random.Generator
-        Source of randomness.
-    gang : sequence of bytes
-        Ids of all liars of the network; some kinds cooperate.
+    `gang` holds the ids of all liars of the network; some kinds cooperate.
     """
 
     def __init__(self, member: Member, rng: np.random.Generator, gang: Sequence[PeerId] = ()) -> None:
@@ -90,10 +66,10 @@ class Liar:
 
 def _in_place_of_models(message: Message, snapshot: ModelSnapshot) -> Message:
     """The message with another model in it."""
-    if isinstance(message, SnapshotReply | StateReply | ModelOffer) or (
-        isinstance(message, EdgeState) and message.snapshot
+    if isinstance(message, messages.SnapshotReply | messages.StateReply | messages.ModelOffer) or (
+        isinstance(message, messages.EdgeState) and message.snapshot
     ):
-        return msgspec.structs.replace(message, snapshot=snapshot)
+        return replace(message, snapshot=snapshot)
     return message
 
 
@@ -115,11 +91,11 @@ class Exaggerator(Liar):
             ModelSnapshot(*number, b"\x00" * 8, np.ones(2, "<f4").tobytes()),
             ModelSnapshot(*number, b"\x00", b""),
         )
-        if isinstance(message, ModelDelta):
+        if isinstance(message, messages.ModelDelta):
             gamma = (5.0, -1.0, math.nan, math.inf, 1.0)[self.rng.integers(5)]
             j = int(self.rng.integers(-3, self.n_predictors + 3))
             away = int(self.rng.integers(-3, self.n_predictors + 3))
-            return msgspec.structs.replace(message, gamma=gamma, j=j, away=away)
+            return replace(message, gamma=gamma, j=j, away=away)
         return _in_place_of_models(message, lies[self.rng.integers(len(lies))])
 
 
@@ -135,10 +111,10 @@ class Attractor(Liar):
     def lie(self, message: Message) -> Message:
         """See `Liar`."""
         message = _in_place_of_models(message, _as_snapshot(self.model, *self.member.peer.own.model.number))
-        if isinstance(message, StateReply):
-            return msgspec.structs.replace(message, loss=-self.beta, degree=0.0, size=10**6)
-        if isinstance(message, ModelOffer):
-            return msgspec.structs.replace(message, size=10**6)
+        if isinstance(message, messages.StateReply):
+            return replace(message, loss=-self.beta, degree=0.0, size=10**6)
+        if isinstance(message, messages.ModelOffer):
+            return replace(message, size=10**6)
         return message
 
 
@@ -156,13 +132,14 @@ class Chameleon(Liar):
 
     def lie(self, message: Message) -> Message:
         """See `Liar`."""
-        peer = self.member.peer
         if self.member.planner.wakeups < 40:
             return message
-        if isinstance(message, ModelDelta):
+        own = self.member.peer.own.model
+        snapshot = _as_snapshot(-own.alpha, *own.number)
+        if isinstance(message, messages.ModelDelta):
             # A whole model with the number of the move that it replaces.
-            return SnapshotReply(_as_snapshot(-peer.own.model.alpha, *peer.own.model.number))
-        return _in_place_of_models(message, _as_snapshot(-peer.own.model.alpha, *peer.own.model.number))
+            return messages.SnapshotReply(snapshot)
+        return _in_place_of_models(message, snapshot)
 
 
 class Claimer(Liar):
@@ -170,15 +147,15 @@ class Claimer(Liar):
 
     def lie(self, message: Message) -> Message:
         """See `Liar`."""
-        if isinstance(message, EdgeState):
+        if isinstance(message, messages.EdgeState):
             version, weight = 2 ** int(self.rng.integers(10, 49)), 10.0 ** int(self.rng.integers(0, 10))
             snapshot = self.member.peer.own.model.snapshot()
-            return EdgeState(version, self.member.me, weight, snapshot)
+            return messages.EdgeState(version, self.member.me, weight, snapshot)
         return message
 
     def attack(self) -> Sequence[Deed]:
         """See `Liar`."""
-        return [Send(peer, self.lie(EdgeState(1, self.member.me, 1.0))) for peer in self.victims(2)]
+        return [Send(peer, self.lie(messages.EdgeState(1, self.member.me, 1.0))) for peer in self.victims(2)]
 
 
 class Rewinder(Liar):
@@ -191,8 +168,8 @@ class Rewinder(Liar):
             edge = self.member.peer.edges.get(peer)
             version = 0 if edge is None else int(self.rng.integers(edge.version + 1))
             author = (self.member.me, peer, b"somebody")[self.rng.integers(3)]
-            lies.append(Send(peer, EdgeState(version, author, float(self.rng.random()))))
-            lies.append(Send(peer, Follow(version, bool(self.rng.integers(2)))))
+            lies.append(Send(peer, messages.EdgeState(version, author, float(self.rng.random()))))
+            lies.append(Send(peer, messages.Follow(version, bool(self.rng.integers(2)))))
         return lies
 
 
@@ -201,7 +178,7 @@ class Garbler(Liar):
 
     def attack(self) -> Sequence[Deed]:
         """See `Liar`."""
-        sound = encode(StateReply(1, self.member.peer.own.model.snapshot(), 0.0, 0.0, 1))
+        sound = encode(messages.StateReply(1, self.member.peer.own.model.snapshot(), 0.0, 0.0, 1))
         garbage = (
             self.rng.bytes(int(self.rng.integers(1, 200))),
             sound[: int(self.rng.integers(len(sound)))],
@@ -216,7 +193,7 @@ class Flooder(Liar):
 
     def attack(self) -> Sequence[Deed]:
         """See `Liar`."""
-        question = (SnapshotRequest(), StateRequest(1))[self.rng.integers(2)]
+        question = (messages.SnapshotRequest(), messages.StateRequest(1))[self.rng.integers(2)]
         return [Send(peer, question) for peer in self.victims(1) for _ in range(100)]
 
 
@@ -225,8 +202,8 @@ class Gossip(Liar):
 
     def lie(self, message: Message) -> Message:
         """See `Liar`."""
-        if isinstance(message, ViewRequest | ViewReply | FriendsReply):
-            most = 4 if isinstance(message, FriendsReply) else 15
+        if isinstance(message, messages.ViewRequest | messages.ViewReply | messages.FriendsReply):
+            most = 4 if isinstance(message, messages.FriendsReply) else 15
             size = (most, most, most, 40)[self.rng.integers(4)]
             ghosts = tuple(Descriptor(self.rng.bytes(8), 0) for _ in range(size))
             return type(message)(ghosts)
@@ -234,7 +211,7 @@ class Gossip(Liar):
 
     def attack(self) -> Sequence[Deed]:
         """See `Liar`."""
-        return [Send(peer, self.lie(ViewReply(()))) for peer in self.victims(2)]
+        return [Send(peer, self.lie(messages.ViewReply(()))) for peer in self.victims(2)]
 
 
 class Mirror(Liar):
@@ -266,20 +243,21 @@ class Mirror(Liar):
 
     def lie_to(self, peer: PeerId, message: Message) -> Message:
         """See `Liar`."""
-        if isinstance(message, ModelDelta):
-            message = SnapshotReply(self.member.peer.own.model.snapshot())
+        if isinstance(message, messages.ModelDelta):
+            message = messages.SnapshotReply(self.member.peer.own.model.snapshot())
         self.sent += 1
         epoch = self.member.peer.own.model.epoch
         lie = _in_place_of_models(message, _as_snapshot(self.image(peer), epoch, self.sent))
-        return msgspec.structs.replace(lie, size=10**6) if isinstance(lie, StateReply | ModelOffer) else lie
+        return replace(lie, size=10**6) if isinstance(lie, messages.StateReply | messages.ModelOffer) else lie
 
     def attack(self) -> Sequence[Deed]:
         """See `Liar`."""
         victims = self.victims(4)
-        version = VERSIONS_PER_LIFE * (self.member.peer.own.model.epoch + 1) + self.sent
-        oracle: list[Deed] = [Send(peer, SnapshotRequest()) for peer in victims]
-        oracle += [Send(peer, Follow(version, follows=True)) for peer in victims]
-        images = [Send(peer, self.lie_to(peer, ModelDelta(0, 0, 0, True, 0, 0.0, False))) for peer in self.models]
+        version = messages.VERSIONS_PER_LIFE * (self.member.peer.own.model.epoch + 1) + self.sent
+        oracle: list[Deed] = [Send(peer, messages.SnapshotRequest()) for peer in victims]
+        oracle += [Send(peer, messages.Follow(version, follows=True)) for peer in victims]
+        move = messages.ModelDelta(0, 0, 0, True, 0, 0.0, False)
+        images = [Send(peer, self.lie_to(peer, move)) for peer in self.models]
         return [*oracle, *images]
 
 
@@ -288,8 +266,8 @@ class Eclipser(Poisoner):
 
     def lie(self, message: Message) -> Message:
         """See `Liar`."""
-        if isinstance(message, ViewRequest | ViewReply | FriendsReply):
-            most = 4 if isinstance(message, FriendsReply) else 15
+        if isinstance(message, messages.ViewRequest | messages.ViewReply | messages.FriendsReply):
+            most = 4 if isinstance(message, messages.FriendsReply) else 15
             chosen = self.rng.permutation(len(self.gang))[:most]
             return type(message)(tuple(Descriptor(self.gang[p], 0) for p in chosen))
         return super().lie(message)
@@ -297,7 +275,7 @@ class Eclipser(Poisoner):
     def attack(self) -> Sequence[Deed]:
         """See `Liar`."""
         victim = min(peer for peer in (*self.member.sampling.view, b"\xff") if peer not in self.gang)
-        return [Send(victim, self.lie(ViewRequest(())))]
+        return [Send(victim, self.lie(messages.ViewRequest(())))]
 
 
 KINDS: tuple[type[Liar], ...] = (

@@ -17,22 +17,11 @@ from dada.peer.member import Member, Planner, Rhythm
 from dada.peer.messages import PeerId
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
-from dada.sim.faults import (
-    Faults,
-    VirtualLink,
-    lossy_link,
-    partitioned_link,
-    reordering_link,
-    repeating_link,
-    steady_link,
-    varying_link,
-)
+from dada.sim.faults import MEDIAN_LATENCY_S, Faults, steady_link
 from dada.sim.invariants import Invariants
 from dada.sim.liars import KINDS, Liar
 from dada.sim.world import Host, World
 
-MEDIAN_LATENCY_S = 0.05
-LONGEST_HOLD_S = 3.0
 WAKEUPS_PER_EXCHANGE = 5.0
 # Mean time between two crashes of a churning peer, and until it restarts, as shares of the run.
 UPTIME, DOWNTIME = 1 / 5, 1 / 15
@@ -152,7 +141,8 @@ class SimulatedNetwork:
         hosts = [
             Host(k, peer_id(k), self._maker(k), is_honest=k not in self._roles.liars) for k in range(problem.n_users)
         ]
-        self.world = World(hosts, self._link(), self._generator(1), self.invariants)
+        link = faults.link(self.duration_s, self._roles.apart)
+        self.world = World(hosts, link, self._generator(1), self.invariants.after)
         self._plan_lives(rng, liars_join_s)
 
     def run(self, observe: Callable[[NetworkPoint], None] | None = None, n_points: int = 20) -> SimulationResult:
@@ -192,19 +182,6 @@ class SimulatedNetwork:
 
         return make
 
-    def _link(self) -> VirtualLink:
-        faults, third = self.faults, self.duration_s / 3
-        link: VirtualLink = varying_link(MEDIAN_LATENCY_S)
-        if faults.held_up:
-            link = reordering_link(link, faults.held_up, LONGEST_HOLD_S)
-        if faults.repeated:
-            link = repeating_link(link, faults.repeated)
-        if faults.lost:
-            link = lossy_link(link, faults.lost)
-        if faults.apart:
-            link = partitioned_link(link, self._roles.apart, third, third + self.duration_s / 5)
-        return link
-
     def _plan_lives(self, rng: np.random.Generator, liars_join_s: float) -> None:
         world, roles = self.world, self._roles
         for k in range(self.problem.n_users):
@@ -231,7 +208,7 @@ class SimulatedNetwork:
         world.link = steady_link(MEDIAN_LATENCY_S)
         for host in world.hosts:
             if not host.is_honest:
-                world.leave(host.number, says_goodbye=True)
+                world.leave(host.number, with_goodbye=True)
             elif not host.has_left:
                 world.revive(host.number)
         world.run(world.now + 1.0)
@@ -314,15 +291,7 @@ def _alone(member: Member) -> Array:
 class SimulationOverview:
     """Sends the state of a simulated network to an observer: which peers run, the graph, and accuracies.
 
-    Parameters
-    ----------
-    network : SimulatedNetwork
-    info : RunInfo
-        Description of the run.
-    accuracy : function of models
-        Accuracy of every user, with the models in its rows.
-    observer : callable
-        Receives the events.
+    `info` describes the run, and `accuracy` computes the accuracy of every user from the models, one row each.
     """
 
     network: SimulatedNetwork
@@ -352,7 +321,7 @@ class SimulationOverview:
     def _snapshot(self) -> Snapshot:
         hosts, joined, numbers = self.network.world.hosts, self.network.joined, self.network.world.numbers
         directed = self.network.config.graph == "evidence"
-        # A liar may have invented neighbours, which are nobody's ids.
+        # Ids that a liar invented belong to no host.
         reported = [
             (host.number, numbers[peer], host.member.peer.edges[peer].weight)
             for host in joined

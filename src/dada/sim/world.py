@@ -15,7 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -97,31 +97,21 @@ def _put(records: dict[bytes, bytes], key: bytes, value: bytes | None) -> None:
         records.pop(key, None)
 
 
-class Watcher(Protocol):
-    """Called after every event."""
-
-    def after(self, world: World, host: Host, other: Host | None) -> None:
-        """An event of `host` is over, which involved `other`."""
-
-
 class World:
     """Hosts, the messages between them, and time.
 
-    Parameters
-    ----------
-    hosts : list of Host
-    link : VirtualLink
-        Delays and losses of messages.
-    rng : numpy.random.Generator
-        Source of randomness for the network and for crashes; members have their own.
-    watcher : Watcher, optional
-        Called after every event.
+    The generator decides on delays, losses and crashes; members have their own. `watch` is called after every event of
+    a host, with the other host that it involved.
     """
 
     def __init__(
-        self, hosts: list[Host], link: VirtualLink, rng: np.random.Generator, watcher: Watcher | None = None
+        self,
+        hosts: list[Host],
+        link: VirtualLink,
+        rng: np.random.Generator,
+        watch: Callable[[World, Host, Host | None], None],
     ) -> None:
-        self.hosts, self.link, self.watcher = hosts, link, watcher
+        self.hosts, self.link, self.watch = hosts, link, watch
         self.now = 0.0
         self.events = 0
         self.counts = Counter(messages=0, bytes=0, sent=0, lost=0, refused=0, restarts=0)
@@ -167,12 +157,12 @@ class World:
         """Doom a member: it dies during its next event."""
         self.hosts[number].is_doomed = self.hosts[number].is_up
 
-    def leave(self, number: int, says_goodbye: bool) -> None:
+    def leave(self, number: int, with_goodbye: bool) -> None:
         """Let a member leave for good."""
         host = self.hosts[number]
         host.has_left = True
         if host.is_up:
-            if says_goodbye:
+            if with_goodbye:
                 self._carry_out(host, host.deeds(host.member.leave(self.now)))
             self._die(host)
 
@@ -218,7 +208,7 @@ class World:
             self._did(host, host.deeds(host.member.on_unreachable(other.me, self.now)), other)
 
     def _did(self, host: Host, deeds: Sequence[Deed], other: Host | None = None) -> None:
-        """Carry out the deeds of a host, set its timer, and call the watcher."""
+        """Carry out the deeds of a host, set its timer, and report the event."""
         self.events += 1
         if host.is_doomed:
             self._carry_out(host, deeds[: int(self._rng.integers(len(deeds) + 1))])
@@ -231,8 +221,7 @@ class World:
             if deadline < host.timer_at:
                 host.timer_at = deadline
                 self.at(deadline, self._on_timer, host, deadline)
-        if self.watcher is not None:
-            self.watcher.after(self, host, other)
+        self.watch(self, host, other)
 
     def _carry_out(self, host: Host, deeds: Sequence[Deed]) -> None:
         for deed in deeds:
