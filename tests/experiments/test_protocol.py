@@ -1,15 +1,18 @@
 """How settings are chosen and accuracies summarised."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from dada.data import Population
+from dada.core.graph import CollaborationGraph
+from dada.data import Population, moons
 from dada.experiments.methods import ALL_DATA, METHODS, RunInput, train
 from dada.experiments.protocol import best_setting, choose, final_jobs, finals, summarise, validation_score
-from dada.experiments.tasks import N_FOLDS, SPECS, people, split_off, validation_draw, validation_task
+from dada.experiments.tasks import N_FOLDS, SPECS, people, predictors, split_off, validation_draw, validation_task
 from tests.helpers.datasets import load_or_skip
 
 
@@ -138,10 +141,21 @@ def test_a_graph_can_only_be_given_to_synthetic_users():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_runs_from_plain_settings(method):
+    users = moons(0, n_users=8, n_test=10)
     settings = METHODS[method].points(coarse=True)[0] | METHODS[method].effort(SPECS["moons"], True)
     settings |= {"neighbours": 5.0} if method == "dada-random" else {}
-    if "updates" in settings:
-        settings["updates"] = 5
-    result = train("moons", method, settings | {"stumps": 40}, seed=0, run=0)
-    assert len(result["test"]) == 100
-    assert 0.3 < np.mean(result["test"]) <= 1
+    settings |= {"updates": 5} if "updates" in settings else {}
+    fitted = predictors(40, settings.pop("rule", "feature-range")).fit(users.train.X)
+    oracle = CollaborationGraph.from_scipy(users.oracle_weights())
+    task = RunInput(users.train, fitted, users.test, settings, np.random.default_rng(0), oracle)
+    accuracy = METHODS[method].run(task).test_accuracy
+    assert accuracy.shape == (8,)
+    assert 0.3 < accuracy.mean() <= 1
+
+
+def test_a_run_returns_what_json_can_hold():
+    settings = {"beta": 1.0, "mu": 1.0, "updates": 5, "stumps": 40}
+    result = train("moons", "dada-oracle", settings, seed=0, run=0, detail="graph")
+    assert json.loads(json.dumps(result)) == result
+    assert len(result["test"]) == len(result["losses"]) == 100
+    assert result["trace"]["updates"][-1] == 500
