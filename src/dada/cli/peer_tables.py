@@ -247,18 +247,17 @@ def read_summary(path: Path) -> SummaryFile:
     """Read and validate a summary file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
+        if content["format"] != FORMAT:
             raise ValueError(f"its format is not {FORMAT!r}")
+        if content["version"] != VERSION:
+            raise ValueError(f"version {content['version']}, this dada reads {VERSION}: update the older of the two")
         return _from_json(content)
-    except KeyError as error:
-        raise ValueError(f"{path}: a damaged summary file, it lacks {error}") from error
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"{path}: not a summary file, or damaged ({error})") from error
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        detail = f"it lacks {error}" if isinstance(error, KeyError) else error
+        raise ValueError(f"{path}: not a summary file, or damaged ({detail})") from error
 
 
 def _from_json(content: dict[str, Any]) -> SummaryFile:
-    if content["version"] != VERSION:
-        raise ValueError(f"version {content['version']}, this dada reads {VERSION}: update the older of the two")
     features = tuple(str(name) for name in content["features"])
     count, users = int(content["rows"]), int(content["users"])
     mean, squares, low, high = (np.array(content[name], np.float64) for name in ("mean", "squares", "low", "high"))
