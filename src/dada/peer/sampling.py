@@ -225,8 +225,8 @@ class PeerSampling:
         """Half a view: this peer and others; the oldest few only if there are not enough."""
         others = [known for peer, known in self.view.items() if peer != partner and peer not in self._doubted]
         others = [others[p] for p in self._rng.permutation(len(others))]
-        old = sorted(others, key=lambda known: -known.age)[:HEALER]
-        others = [known for known in others if known not in old] + old
+        old = {known.peer: known for known in sorted(others, key=lambda known: -known.age)[:HEALER]}
+        others = [*(known for known in others if known.peer not in old), *old.values()]
         offered = [Descriptor(one.peer, one.age, self.addresses_of(one.peer)) for one in others]
         return (Descriptor(self.me, 0, self.addresses), *offered[: self.view_size // 2 - 1])
 
