@@ -179,6 +179,18 @@ def test_a_model_that_finds_users_in_x_predicts_a_file(tmp_path):
     assert load_model(tmp_path / "frame").user_column == "person"
 
 
+def test_a_file_read_in_parts_is_encoded_too(tmp_path):
+    path = written(stays(), tmp_path / "s.parquet", ["kind", "days"])
+    fit = ("fit", path, "--stream", "--user", "person", "--label", "came", "-o", tmp_path / "m.dada", "--updates", 20)
+    found = dada_json(*fit, "--lam", 1)
+    assert set(found["left_out"]) == {"", "note", "year"}
+    assert found["features"] == sum(found["encoded"].values())
+    rows = dada_json("predict", tmp_path / "m.dada", path)
+    assert np.mean([row["label"] == came for row, came in zip(rows, stays()["came"], strict=True)]) > 0.7
+    refused = dada(*fit, "--drop-missing")
+    assert "--drop-missing needs the whole table: leave out --stream" in " ".join(refused.stderr.split())
+
+
 def test_text_is_refused_where_levels_would_reveal_rows(tmp_path):
     path = written(stays(), tmp_path / "s.csv", ["kind", "days", "note"])
     refused = dada("fit", path, "--user", "person", "--label", "came", "--epsilon", 1, "--ranges", 0, 1)

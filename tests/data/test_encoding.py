@@ -153,6 +153,16 @@ def test_dates_are_read_from_text_where_dates_were():
     assert_array_equal(encoder.transform(as_text), encoder.transform(pl.DataFrame({"day": days})))
 
 
+def test_a_column_that_is_empty_in_new_rows_may_have_any_type():
+    frame = polars_frame()
+    encoder = TableEncoder.fit(frame)
+    expected = encoder.transform(frame.with_columns(pl.lit(None, frame.schema[name]).alias(name) for name in COLUMNS))
+    for dtype in (pl.Null, pl.String, pl.Float64, pl.Date):
+        empty = frame.with_columns(pl.lit(None, dtype).alias(name) for name in COLUMNS)
+        assert_array_equal(encoder.transform(empty), expected)
+    assert_array_equal(encoder.transform(pd.DataFrame({name: [None] * N for name in COLUMNS})), expected)
+
+
 def test_many_levels_are_pooled():
     names = [f"t{i % 40}" for i in range(400)] + ["Rome"] * 100
     encoder = TableEncoder.fit(pl.DataFrame({"town": names}))

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dada.data import FeatureSummary, ParquetUsers, Population, population_from_table
+from dada.data import FeatureSummary, ParquetUsers, Population, UserTable, population_from_table
 
 
 @pytest.fixture
@@ -42,6 +42,19 @@ def test_ranges_of_users_are_those_of_the_whole_table(table, folder):
     assert np.array_equal(users.sizes, whole.sizes)
     for first, last in ((0, 20), (0, 7), (7, 8), (13, 20)):
         assert same(users.read(first, last), whole.select(np.arange(first, last)))
+
+
+def test_columns_of_text_are_encoded_alike_in_every_range_of_users(table, tmp_path):
+    towns = pl.Series(["Rome", "Oslo", None, "Oslo"] * table.height)[: table.height]
+    mixed = table.with_columns(town=towns, year=pl.lit(2024))
+    mixed.write_parquet(tmp_path / "mixed.parquet")
+    users = ParquetUsers.open(tmp_path, user="person", label="came")
+    assert users.inputs == (*(name for name in table.columns if name not in ("person", "came")), "town")
+    assert users.encoder.left_out == {"year": "the same value in every row"}
+    whole = UserTable.read(mixed, user="person", label="came").people(users.encoder)
+    for first, last in ((0, 20), (7, 8)):
+        assert same(users.read(first, last), whole.select(np.arange(first, last)))
+    assert users.summary_of(0).count == table.height
 
 
 @pytest.mark.parametrize(

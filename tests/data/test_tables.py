@@ -82,6 +82,12 @@ def test_marks_of_missing_values_and_dates_are_read_from_a_csv_file(tmp_path):
     assert frame.null_count().row(0) == (2, 2, 1)
 
 
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_fields_are_separated_as_the_header_shows(tmp_path, separator):
+    VISITS.write_csv(tmp_path / "visits.csv", separator=separator)
+    assert read_table(tmp_path / "visits.csv").equals(VISITS)
+
+
 def test_decimals_are_read_as_numbers(tmp_path):
     path = stored(VISITS.with_columns(pl.col("income").cast(pl.Decimal(10, 2))), tmp_path, ".parquet")
     assert read_table(path).equals(VISITS)

@@ -316,6 +316,13 @@ def test_an_encoded_model_is_the_same_from_its_file_and_goes_on_learning(tmp_pat
     assert grown.encoder_ == loaded.encoder_
 
 
+def test_a_column_that_repeats_the_users_is_left_out():
+    model = DadaClassifier(**CHEAP).fit(MIXED, ROWS.y, users=ROWS.users)
+    assert model.encoder_.left_out == {"person": "the users"}
+    inside_x = inside().fit(MIXED, ROWS.y)
+    assert_array_equal(model.models_, inside_x.models_)
+
+
 def test_numbers_are_used_as_they_are():
     plain = FRAME[FEATURES]
     model = DadaClassifier(**CHEAP).fit(plain, ROWS.y, users=ROWS.users)

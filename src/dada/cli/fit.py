@@ -97,7 +97,7 @@ def fit(
     """Learn a model for every user of a table, and the graph between them.
 
     Columns may hold numbers, text, dates and missing values. Columns that hold nothing to learn from, such as row
-    numbers, are left out and reported; --stream and --epsilon for rows take numbers only.
+    numbers, are left out and reported; --epsilon for rows takes numbers only.
 
     First a share of every user's rows is held out, to compare learning together with learning alone; then the model
     is fitted to all rows. With --epsilon nothing is held out: a trial would need a release of its own. With a folder of
@@ -128,7 +128,12 @@ def fit(
     table = encoder = None
     people: Any
     if in_shards:
+        if drop_missing:
+            raise ValueError(
+                "--drop-missing needs the whole table: leave out --stream, or drop such rows from the files"
+            )
         people = ParquetUsers.open(file, **columns)
+        encoder = people.encoder
     elif epsilon is not None and protects == "rows":
         # Levels, medians and the choice of columns would reveal rows.
         people = population_from_table(file, task=task, **columns)
@@ -167,7 +172,7 @@ def fit(
             "peak_gb": round(peak_bytes() / 1e9, 3),
             "status": model.status_.value,
             "model": str(output),
-            **({} if table is None else _about_columns(table, encoder)),
+            **_about_columns(table, encoder),
         }
         print_json(result) if as_json else _show(result, people.n_classes)
 
@@ -179,14 +184,14 @@ def _titled(page: Observer, title: str) -> Observer:
     return lambda event: page(replace(event, title=title) if isinstance(event, RunInfo) else event)
 
 
-def _about_columns(table: UserTable, encoder: TableEncoder | None) -> dict[str, Any]:
+def _about_columns(table: UserTable | None, encoder: TableEncoder | None) -> dict[str, Any]:
     """What became of the columns and rows of a table; nothing for a table of numbers that is used as it is."""
     about: dict[str, Any] = {
         "encoded": {} if encoder is None else encoder.features_of,
-        "left_out": table.left_out,
-        "dropped_rows": table.n_dropped,
-        "determines_label": table.telling,
+        "left_out": {} if encoder is None else encoder.left_out,
     }
+    if table is not None:
+        about |= {"left_out": table.left_out, "dropped_rows": table.n_dropped, "determines_label": table.telling}
     return {name: found for name, found in about.items() if found}
 
 

@@ -126,42 +126,45 @@ class Numbers:
     @property
     def names(self) -> list[str]:
         """Names of the encoded columns."""
-        return [self.name, *self._mark]
-
-    @property
-    def _mark(self) -> list[str]:
-        return [f"{self.name} missing"] if self.marks_missing else []
+        return [*self._own_names, *([f"{self.name} missing"] if self.marks_missing else [])]
 
     def encoded(self, values: Values) -> list[NDArray[np.float64]]:
         """The encoded columns of a column."""
-        numbers = values.of if values.kind == "numbers" else _parsed(self, values, float)
+        numbers = self._numbers(values)
         missing = np.isnan(numbers)
-        return [np.where(missing, self.fill, numbers), *([missing.astype(np.float64)] if self.marks_missing else [])]
+        own = self._own_columns(np.where(missing, self.fill, numbers))
+        return [*own, *([missing.astype(np.float64)] if self.marks_missing else [])]
+
+    @property
+    def _own_names(self) -> list[str]:
+        return [self.name]
+
+    def _own_columns(self, numbers: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+        return [numbers]
+
+    def _numbers(self, values: Values) -> NDArray[np.float64]:
+        return values.of if values.kind == "numbers" else np.array(_parsed(self, values, float), np.float64)
 
 
 @dataclass(frozen=True)
-class Dates:
+class Dates(Numbers):
     """A column of dates: days since 1970 and, if they vary, month (1 to 12), weekday (Monday is 0) and hour."""
 
     kind: ClassVar[str] = "dates"
-    name: str
-    fill: float
-    marks_missing: bool
     parts: tuple[str, ...]
 
     @property
-    def names(self) -> list[str]:
-        """Names of the encoded columns."""
-        mark = [f"{self.name} missing"] if self.marks_missing else []
-        return [*(f"{part} of {self.name}" for part in self.parts), *mark]
+    def _own_names(self) -> list[str]:
+        return [f"{part} of {self.name}" for part in self.parts]
 
-    def encoded(self, values: Values) -> list[NDArray[np.float64]]:
-        """The encoded columns of a column."""
-        dates = values.of if values.kind == "dates" else _parsed(self, values, lambda text: np.datetime64(text, "us"))
-        days, missing = _days_of(dates), np.isnat(dates)
-        days = np.where(missing, self.fill, days)
-        marked = [missing.astype(np.float64)] if self.marks_missing else []
-        return [*(PARTS[part](days) for part in self.parts), *marked]
+    def _own_columns(self, numbers: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+        return [PARTS[part](numbers) for part in self.parts]
+
+    def _numbers(self, values: Values) -> NDArray[np.float64]:
+        dates = (
+            values.of if values.kind == "dates" else np.array(_parsed(self, values, np.datetime64), "datetime64[us]")
+        )
+        return _days_of(dates)
 
 
 @dataclass(frozen=True)
@@ -184,13 +187,12 @@ class Levels:
         if values.kind == "numbers":
             values = Values("levels", np.array([_as_text(v) for v in values.of.tolist()], object))
         position = {level: j for j, level in enumerate(self.levels)}
-        n = len(self.names)
         codes = np.array([position.get(value, len(self.levels)) for value in values.of.tolist()], np.intp)
-        return [(codes == j).astype(np.float64) for j in range(n)]
+        return [(codes == j).astype(np.float64) for j in range(len(self.names))]
 
 
-Column = Numbers | Dates | Levels
-KINDS: dict[str, type[Column]] = {kind.kind: kind for kind in (Numbers, Dates, Levels)}
+Column = Numbers | Levels
+KINDS: dict[str, type[Column]] = {"numbers": Numbers, "dates": Dates, "levels": Levels}
 
 
 def _days_of(dates: NDArray[Any]) -> NDArray[np.float64]:
@@ -215,18 +217,21 @@ def _as_text(number: float) -> str | None:
     return None if math.isnan(number) else str(int(number)) if number.is_integer() else str(number)
 
 
-def _parsed(column: Column, values: Values, parse: Callable[[str], Any]) -> NDArray[Any]:
+def _parsed(column: Column, values: Values, parse: Callable[[str], Any]) -> list[Any]:
     """Text as the numbers or dates that the column held at the fit."""
-    nothing = parse("nan") if parse is float else np.datetime64("NaT")
+    found = values.of[~values.missing].tolist()
     try:
-        if values.kind == "levels":
-            return np.array([nothing if value is None else parse(value) for value in values.of])
+        if values.kind == "levels" or not found:
+            return [parse("nan" if parse is float else "NaT") if v is None else parse(v) for v in _texts(values)]
     except ValueError:
         pass
-    found = [value for value in values.of.tolist() if value is not None]
     raise ValueError(
         f"column {column.name!r} must hold {column.kind}, as at the fit, got {values.kind} such as {shorten(found, 3)}"
     )
+
+
+def _texts(values: Values) -> list[str | None]:
+    return values.of.tolist() if values.kind == "levels" else [None] * len(values.of)
 
 
 @dataclass(frozen=True)
@@ -260,13 +265,14 @@ class TableEncoder:
     left_out: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def fit(cls, frame: Any, *, keep_all: bool = False) -> Self:
+    def fit(cls, frame: Any, *, users: Any = None, keep_all: bool = False) -> Self:
         """Learn levels, medians and parts of dates from the rows of a pandas or polars frame.
 
-        With `keep_all`, no column is left out, even if it holds nothing to learn from.
+        A text column that names the given `users` is left out. With `keep_all`, no column is left out, even if it
+        holds nothing to learn from.
         """
         values = {name: read_column(column) for name, column in frame_columns(collected(frame)).items()}
-        left_out = {} if keep_all else useless_columns(values)
+        left_out = {} if keep_all else useless_columns(values) | _user_columns(values, users)
         used = {name: column for name, column in values.items() if name not in left_out}
         if not used:
             raise ValueError(f"no column is left to learn from: {_reasons(left_out)}")
@@ -336,7 +342,7 @@ def _from_json(content: dict[str, Any]) -> Column:
         sound = all(level is None or isinstance(level, str) for level in column.levels) and bool(column.names)
     else:
         sound = math.isfinite(column.fill)
-        sound = sound and (isinstance(column, Numbers) or set(column.parts) <= set(PARTS))
+        sound = sound and (not isinstance(column, Dates) or set(column.parts) <= set(PARTS))
     if not sound:
         raise ValueError(f"the encoding of column {column.name!r} makes no sense")
     return column
@@ -357,6 +363,12 @@ def useless_columns(values: dict[str, Values]) -> dict[str, str]:
     """Columns that hold nothing to learn from, and why."""
     found = {name: _useless(name, column) for name, column in values.items()}
     return {name: reason for name, reason in found.items() if reason}
+
+
+def _user_columns(values: dict[str, Values], users: Any) -> dict[str, str]:
+    ids = None if users is None else np.asarray(users).astype(str).tolist()
+    texts = {name: column.of.tolist() for name, column in values.items() if column.kind == "levels"}
+    return {name: "the users" for name, text in texts.items() if text == ids}
 
 
 def _useless(name: str, column: Values) -> str:

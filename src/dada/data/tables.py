@@ -34,8 +34,8 @@ def read_table(path: str | Path) -> polars.DataFrame:
     ----------
     path : str or Path
         A file whose name ends in ``.csv`` or ``.parquet``. A CSV file has a header line; the type of each
-        column is taken from all of its values. Empty fields, and fields such as ``NA``, ``null`` or ``?``, are missing
-        values. Columns of dates become dates.
+        column is taken from all of its values, and fields are separated by commas, semicolons or tabs. Empty fields,
+        and fields such as ``NA``, ``null`` or ``?``, are missing values. Columns of dates become dates.
 
     Returns
     -------
@@ -69,7 +69,8 @@ def read_table(path: str | Path) -> polars.DataFrame:
         raise ValueError(f"{path}: the file is empty")
     try:
         if suffix == ".csv":
-            frame = pl.read_csv(path, infer_schema_length=None, null_values=MISSING_MARKS, try_parse_dates=True)
+            how: Any = {"separator": _separator(path), "null_values": MISSING_MARKS, "try_parse_dates": True}
+            frame = pl.read_csv(path, infer_schema_length=None, **how)
         else:
             frame = pl.read_parquet(path)
     except pl.exceptions.PolarsError as error:
@@ -79,6 +80,14 @@ def read_table(path: str | Path) -> polars.DataFrame:
     if frame.height == 0:
         raise ValueError(f"{path}: the file has no rows, only the columns {shorten(frame.columns)}")
     return frame.with_columns(pl.selectors.decimal().cast(pl.Float64))
+
+
+def _separator(path: Path) -> str:
+    """What separates the fields of a CSV file: a comma, unless its header has none but semicolons or tabs."""
+    with path.open("rb") as file:
+        header = file.readline(1 << 20)
+    others = [mark for mark in (";", "\t") if mark.encode() in header]
+    return others[0] if others and b"," not in header else ","
 
 
 def population_from_table(
@@ -292,6 +301,8 @@ def write_users(people: Population, path: str | Path, **of_users: Any) -> None:
 # Rows summarised at a time, and bytes at the end of a file that hold the Parquet footer.
 BLOCK = 200_000
 FOOTER = 1 << 16
+# Users whose rows show the levels and medians of all.
+SAMPLED_USERS = 2000
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,11 +319,13 @@ class ParquetUsers(Users):
     user, label : str
         Columns with the user and with the label.
     feature_names : tuple of str
-        Columns to learn from.
+        Columns to learn from, or the features that `encoder` makes of them.
     classes : array of shape (2,)
         The two labels, sorted.
     user_ids, sizes : arrays of shape (n_users,)
         The users, sorted, and the number of rows of each.
+    encoder : TableEncoder or None
+        How columns become features if some hold text or dates; learned from a sample of users.
 
     Examples
     --------
@@ -332,6 +345,7 @@ class ParquetUsers(Users):
     classes: np.ndarray
     user_ids: np.ndarray
     sizes: np.ndarray
+    encoder: TableEncoder | None = None
 
     @classmethod
     def open(cls, path: str | Path, *, user: str, label: str, drop: Sequence[str] = ()) -> Self:
@@ -351,8 +365,8 @@ class ParquetUsers(Users):
         files = _files(Path(path))
         table = pl.scan_parquet(list(files))
         try:
-            columns = table.collect_schema().names()
-            features = feature_columns(columns, user, label, None, drop)
+            schema = table.collect_schema()
+            features = feature_columns(schema.names(), user, label, None, drop)
             counts = table.group_by(user).len("rows").collect(engine="streaming").sort(user)
             labels = table.select(pl.col(label).unique()).collect(engine="streaming")
         except pl.exceptions.PolarsError as error:
@@ -362,7 +376,17 @@ class ParquetUsers(Users):
         if found.size != 2:
             raise ValueError(f"{path}: column {label!r} must hold two values, got {found.size}: {shorten(found)}")
         ids = as_values(counts[user], user)
-        return cls(files, user, label, tuple(features), found, ids, counts["rows"].to_numpy().astype(np.int64))
+        users = cls(files, user, label, tuple(features), found, ids, counts["rows"].to_numpy().astype(np.int64))
+        if all(schema[name].is_numeric() or schema[name] == pl.Boolean for name in features):
+            return users
+        frame = users._frame(pl.col(user).is_in(users._spread(SAMPLED_USERS).tolist()))
+        encoder = TableEncoder.fit(frame.select(features))
+        return replace(users, encoder=encoder, feature_names=encoder.feature_names)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The columns to learn from."""
+        return self.feature_names if self.encoder is None else self.encoder.inputs
 
     @property
     def name(self) -> str:
@@ -386,28 +410,46 @@ class ParquetUsers(Users):
         """At most `most` users, spread evenly over all."""
         import polars as pl
 
-        chosen = self.user_ids[np.unique(np.linspace(0, self.n_users - 1, min(most, self.n_users)).astype(np.intp))]
+        chosen = self._spread(most)
         return self._read(pl.col(self.user).is_in(chosen.tolist()), chosen)
 
     def summary_of(self, number: int) -> FeatureSummary:
         """Summary of the features in one file."""
-        return FeatureSummary.of_all(FeatureSummary.of(block) for block in self._blocks(self.files[number]))
+        return FeatureSummary.of_all(
+            FeatureSummary.of(self._features(block)) for block in self._blocks(self.files[number])
+        )
 
     def _blocks(self, file: str) -> Iterator[polars.DataFrame]:
         import polars as pl
 
-        table = pl.scan_parquet(file).select(self.feature_names)
+        table = pl.scan_parquet(file).select(self.inputs)
         rows = int(pl.scan_parquet(file).select(pl.len()).collect().item())
         for start in range(0, rows, BLOCK):
             yield table.slice(start, BLOCK).collect()
 
     def _read(self, wanted: Any, ids: np.ndarray) -> Population:
+        frame = self._frame(wanted)
+        return Population.from_arrays(
+            self._features(frame.select(self.inputs)),
+            frame[self.label],
+            frame[self.user],
+            classes=self.classes,
+            user_ids=ids,
+            feature_names=self.feature_names,
+        )
+
+    def _frame(self, wanted: Any) -> polars.DataFrame:
         import polars as pl
 
-        columns = [*self.feature_names, self.label, self.user]
-        frame = pl.scan_parquet(list(self.files)).filter(wanted).select(columns).collect()
-        features = frame.select(self.feature_names)
-        return Population.from_arrays(features, frame[self.label], frame[self.user], classes=self.classes, user_ids=ids)
+        columns = [*self.inputs, self.label, self.user]
+        return pl.scan_parquet(list(self.files)).filter(wanted).select(columns).collect()
+
+    def _features(self, frame: polars.DataFrame) -> Any:
+        return frame if self.encoder is None else self.encoder.transform(frame)
+
+    def _spread(self, most: int) -> np.ndarray:
+        """Ids of at most `most` users, spread evenly over all."""
+        return self.user_ids[np.unique(np.linspace(0, self.n_users - 1, min(most, self.n_users)).astype(np.intp))]
 
 
 def _files(path: Path) -> tuple[str, ...]:

@@ -252,19 +252,19 @@ class PersonalEstimator(Parameters, BaseEstimator):
         if self.user_column is not None:
             frame, users = without_column(frame, self.user_column_)
         if reset:
-            self.encoder_ = self._new_encoder(frame)
+            self.encoder_ = self._new_encoder(frame, users)
         if self.encoder_ is not None:
             return self.encoder_.transform(frame), users
         return as_features(frame if reset else _chosen(frame, self.input_columns_))[0], users
 
-    def _new_encoder(self, frame: Any) -> TableEncoder | None:
+    def _new_encoder(self, frame: Any, users: Any) -> TableEncoder | None:
         if self.encode not in ENCODE:
             raise ValueError(f"encode must be one of {list(ENCODE)}, got {self.encode!r}")
         # Levels and medians would reveal the rows that privacy protects.
         is_protected = self.privacy is not None and self.privacy.protects == "rows"
         if self.encode == "never" or is_protected or not needs_encoding(frame):
             return None
-        return TableEncoder.fit(frame)
+        return TableEncoder.fit(frame, users=users)
 
     @property
     def _finds_columns_by_name(self) -> bool:

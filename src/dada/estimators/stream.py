@@ -137,8 +137,8 @@ def fit_parquet(
         margins = problem.margins(result.models)
     shown = settings.shown() | {"n_predictors": predictors.n, "predictors": recipe}
     model._keep(users, Fit(predictors, shown, result))
-    model.n_features_in_, model.encoder_ = users.n_features, None
-    model.feature_names_in_ = np.array(users.feature_names, dtype=object)
+    model.n_features_in_, model.encoder_ = len(users.inputs), users.encoder
+    model.feature_names_in_ = np.array(users.inputs, dtype=object)
     model.train_accuracy_ = float(mean_per_user(margins > 0, problem.row_start).mean())
     return model
 
