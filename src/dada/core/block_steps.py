@@ -55,7 +55,7 @@ class BlockStep(NamedTuple):
     """Settings of the block step."""
 
     # Most pairwise moves at a wake-up.
-    inner_moves: int = 30
+    inner_moves: int = 10
     # Extrapolation of the neighbours' mean by this multiple of its last change, in [0, 1). It grows to this value over
     # the first wake-ups of a user.
     momentum: float = 0.95

@@ -81,9 +81,15 @@ def run_engine(
     train: Samples | None = None,
     observer: Observer = silent,
     checkpoint: Checkpoint = None,
+    traced: bool = True,
 ) -> RunResult:
-    """Run the engine on a problem, from zero or from given models, with settings that are all decided."""
+    """Run the engine on a problem, from zero or from given models, with settings that are all decided.
+
+    Each trace point costs about as much as one move of every user: trials leave them out.
+    """
     plan, graph = settings.plan(problem.n_users), settings.given_graph(problem.n_users)
+    if not traced:
+        plan = replace(plan, trace_every=max(1, plan.n_updates))
     if models is not None and plan.learn_graph:
         plan = replace(plan, local_updates=0, restart="local")
     shared: Any = {"train": train, "dtype": settings.dtype, "observer": observer}

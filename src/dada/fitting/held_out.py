@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from itertools import islice
 from numbers import Integral
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -26,8 +27,14 @@ GRAPHS = ("everyone", "evidence")
 # Four times mu would gain 0.15 points on School on average, but more of its users would do better alone.
 MU_SCALES = (1.0, 0.25)
 N_FOLDS = 3
-# Standard errors by which a local model must be better to replace the one that was learned together.
+# Rows held out after which a trial needs no further fold: the rest would hardly change its standard error.
+ENOUGH_HELD_OUT = 3000
+# Block steps per user in a trial of base predictors, and in one of graphs or of mu, which early models separate best.
+TRIAL_WAKEUPS, EARLY_WAKEUPS = 30, 12
+# Standard errors by which a choice must be ahead of the usual one: by chance, one in twenty is.
 DOUBT = 1.64
+# A graph by evidence needs more: on users of one kind it does worse than these trials show.
+DOUBT_OF_EVIDENCE = 2.5
 # A sample of this size shows which settings suit a population.
 MOST_USERS = 1000
 
@@ -167,18 +174,18 @@ def share_right(population: Population, scores: HeldOutScores) -> float:
     return float(mean_per_user(scores.right, population.row_start)[population.sizes > 1].mean())
 
 
-def is_ahead(population: Population, one: NDArray[np.float32], other: NDArray[np.float32]) -> bool:
-    """Whether the first score is above the second by more than a standard error; users with one row do not count."""
-    return is_clear(per_user(population, one - other)[population.sizes > 1])
+def is_ahead(population: Population, one: NDArray[np.float32], other: NDArray[np.float32], doubt: float = 1.0) -> bool:
+    """Whether the first score is clearly above the second; users with one row do not count."""
+    return is_clear(per_user(population, one - other)[population.sizes > 1], doubt)
 
 
-def is_clear(gains: NDArray[np.float64]) -> bool:
-    """Whether the sum of users' gains is above its standard error.
+def is_clear(gains: NDArray[np.float64], doubt: float = 1.0) -> bool:
+    """Whether the sum of users' gains is more than `doubt` of its standard errors above zero.
 
     >>> is_clear(np.array([3.0, 2.0, -1.0])), is_clear(np.array([3.0, -2.0, 0.0]))
     (True, False)
     """
-    return bool(gains.sum() > gains.std() * np.sqrt(gains.size))
+    return bool(gains.sum() > doubt * gains.std() * np.sqrt(gains.size))
 
 
 def better_alone(gains: NDArray[np.float32], population: Population, doubt: float) -> NDArray[np.bool_]:
@@ -224,10 +231,12 @@ def decide(
     graph = "evidence" if settings.is_graph("evidence") else "everyone" if n_users > 1 else "none"
     trials = Trials(settings, population, recipes, rng, observer, most_users)
     # Stumps converge late, so families are compared at the end of a run; graphs and mu are compared earlier.
-    best = trials.best([Choice(family, graph, whole=True) for family in recipes])._replace(whole=False)
+    doubt = DOUBT if settings.takes_blocks else 1.0
+    best = trials.best([Choice(family, graph, whole=True) for family in recipes], doubt=doubt)._replace(whole=False)
     # Evidence makes directed graphs, which do not allow latency.
     if is_open and n_users > 2 and settings.mu != 0 and settings.message_latency == 0:
-        best = trials.best([best._replace(graph=name) for name in GRAPHS])
+        doubt = DOUBT_OF_EVIDENCE if settings.takes_blocks else 1.0
+        best = trials.best([best._replace(graph=name) for name in GRAPHS], doubt=doubt)
     if settings.is_graph(AUTO, *GRAPHS) and n_users > 1 and settings.mu == AUTO:
         best = trials.best([best._replace(mu_scale=mu_scale) for mu_scale in MU_SCALES], by="log_score")
     mu = settings.mu
@@ -308,8 +317,8 @@ class Trials:
         sizes = self.population.sizes
         return int(sizes[sizes > 1].sum()) >= N_FOLDS
 
-    def best(self, candidates: Sequence[Choice], by: str = "right") -> Choice:
-        """The first candidate, or one that beats it by more than the standard error of the difference.
+    def best(self, candidates: Sequence[Choice], by: str = "right", doubt: float = 1.0) -> Choice:
+        """The first candidate, or one that beats it by more than chance would.
 
         Rows are weighted equally: users with three rows would otherwise outweigh the others.
         """
@@ -317,13 +326,21 @@ class Trials:
         if not self.are_possible:
             return best
         for other in candidates[1:]:
-            if is_ahead(self.population, getattr(self.scores(other), by), getattr(self.scores(best), by)):
+            if is_ahead(self.population, getattr(self.scores(other), by), getattr(self.scores(best), by), doubt):
                 best = other
         return best
 
     def means(self) -> dict[str, float]:
         """The share of right rows of each choice tried."""
-        return {str(choice): share_right(self.population, found) for choice, found in self._scores.items()}
+        if not self._folds:
+            return {}
+        tested = np.sort(np.concatenate([fold.places for fold in self._folds]))
+        people = self.population.take(tested)
+        rights = {str(choice): found.right[tested] for choice, found in self._scores.items()}
+        return {
+            name: float(mean_per_user(right, people.row_start)[people.sizes > 0].mean())
+            for name, right in rights.items()
+        }
 
     def scores(self, choice: Choice) -> HeldOutScores:
         """Scores of a choice on each row while it is held out."""
@@ -341,19 +358,22 @@ class Trials:
         if not self._folds:
             owners, labels = self.population.owners, None if self.population.n_classes == 0 else self.population.y
             split = PerUserKFold(N_FOLDS, shuffle=True, random_state=self.rng).split(owners, labels, users=owners)
-            self._folds = [Fold.of(self.population, kept, tested) for kept, tested in split]
+            enough = -(-ENOUGH_HELD_OUT * N_FOLDS // self.population.n_rows)
+            self._folds = [Fold.of(self.population, kept, tested) for kept, tested in islice(split, enough)]
         return self._folds
 
     def _models(self, choice: Choice, fold: Fold) -> NDArray[Any]:
         tables, settings = fold.through(choice.family, self.recipes[choice.family], self.settings)
         mu, n_updates = choice.mu_scale * settings.model_settings["mu1"], settings.n_updates
-        if not choice.whole:
+        if settings.takes_blocks:
+            n_updates = min(int(n_updates), TRIAL_WAKEUPS if choice.whole else EARLY_WAKEUPS)
+        elif not choice.whole:
             # Early models separate graphs best, but linear predictors must be almost converged.
             is_quick = choice.family == LINEAR and self.population.n_classes <= 2
             n_updates = min(int(n_updates), UPDATES_OF_LINEAR // 2 if is_quick else LEAST_UPDATES // 2)
         settings = replace(settings, graph=choice.graph, mu=mu, lam=AUTO, n_updates=n_updates)
         problem = replace(tables.problem, **settings.model_settings)
-        result = run_engine(settings, problem, np.random.default_rng(self.seed))
+        result = run_engine(settings, problem, np.random.default_rng(self.seed), traced=False)
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
         return result.models

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dada.core.block_steps import BlockStep
 from dada.core.graph import CollaborationGraph
 from dada.core.losses import Loss
-from dada.core.plan import Plan
+from dada.core.plan import BLOCK_STEP, Plan
 from dada.core.problem import Problem
 from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree, Regularizer
 from dada.data import BasePredictors, Constant, Linear, ParquetUsers, Population, Recipe, Stumps, Union
@@ -48,12 +49,20 @@ BETA = 30.0
 LEAST_UPDATES, MOST_UPDATES, UPDATES_OF_LINEAR = 200, 600, 2000
 LEAST_GRAPH_EVERY, GRAPH_ROUNDS = 10.0, 20.0
 GRAPH_EVERY = 50.0
+# Block steps: wake-ups per user of a fit, and how they share. On a sparse graph of everyone, messages pass on half of
+# what the neighbours sent, so that means spread; on evidence that would mix up users of different kinds.
+WAKEUPS, WAKEUPS_BY_EVIDENCE = 80, 60
+WITH_EVERYONE = BlockStep(theta=0.5)
+BY_EVIDENCE_STEP = BlockStep(momentum=0.0, quantise_bits=6, silence=0.02)
+# By evidence, per user: wake-ups alone at first, graph wakeups after them, and wake-ups between two later ones.
+WAKEUPS_ALONE, FIRST_GRAPH_WAKEUPS, WAKEUPS_PER_GRAPH_PHASE = 5, 20, 5.0
 # Cells of the margins beyond which stumps are left out: a quarter of a gigabyte in single precision.
 MOST_CELLS = 1 << 26
 MOST_STUMPS = 2000
-# Up to FEW_USERS, graph="everyone" is the complete graph; beyond, each user has about SOME_USERS neighbours.
-FEW_USERS = 300
-SOME_USERS = 50
+# graph="everyone" is a random graph: users have this many neighbours under block steps, whose messages spread means.
+FEW_NEIGHBOURS = 10
+# Under other steps it is complete up to FEW_USERS, and has about SOME_USERS neighbours each beyond.
+FEW_USERS, SOME_USERS = 300, 50
 
 
 @dataclass(eq=False, repr=False)
@@ -70,12 +79,12 @@ class Parameters:
     regularizer: Regularizer | None = None
     graph: Any = AUTO
     graph_loss: str = "mean"
-    step: str = "pairwise"
+    step: str = AUTO
     graph_step: str = "exact"
     kappa: int | None = None
     n_updates: int | str = AUTO
     graph_every: float | str = AUTO
-    n_neighbours: int = 10
+    n_neighbours: int = 8
     max_neighbours: int | None = None
     tau: float = 1.0
     restart: str = "zero"
@@ -104,7 +113,7 @@ class Settings(Parameters):
     >>> people = Population.from_arrays([[0.0], [1.0]], [0, 1], ["ann", "bob"])
     >>> settings = Settings(mu=0.5).resolved(people, n_weights=2)
     >>> settings.loss, settings.beta, settings.mu, settings.plan(people.n_users).n_updates
-    ('logistic', 30.0, 0.5, 400)
+    ('logistic', 30.0, 0.5, 160)
     """
 
     def __post_init__(self) -> None:
@@ -163,7 +172,9 @@ class Settings(Parameters):
             scale *= float(people.confidence.mean())
             scale *= MU_SCALE_OF_LINEAR if family == LINEAR else 1.0
             mu = scale / (n_classes - 1)
-        if n_updates == AUTO:
+        if n_updates == AUTO and self.takes_blocks:
+            n_updates = WAKEUPS_BY_EVIDENCE if self.is_graph(*BY_EVIDENCE) else WAKEUPS
+        elif n_updates == AUTO:
             # Linear features are correlated and converge slowly, but their updates are fast.
             least = UPDATES_OF_LINEAR if family == LINEAR else LEAST_UPDATES
             n_updates = max(least, min(n_weights // 2, MOST_UPDATES * n_classes // 2))
@@ -200,12 +211,17 @@ class Settings(Parameters):
         n_updates = int(_decided("n_updates", self.n_updates)) * n_users
         learns = self.is_graph("learned", *BY_EVIDENCE) and _decided("mu", self.mu) > 0 and n_users > 1
         by_evidence = learns and self.graph != "learned"
+        phases: dict[str, Any] = {}
+        if by_evidence and self.takes_blocks:
+            phases = {"local_updates": WAKEUPS_ALONE * n_users, "first_graph_wakeups": FIRST_GRAPH_WAKEUPS * n_users}
+            phases |= {"graph_wakeups": n_users}
         return Plan(
             n_updates=n_updates,
             learn_graph=learns,
             graph_rule="evidence" if by_evidence else "distance",
             tau=self.tau,
-            step=self.step,
+            step=BLOCK_STEP if self.takes_blocks else "pairwise" if self.step == AUTO else self.step,
+            block=self.block_step(by_evidence),
             graph_step=self.graph_step,
             kappa=max(1, min(5, n_users - 1)) if self.kappa is None else self.kappa,
             restart=self.restart,
@@ -217,7 +233,26 @@ class Settings(Parameters):
             max_time_s=self.max_time_s,
             gap_tolerance=self.tol,
             trace_every=max(1, n_updates // trace_points(n_users)),
+            **phases,
         )
+
+    @property
+    def takes_blocks(self) -> bool:
+        """Whether users make block steps: by default, except with latency or a graph learned from distances.
+
+        >>> Settings().takes_blocks, Settings(n_jobs=2).takes_blocks, Settings(graph="learned").takes_blocks
+        (True, False, False)
+        """
+        fits = self.message_latency == 0 and not self.is_graph("learned") and self.privacy is None
+        return self.step == BLOCK_STEP or (self.step == AUTO and fits)
+
+    def block_step(self, by_evidence: bool) -> BlockStep:
+        """How users make and share block steps."""
+        if by_evidence:
+            return BY_EVIDENCE_STEP
+        if isinstance(self.graph, CollaborationGraph) and self.graph.directed:
+            return BlockStep(momentum=0.0)
+        return WITH_EVERYONE if self.is_graph("everyone") else BlockStep()
 
     def is_graph(self, *names: str) -> bool:
         """Whether the graph is one of these rules; never if a graph is given."""
@@ -238,6 +273,8 @@ class Settings(Parameters):
         if not isinstance(self.graph_every, str):
             return float(self.graph_every)
         if self.is_graph(*BY_EVIDENCE):
+            if self.takes_blocks:
+                return WAKEUPS_PER_GRAPH_PHASE
             return max(LEAST_GRAPH_EVERY, _decided("n_updates", self.n_updates) / GRAPH_ROUNDS)
         return GRAPH_EVERY
 
@@ -259,7 +296,7 @@ class Settings(Parameters):
         if isinstance(self.graph, str):
             # Drawn from its own generator: the run's schedule must not depend on whether there is a graph.
             rng, is_used = np.random.default_rng(n_users), self.graph == "everyone" and n_users > 1
-            return everyone(n_users, rng) if is_used else None
+            return everyone(n_users, rng, FEW_NEIGHBOURS if self.takes_blocks else None) if is_used else None
         given = self.graph if isinstance(self.graph, CollaborationGraph) else CollaborationGraph.from_scipy(self.graph)
         if given.n_users != n_users:
             raise ValueError(
@@ -294,6 +331,7 @@ class Settings(Parameters):
         """The values used, for `settings_`."""
         values = {name: getattr(self, name) for name in ("loss", "beta", "mu", "n_neighbours", "tau", "n_updates")}
         values["lam"] = None if isinstance(self.lam, str) else self.lam
+        values["step"] = self.plan(2).step
         values["graph"] = self.graph if isinstance(self.graph, str) else "given"
         return values | {"graph_every": self.updates_per_graph_phase, "latency": self.message_latency}
 
@@ -370,18 +408,15 @@ def families(people: Population | ParquetUsers) -> dict[str, Recipe]:
     return found
 
 
-def everyone(n_users: int, rng: np.random.Generator) -> CollaborationGraph:
-    """The complete graph with equal weights; beyond 300 users, about fifty random neighbours for each.
+def everyone(n_users: int, rng: np.random.Generator, n_neighbours: int | None = None) -> CollaborationGraph:
+    """A random graph with equal weights; by default complete up to 300 users, with about fifty neighbours beyond.
 
     >>> everyone(4, np.random.default_rng(0)).mean_neighbours
     3.0
     """
-    if n_users <= FEW_USERS:
-        return CollaborationGraph.complete(n_users)
-    rounds = [rng.permutation(n_users) for _ in range(SOME_USERS // 2)]
-    pairs = np.concatenate([np.column_stack((order, np.roll(order, 1))) for order in rounds])
-    pairs = np.unique(np.sort(pairs, axis=1), axis=0)
-    return CollaborationGraph.from_edges(n_users, pairs[:, 0], pairs[:, 1], np.ones(len(pairs)))
+    if n_neighbours is None:
+        n_neighbours = SOME_USERS if n_users > FEW_USERS else FEW_USERS
+    return CollaborationGraph.background(n_users, rng, n_neighbours)
 
 
 def trace_points(n_users: int) -> int:
