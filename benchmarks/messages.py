@@ -2,7 +2,7 @@
 
     python benchmarks/messages.py [--data school computer] [--splits 10] [--gaps] [--json]
 
-Every row of the table is a mean over random splits of each user's rows (for Moons, over draws): accuracy per user in per
+Every row is a mean over random splits of each user's rows (for Moons, over draws): accuracy per user in per
 cent, its difference from one-move steps, megabits, neighbours per user and seconds of processor time (a median).
 
 one-move    one pairwise move and one message per wake-up, complete graph or evidence as trials decide
