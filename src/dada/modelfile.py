@@ -117,6 +117,8 @@ def _encode(model: StoredModel) -> bytes:
         "models/indptr": weights.indptr.astype(np.int64),
         "users": model.user_ids,
     }
+    if model.ledger.coded.any():
+        arrays["ledger/coded"] = model.ledger.coded
     arrays |= {f"predictors/{name}": array for name, array in predictor_arrays.items()}
     arrays |= {f"trace/{name}": column for name, column in trace_columns(model.trace).items()}
     members = {f"{name}.npy": _npy_bytes(name, array) for name, array in sorted(arrays.items())}
@@ -231,6 +233,9 @@ def _decode(manifest: Mapping[str, Any], arrays: Arrays) -> StoredModel:
     n_weights = n * n_classes if n_classes > 2 else n
     _require(confidence.shape == (K,) and bool((confidence > 0).all()), f"{K} confidences > 0")
     ledger = Ledger(n_weights, int(manifest["float_bits"]), arrays["ledger/models"], arrays["ledger/graph"])
+    if "ledger/coded" in arrays:
+        _require(arrays["ledger/coded"].shape == (2,), "bits of coded messages in two kinds of phase")
+        ledger.coded[...] = arrays["ledger/coded"]
     return StoredModel(
         library=str(manifest["library"]),
         settings=dict(manifest["settings"]),

@@ -38,13 +38,13 @@ def test_users_who_are_alike_learn_from_everyone():
     model = DadaClassifier(random_state=0, n_updates=100).fit(X, y, users=users)
     assert model.settings_["graph"] == "everyone"
     assert model.settings_["mu"] == pytest.approx(0.5 * 0.35)
-    assert model.graph_.mean_neighbours == 29
+    assert 5 < model.graph_.mean_neighbours <= 10
 
 
 def test_settings_tell_what_was_used():
     rows = opposites()
     used = fitted(rows).settings_
-    assert (used["loss"], used["beta"], used["n_updates"]) == ("logistic", 30.0, 2000)
+    assert (used["loss"], used["beta"], used["n_updates"]) == ("logistic", 30.0, 80)
     # Half of them want the opposite of the others, so that the least pull is best.
     assert used["mu"] == pytest.approx(0.25 * 0.5 * 0.35)
     assert any(choice.endswith("mu x 0.25") for choice in used["held_out"])

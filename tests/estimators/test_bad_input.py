@@ -65,7 +65,7 @@ SETTINGS = [
     (dict(mu=-1), "mu must be >= 0 .*, got -1"),
     (dict(mu="1"), "mu must be a finite number or 'auto', got '1'"),
     (dict(lam=0), "lam and delta must be > 0 .*, got lam=0"),
-    (dict(tau=0, graph="evidence"), "tau > 0, got 10 and 0"),
+    (dict(tau=0, graph="evidence"), "tau > 0, got 8 and 0"),
     (dict(n_updates=0), "n_updates must be an integer >= 1 or 'auto', got 0"),
     (dict(graph_every=0), "graph_every must be a finite number > 0 or 'auto', got 0"),
     (dict(n_neighbours=0), "n_neighbours must be an integer >= 1, got 0"),

@@ -143,7 +143,7 @@ def test_a_pipeline_scales_features_and_passes_the_user_on():
 
 
 def test_the_search_over_settings_finds_users_in_x():
-    settings = dict(betas=(10.0,), mu_scales=(1.0,), graphs=("everyone",), n_repeats=1, random_state=0)
+    settings = dict(betas=(10.0,), mu_scales=(1.0,), n_repeats=1, random_state=0)
     base = DadaClassifier(Linear(), n_updates=20)
     apart = DadaClassifierCV(base, **settings).fit(FRAME[FEATURES], ROWS.y, users=ROWS.users)
     within = DadaClassifierCV(base, user_column="person", **settings).fit(FRAME, ROWS.y)

@@ -19,13 +19,11 @@ def test_cross_validation_chooses_and_tells():
     search = DadaClassifierCV(DadaClassifier(n_updates=60), betas=(10.0,), mu_scales=(2.0, 0.5), random_state=0)
     search.fit(X, y, users=owner)
     tried = {each.setting: each for each in search.cv_results_}
-    assert len(tried) == 2 * (1 + 2 * 2)
+    assert len(tried) == 1 + 2
     best = search.best_setting_
     assert best.family == "stumps"
-    same_kind = [each for setting, each in tried.items() if setting[::3] == best[::3]]
-    assert best.mu_scale == 2.0 or tried[best].log_score == max(each.log_score for each in same_kind)
-    simplest = [each for setting, each in tried.items() if (setting.family, setting.graph) == ("linear", "everyone")]
-    assert tried[best].accuracy > max(each.accuracy for each in simplest)
+    together = [each for setting, each in tried.items() if setting.graph == best.graph]
+    assert best.mu_scale == 2.0 or tried[best].log_score == max(each.log_score for each in together)
     assert all(0 < each.accuracy < 1 and each.log_score < 0 for each in search.cv_results_)
     assert search.best_estimator_.settings_["graph"] == search.best_setting_.graph
     Xt, yt, ownert = people(users.test)
@@ -37,7 +35,7 @@ def test_a_user_whom_nobody_resembles_keeps_its_local_model():
     X, owner = rng.normal(size=(12 * 40, 1)), np.repeat(np.arange(12), 40)
     y = (X[:, 0] > 0) != (owner == 5)
     search = DadaClassifierCV(
-        DadaClassifier(n_updates=60), graphs=("everyone",), betas=(10.0,), mu_scales=(50.0,), random_state=0
+        DadaClassifier(graph="everyone", n_updates=60), betas=(10.0,), mu_scales=(50.0,), random_state=0
     ).fit(X, y, users=owner)
     assert search.alone_.tolist() == [k == 5 for k in range(12)]
     assert search.score(X[owner == 5], y[owner == 5], users=5) > 0.9
@@ -75,7 +73,7 @@ def test_weights_reach_trials_and_the_last_fit():
     X, owner = rng.normal(size=(8 * 30, 1)), np.repeat(np.arange(8), 30)
     y = X[:, 0] + rng.normal(size=240) > 1.5
     search = DadaClassifierCV(
-        DadaClassifier(n_updates=60), graphs=("everyone",), betas=(10.0,), mu_scales=(1.0,), random_state=0
+        DadaClassifier(graph="everyone", n_updates=60), betas=(10.0,), mu_scales=(1.0,), random_state=0
     )
     plain = search.fit(X, y, users=owner).predict(X, users=owner)
     heavy = search.fit(X, y, users=owner, sample_weight=np.where(y, 50.0, 1.0))

@@ -39,7 +39,7 @@ def test_newcomers_with_five_rows_do_nearly_as_well_as_the_others(population):
     assert population.users_[n_users:].tolist() == [1000 + k for k, *_ in newcomers]
     scores = [population.score(X, y, users=1000 + k) for k, _, _, X, y in newcomers]
     assert np.mean(scores) > 0.882
-    assert len(population.neighbours_of(1000 + newcomers[0][0])) == 10
+    assert len(population.neighbours_of(1000 + newcomers[0][0])) == 8
     assert population.graph_.directed
 
 

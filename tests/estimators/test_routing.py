@@ -33,7 +33,7 @@ def test_pipeline(rows):
 
 def test_grid_search_over_a_pipeline(rows):
     search = GridSearchCV(
-        make_pipeline(StandardScaler(), DadaClassifier(random_state=0)),
+        make_pipeline(StandardScaler(), DadaClassifier(graph="evidence", random_state=0)),
         {"dadaclassifier__mu": [0.3, 1.0], "dadaclassifier__beta": [1.0, 3.0]},
         cv=PerUserKFold(3),
     )
@@ -45,7 +45,7 @@ def test_grid_search_over_a_pipeline(rows):
 
 
 def test_users_may_also_reach_the_splitter_as_groups(rows):
-    search = GridSearchCV(DadaClassifier(random_state=0), {"mu": [1.0]}, cv=PerUserKFold(2))
+    search = GridSearchCV(DadaClassifier(graph="evidence", random_state=0), {"mu": [1.0]}, cv=PerUserKFold(2))
     search.fit(rows.X, rows.y, users=rows.users, groups=rows.users)
     assert search.best_score_ > 0.8
 

@@ -159,7 +159,7 @@ def test_only_what_the_first_version_lacked_is_of_the_second(path, tmp_path):
 
 def test_the_error_of_a_search_names_what_to_save(tmp_path):
     X, y, users = several_classes()
-    search = DadaClassifierCV(DadaClassifier(n_updates=5), betas=(10.0,), mu_scales=(1.0,), graphs=("everyone",))
+    search = DadaClassifierCV(DadaClassifier(graph="everyone", n_updates=5), betas=(10.0,), mu_scales=(1.0,))
     with pytest.raises(TypeError, match="for a search, save its best_estimator_"):
         save_model(search.fit(X, y, users=users), tmp_path / "search.dada")
 

@@ -49,25 +49,27 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
     regularizer : LogDegree, DegreeTarget or DegreeFunction, optional
         Regularizer of the graph, instead of the one given by `lam` and `delta`.
     graph : {"auto", "everyone", "learned", "evidence", "evidence-symmetric", "none"}, CollaborationGraph or matrix
-        Who learns from whom. "everyone": the complete graph with equal weights (beyond 300 users, fifty random
-        neighbours each). "learned": from losses and distances of models, as in the paper. "evidence": from the losses
-        of others' models on a user's own rows; this graph is directed, unless "evidence-symmetric". "none": users learn
-        alone. A given graph has its rows in the order of sorted ids. "auto" is "evidence" if it does better than
-        "everyone" on held-out training rows.
+        Who learns from whom. "everyone": all alike, by way of ten random neighbours each. Other steps than "block" use
+        the complete graph (beyond 300 users, fifty random neighbours each). "learned": from losses and distances of
+        models, as in the paper. "evidence": from the losses of others' models on a user's own rows; this graph is
+        directed, unless "evidence-symmetric". "none": users learn alone. A given graph has its rows in the order of
+        sorted ids. "auto" is "evidence" if it does better than "everyone" on held-out training rows.
     graph_loss : {"mean", "paper", "logistic"}
         The loss that the graph is learned from: the mean per sample, the sum as in the paper, or a logistic loss.
-    step : {"pairwise", "paper", "local", "line-search"}
-        Rule of the model updates.
+    step : {"auto", "block", "pairwise", "paper", "local", "line-search"}
+        Rule of the model updates. "block": a user makes up to ten moves on its own model, and sends the change once, in
+        few bits. The other rules make one move and send it. "auto" is "block", or "pairwise" with latency, with privacy
+        or with a graph that is "learned".
     graph_step : {"exact", "lipschitz"}
         Rule of the graph updates.
     kappa : int, optional
         Users sampled at each graph update, at most ``n_users - 1``. By default 5, or all others if they are fewer.
     n_updates : int or "auto"
-        Model updates per user. "auto" is half the number of weights of a model, between 200 and 600; for the automatic
-        linear predictors 2000.
+        Model updates per user. "auto" is 80 block steps, or 60 by evidence. For other steps it is half the number of
+        weights of a model, between 200 and 600; for the automatic linear predictors 2000.
     graph_every : float or "auto"
-        Model updates per user between two phases of graph updates. "auto" is n_updates / 20, at least 10, for
-        evidence graphs, and 50 otherwise.
+        Model updates per user between two phases of graph updates. "auto" is 5 block steps. For other steps it is
+        n_updates / 20, at least 10, for evidence graphs, and 50 otherwise.
     n_neighbours : int
         Maximum number of neighbours in an evidence graph, and the mean number that ``lam="auto"`` aims at.
     max_neighbours : int, optional

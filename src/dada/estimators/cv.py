@@ -16,9 +16,21 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from dada.data import Population, Recipe
+from dada.engine import RunResult
 from dada.estimators.classifier import DadaClassifier
 from dada.fitting.fit import run_engine
-from dada.fitting.held_out import DOUBT, Fold, HeldOutScores, PerUserKFold, better_alone, is_ahead, share_right
+from dada.fitting.held_out import (
+    DOUBT,
+    EARLY_WAKEUPS,
+    TRIAL_WAKEUPS,
+    Fold,
+    HeldOutScores,
+    PerUserKFold,
+    better_alone,
+    decide,
+    is_ahead,
+    share_right,
+)
 from dada.fitting.settings import AUTO, LEAST_UPDATES, Settings, check_workers, generator
 from dada.task import n_blocks, shared_predictors
 
@@ -50,21 +62,18 @@ def _on_ray() -> Any:
 
 @dataclass(eq=False, repr=False)
 class DadaClassifierCV(ClassifierMixin, BaseEstimator):
-    """A `DadaClassifier` whose base predictors, graph, beta and mu are chosen by cross-validation inside users' rows.
+    """A `DadaClassifier` whose beta and mu are chosen by cross-validation inside users' rows.
 
-    For each family of base predictors (or those of the estimator), graph and beta, the values of mu form a path along
-    which each run starts from the models of the one before. For each family and graph, the setting with the highest
-    likelihood of held-out labels is chosen among those that are right as often; or the one nearest to the automatic
-    settings if the difference is within a standard error. Linear predictors and the first graph are replaced only by
-    others that are right more often, by more than a standard error. Afterwards every user compares its local model on
-    the same rows, and keeps it if it was significantly better.
+    Base predictors and graph are those of the estimator; if open, short trials choose them as in its own fit. For each
+    beta, the values of mu form a path along which each run starts from the models of the one before. Among the settings
+    that are right as often as the automatic one, that with the highest likelihood of held-out labels is chosen; or the
+    automatic one if the difference is within a standard error. Afterwards every user compares its local model on the
+    same rows, and keeps it if it was significantly better.
 
     Parameters
     ----------
     estimator : DadaClassifier, optional
         Holds all other settings.
-    graphs : sequence of str
-        Graphs to try.
     betas : sequence of float
         Bounds to try.
     mu_scales : sequence of float
@@ -115,11 +124,10 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
 
     estimator: DadaClassifier | None = None
     _: KW_ONLY
-    graphs: Any = ("everyone", "evidence")
     betas: Any = (10.0, 30.0)
     mu_scales: Any = (4.0, 2.0, 1.0, 0.5, 0.25, 0.1)
     n_splits: int = 3
-    n_repeats: int = 2
+    n_repeats: int = 1
     doubt: float = DOUBT
     engine: str = "local"
     n_jobs: int | None = None
@@ -145,15 +153,17 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
             _check_grid(name, getattr(self, name))
         population = base._population(X, y, users, sample_weight)
         rng = generator(self.random_state)
-        scores = self._held_out(settings, population, rng.spawn(1)[0])
-        best = best_setting(scores, population, settings.resolved(population, 1).model_settings["beta"])
-        # Only models of the same base predictors can share one table.
-        local = _likeliest({s: each for s, each in scores.items() if (s.graph, s.family) == (ALONE, best.family)})
-        recipe = settings.recipes(population)[best.family]
+        recipe, family, decided, _ = decide(settings, population, rng.spawn(1)[0])
+        settings = replace(settings, graph=decided.graph)
+        scores = self._held_out(settings, family, recipe, population, rng.spawn(1)[0])
+        together = {s: each for s, each in scores.items() if s.graph != ALONE}
+        beta = settings.resolved(population, 1).model_settings["beta"]
+        best = best_setting(together, population, beta) if together else _likeliest(scores)
+        local = _likeliest({s: each for s, each in scores.items() if s.graph == ALONE})
         predictors, _ = shared_predictors(recipe, population)
         automatic = replace(settings, mu=AUTO).resolved(population, predictors.n * n_blocks(population), best.family)
         mu = best.mu_scale * automatic.model_settings["mu1"]
-        chosen = {"graph": best.graph, "beta": best.beta, "mu": mu, "predictors": recipe}
+        chosen = {"graph": settings.graph, "beta": best.beta, "mu": mu, "predictors": recipe}
         chosen |= {"n_updates": automatic.n_updates, "random_state": int(rng.integers(2**31))}
         self.best_setting_ = best
         self.best_estimator_ = base.set_params(**chosen).fit(X, y, users, sample_weight)
@@ -192,7 +202,7 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         return self.best_estimator_.score(X, y, users, sample_weight)
 
     def _held_out(
-        self, settings: Settings, population: Population, rng: np.random.Generator
+        self, settings: Settings, family: str, recipe: Recipe, population: Population, rng: np.random.Generator
     ) -> dict[Setting, HeldOutScores]:
         """Scores of the models of each setting on held-out rows."""
         # A trial has one worker: the trials themselves run in parallel.
@@ -201,7 +211,8 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         for _ in range(self.n_repeats):
             folds = PerUserKFold(self.n_splits, shuffle=True, random_state=rng)
             for kept, tested in folds.split(owners, population.y, users=owners):
-                trials.append(delayed(self._trial)(settings, population, kept, tested, int(rng.integers(2**31))))
+                fold, seed = Fold.of(population, kept, tested), int(rng.integers(2**31))
+                trials.append(delayed(self._trial)(settings, family, recipe, fold, seed))
                 places.append(tested)
         with _on_ray() if self.engine == "ray" else nullcontext():
             found = Parallel(n_jobs=self.n_jobs, verbose=self.verbose)(trials)
@@ -212,14 +223,11 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         return scores
 
     def _trial(
-        self, settings: Settings, population: Population, kept: NDArray[Any], tested: NDArray[Any], seed: int
+        self, settings: Settings, family: str, recipe: Recipe, fold: Fold, seed: int
     ) -> dict[Setting, HeldOutScores]:
         """Scores of every setting on the rows of one fold."""
-        fold, scores = Fold.of(population, kept, tested), {}
-        for family, recipe in settings.recipes(population).items():
-            for setting, models in self._paths(settings, fold, family, recipe, seed):
-                scores[setting] = fold.scores(family, models)
-        return scores
+        paths = self._paths(settings, fold, family, recipe, seed)
+        return {setting: fold.scores(family, models) for setting, models in paths}
 
     def _paths(
         self, settings: Settings, fold: Fold, family: str, recipe: Recipe, seed: int
@@ -228,19 +236,24 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         tables, used = fold.through(family, recipe, replace(settings, mu=AUTO, lam=AUTO))
         n_updates, automatic = int(used.n_updates), used.model_settings["mu1"]
 
-        def models_of(models: NDArray[Any] | None = None, **changes: Any) -> NDArray[Any]:
-            here = replace(used, **changes)
+        graph = used.graph if isinstance(used.graph, str) else "given"
+        if used.takes_blocks:
+            n_updates, later = min(n_updates, TRIAL_WAKEUPS), EARLY_WAKEUPS
+        else:
+            later = max(LEAST_UPDATES // 2, n_updates // 2)
+
+        def run_of(start: RunResult | None = None, **changes: Any) -> RunResult:
+            here = replace(used, n_updates=n_updates if start is None else later, **changes)
             problem = replace(tables.problem, **here.model_settings)
-            return run_engine(here, problem, np.random.default_rng(seed), models=models).models
+            return run_engine(here, problem, np.random.default_rng(seed), start=start, traced=False)
 
         for beta in self.betas:
-            yield Setting(ALONE, beta, 0.0, family), models_of(beta=beta, graph=ALONE, mu=0.0)
-            for graph in self.graphs if fold.learned.n_users > 1 else ():
-                models, updates = None, n_updates
+            yield Setting(ALONE, beta, 0.0, family), run_of(beta=beta, graph=ALONE, mu=0.0).models
+            if fold.learned.n_users > 1 and graph != ALONE:
+                last = None
                 for mu_scale in self.mu_scales:
-                    models = models_of(models, beta=beta, graph=graph, mu=mu_scale * automatic, n_updates=updates)
-                    updates = max(LEAST_UPDATES // 2, n_updates // 2)
-                    yield Setting(graph, beta, mu_scale, family), models
+                    last = run_of(last, beta=beta, mu=mu_scale * automatic)
+                    yield Setting(graph, beta, mu_scale, family), last.models
 
 
 def _check_grid(name: str, values: Any) -> None:
@@ -249,22 +262,10 @@ def _check_grid(name: str, values: Any) -> None:
 
 
 def best_setting(scores: dict[Setting, HeldOutScores], population: Population, beta: float) -> Setting:
-    """The best setting with the first family and graph, unless another is right more often, by a standard error.
-
-    The usual setting of a family and graph is the nearest to the automatic `beta`, and to ``mu_scale=1``.
-    """
-    best = None
-    for kind in dict.fromkeys((setting.family, setting.graph) for setting in scores if setting.graph != ALONE):
-        other = _best_of_kind({s: each for s, each in scores.items() if (s.family, s.graph) == kind}, population, beta)
-        if best is None or is_ahead(population, scores[other].right, scores[best].right):
-            best = other
-    return best or _likeliest(scores)
-
-
-def _best_of_kind(scores: dict[Setting, HeldOutScores], population: Population, beta: float) -> Setting:
     """The likeliest of the settings that are right as often as the usual one, or the usual one if it is as likely.
 
-    A larger mu makes models more cautious, which is likelier even if they are right less often.
+    The usual setting is the nearest to the automatic `beta`, and to ``mu_scale=1``. A larger mu makes models more
+    cautious, which is likelier even if they are right less often.
     """
     usual = min(scores, key=lambda setting: (_apart(setting.beta, beta), _apart(setting.mu_scale, 1.0)))
     good = {s: each for s, each in scores.items() if not is_ahead(population, scores[usual].right, each.right)}

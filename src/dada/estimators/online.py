@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from dada.core.block_steps import BlockStep
+from dada.core.plan import BLOCK_STEP
 from dada.core.problem import Problem
 from dada.data import Population
 from dada.data.arrays import NUMERIC_KINDS, shorten
@@ -45,7 +47,7 @@ class GrowingEstimator(PersonalEstimator):
         user : number or str
             Its id, not yet in `users_`.
         n_updates : int, optional
-            Updates of its model; by default the number of updates per user of the fit.
+            Updates of its model, one move each; by default the number of moves per user of the fit.
 
         Returns
         -------
@@ -85,7 +87,7 @@ class GrowingEstimator(PersonalEstimator):
         X, y, users
             As in `fit`: new rows, of known or new users.
         n_updates : int, optional
-            Updates of each user with new rows; by default the number of updates per user of the first call.
+            Updates of each user with new rows, one move each; by default as many as per user in the first call.
 
         Notes
         -----
@@ -197,7 +199,8 @@ class GrowingEstimator(PersonalEstimator):
 
     def _updates(self, n_updates: int | None) -> int:
         if n_updates is None:
-            return int(self.settings_["n_updates"])
+            moves = BlockStep().inner_moves if self.settings_.get("step") == BLOCK_STEP else 1
+            return moves * int(self.settings_["n_updates"])
         if not isinstance(n_updates, Integral) or n_updates < 0:
             raise ValueError(f"n_updates must be an integer >= 0 or None, got {n_updates!r}")
         return int(n_updates)

@@ -77,34 +77,37 @@ def run_engine(
     problem: Problem,
     rng: np.random.Generator,
     *,
-    models: NDArray[Any] | None = None,
+    start: RunResult | None = None,
     train: Samples | None = None,
     observer: Observer = silent,
     checkpoint: Checkpoint = None,
     traced: bool = True,
 ) -> RunResult:
-    """Run the engine on a problem, from zero or from given models, with settings that are all decided.
+    """Run the engine on a problem, from zero or from the end of another run, with settings that are all decided.
 
     Each trace point costs about as much as one move of every user: trials leave them out.
     """
     plan, graph = settings.plan(problem.n_users), settings.given_graph(problem.n_users)
     if not traced:
         plan = replace(plan, trace_every=max(1, plan.n_updates))
-    if models is not None and plan.learn_graph:
+    models = None if start is None else start.models
+    if start is not None and plan.learn_graph:
         plan = replace(plan, local_updates=0, restart="local")
-    shared: Any = {"train": train, "dtype": settings.dtype, "observer": observer}
+    options: Any = {"train": train, "dtype": settings.dtype, "observer": observer}
+    if start is not None and settings.takes_blocks:
+        options["shared"] = start.shared
     if not (plan.learn_graph and settings.is_graph("evidence-symmetric")):
         with settings.workers() as workers:
             kept = _kept(checkpoint)
-            return run(problem, plan, rng, graph=graph, models=models, workers=workers, **shared, **kept)
-    first = run(problem, plan, rng, models=models, **shared, **_kept(checkpoint))
+            return run(problem, plan, rng, graph=graph, models=models, workers=workers, **options, **kept)
+    first = run(problem, plan, rng, models=models, **options, **_kept(checkpoint))
     both = first.graph.symmetrised()
     # Single precision rounds the smallest weights to zero, which the engine refuses.
     light = both.weights.max(initial=0.0) * 1e-6
     k, l, w = both.edges()
     both = type(both).from_edges(problem.n_users, k[w > light], l[w > light], w[w > light])
     fixed = replace(plan, learn_graph=False)
-    return run(problem, fixed, rng, graph=both, models=first.models, **shared, **_kept(checkpoint, ".symmetric"))
+    return run(problem, fixed, rng, graph=both, models=first.models, **options, **_kept(checkpoint, ".symmetric"))
 
 
 def _kept(checkpoint: Checkpoint, part: str = "") -> dict[str, Any]:
