@@ -18,10 +18,9 @@ from machine import machine_facts
 
 from dada.core.bits import Ledger
 from dada.core.graph import CollaborationGraph
-from dada.core.memory import bytes_of_run, check_memory, peak_bytes
 from dada.core.model_steps import PAIRWISE
 from dada.core.plan import MODEL_STREAM, Plan, Schedule
-from dada.core.problem import Problem
+from dada.core.problem import Problem, bytes_of_run, check_memory, peak_bytes
 from dada.engine.model_loops import NUMBERS, GraphLists, loop_scratch, run_models
 from dada.engine.shards import Segment, Threads
 from dada.engine.state import State

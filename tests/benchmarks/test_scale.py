@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.scale import measure, refuse_too_many
-from dada.core.memory import TooLittleMemoryError
+from dada.core.problem import TooLittleMemoryError
 
 
 @pytest.mark.parametrize("threads", [1, 2])

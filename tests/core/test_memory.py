@@ -8,9 +8,8 @@ import pytest
 
 from dada import DadaClassifier, Stumps
 from dada.core.graph import CollaborationGraph
-from dada.core.memory import TooLittleMemoryError, available_bytes, bytes_of_run, check_memory, peak_bytes
 from dada.core.plan import Plan
-from dada.core.problem import Problem
+from dada.core.problem import Problem, TooLittleMemoryError, available_bytes, bytes_of_run, check_memory, peak_bytes
 from dada.engine.state import State
 
 
@@ -28,7 +27,7 @@ def test_the_estimate_covers_the_state_of_a_run(weighted):
 
 def test_a_limit_of_the_process_is_respected():
     code = (
-        "import resource; from dada.core.memory import available_bytes; "
+        "import resource; from dada.core.problem import available_bytes; "
         "resource.setrlimit(resource.RLIMIT_AS, (1 << 31, 1 << 31)); print(available_bytes())"
     )
     free = int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)

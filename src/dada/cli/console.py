@@ -13,6 +13,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
+from typer.core import TyperGroup
+
+from dada import __version__
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print only the result, as JSON.")]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same result.")]
@@ -162,3 +165,35 @@ def plan_settings(graph: GraphRule) -> dict[str, Any]:
     """The same as settings of `Plan`."""
     settings = peer_settings(graph)
     return {"graph_rule": settings.pop("graph"), **settings}
+
+
+class Commands(TyperGroup):
+    """Commands that report expected errors in one line with exit code 2; --debug shows the traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except (OSError, ValueError, TypeError) as error:
+            if ctx.params.get("debug"):
+                raise
+            print_error(str(error))
+            raise typer.Exit(2) from error
+        except KeyboardInterrupt as error:
+            print_error("interrupted")
+            raise typer.Exit(130) from error
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"dada {__version__}\n")
+        raise typer.Exit()
+
+
+def common_options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Personal models for many users, learned together with the graph of who learns from whom."""

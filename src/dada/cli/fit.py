@@ -119,7 +119,7 @@ def fit(
     - `dada fit visits.csv --user person --label came --epsilon 4 --ranges 0 1 --ledger released`
     """
     from dada import Privacy, population_from_table, save_model
-    from dada.core.memory import peak_bytes
+    from dada.core.problem import peak_bytes
     from dada.data import ParquetUsers, UserTable
     from dada.events import fan_out
 

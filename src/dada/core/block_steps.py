@@ -23,8 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dada.core.compiled import Array, kernel, lean_kernel
-from dada.core.graph_steps import keep_best, log_evidence
+from dada.core.compiled import Array, lean_kernel
 from dada.core.losses import loss_and_weights
 from dada.core.model_steps import (
     ModelSettings,
@@ -34,7 +33,6 @@ from dada.core.model_steps import (
     block_gradient,
     largest_entry,
     make_move,
-    refresh_margins,
     without_zeros,
 )
 
@@ -271,82 +269,3 @@ def value_bits(largest: float, exponent: int) -> int:
         units *= 0.5
         bits += 1
     return bits
-
-
-def prefers_evidence(gains: Array) -> bool:
-    """Whether a population changes to evidence: its users' gains add up to more than two standard errors of the sum."""
-    return bool(gains.sum() > CLEARLY_AHEAD * gains.std() * math.sqrt(gains.size))
-
-
-@kernel
-def evidence_weights(
-    settings: ModelSettings, rows: UserModel, models: Array, sizes: Array, tau: float, most: int
-) -> Array:
-    """Weights of peers' models, of `sizes` samples each, by their evidence on one user's rows; `most` are positive."""
-    n = models.shape[1]
-    every = np.arange(n)
-    scores, weights = np.empty(len(models)), np.empty(len(models))
-    for c in range(len(models)):
-        scores[c] = log_evidence(tau, settings.loss, rows, models[c], every, n, sizes[c])
-    keep_best(scores, most, weights)
-    return weights
-
-
-@kernel
-def rows_at(rows: UserModel, chosen: Array) -> UserModel:
-    """Some rows of a user, with a zero model and a neighbour sum of degree 1."""
-    weights = rows.sample_weight[chosen] if rows.sample_weight.size > 0 else rows.sample_weight
-    offset = rows.offset[chosen]
-    zero = np.zeros_like(rows.alpha)
-    support, confidence = np.zeros_like(rows.support), rows.confidence
-    return UserModel(rows.A[chosen], offset.copy(), zero, zero.copy(), support, offset, weights, confidence, 1.0)
-
-
-@kernel
-def held_out_score(
-    settings: ModelSettings, target: Array, rows: UserModel, held_out: UserModel, most_moves: int, scratch: StepScratch
-) -> float:
-    """Log-likelihood of held-out rows after solving a user's block on its other rows, from and towards a target."""
-    number = target.dtype.type
-    mass = np.abs(target.astype(np.float64)).sum()
-    shrink = min(1.0, settings.beta / mass) if mass > 0.0 else 1.0
-    n_support = 0
-    for j in range(target.size):
-        rows.neighbour_sum[j] = target[j]
-        rows.alpha[j] = number(shrink * target[j])
-        if rows.alpha[j] != 0.0:
-            rows.support[n_support] = j
-            n_support += 1
-    refresh_margins(rows, n_support)
-    stay_inside(settings.beta, rows, n_support)
-    n_support = solve_block(settings, rows, n_support, most_moves, SOLVED_PART, scratch)
-    return log_evidence(1.0, settings.loss, held_out, rows.alpha, rows.support, n_support, 1)
-
-
-@kernel
-def evidence_gain(
-    settings: ModelSettings, rows: UserModel, fold: Array, background: Array, models: Array, sizes: Array,
-    tau: float, most: int, most_moves: int, scratch: StepScratch,
-) -> float:  # fmt: skip
-    """Gain of one user from evidence over the background, in log-likelihood of its held-out rows.
-
-    For each fold the user weights the peers' models by their evidence on its other rows, keeps `most` of them, and
-    solves its block, with at most `most_moves` moves, once towards their mean and once towards the background mean. Row
-    i belongs to fold number ``fold[i]``, to none if that is negative.
-    """
-    gain = 0.0
-    target = np.empty_like(background)
-    for f in range(fold.max() + 1):
-        chosen = np.flatnonzero(fold != f)
-        if chosen.size == 0 or chosen.size == fold.size:
-            continue
-        own, held_out = rows_at(rows, chosen), rows_at(rows, np.flatnonzero(fold == f))
-        weights = evidence_weights(settings, own, models, sizes, tau, most)
-        for j in range(target.size):
-            total = 0.0
-            for c in range(len(models)):
-                total += weights[c] * models[c, j]
-            target[j] = total
-        gain += held_out_score(settings, target, own, held_out, most_moves, scratch)
-        gain -= held_out_score(settings, background, own, held_out, most_moves, scratch)
-    return gain

@@ -20,7 +20,8 @@ from dada.core.neighbours import lists_to_csr
 from dada.core.plan import Plan, Schedule
 from dada.core.problem import Problem
 from dada.core.regularizers import Regularizer, degree_curvature, degree_slope, degree_value
-from dada.engine.state import TRACE_FIELDS, SharedModels, State, lists_of, trace_columns, trace_of
+from dada.engine.model_loops import SharedModels
+from dada.engine.state import TRACE_FIELDS, State, lists_of, trace_columns, trace_of
 from dada.events import CheckpointFailed, CheckpointSaved, Observer
 
 FORMAT, VERSION = "dada-checkpoint", 3

@@ -2,16 +2,44 @@
 
 `run_models` updates users one after the other; every change reaches the neighbours at once. `step_in_window` updates
 users whose changes take effect only after the window, so that several workers can share it.
+
+`run_blocks` makes block steps. Neighbours then hold each user's shared model, not its model (`dada.core.block_steps`):
+neighbour sums are sums of shared models, and graph steps compare shared models. A message is added to the sums of the
+sender's followers only, so the cost of a wake-up does not depend on the number of users.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dada.core.bits import FLOATS, INDICES, MESSAGES, Bill, Cost, bits_of, move_cost
-from dada.core.compiled import Array, inlined, lean_kernel, prefetch, prefetch_cell
+from dada.core.bits import (
+    FLOATS,
+    INDICES,
+    MESSAGES,
+    OF_GRAPH,
+    OF_MODELS,
+    Bill,
+    Cost,
+    bits_of,
+    coded_bits,
+    move_cost,
+)
+from dada.core.block_steps import (
+    BlockStep,
+    CodedChange,
+    add_to_model,
+    block_step,
+    decode_change,
+    encode_change,
+    finest_exponent,
+    largest_weight,
+    make_message,
+    mean_of_neighbours,
+    value_bits,
+)
+from dada.core.compiled import Array, inlined, kernel, lean_kernel, prefetch, prefetch_cell
 from dada.core.model_steps import (
     PAIRWISE,
     REFRESH_EVERY,
@@ -27,10 +55,17 @@ from dada.core.model_steps import (
 )
 from dada.core.neighbours import NeighbourLists, is_neighbour, list_degree, position
 
+if TYPE_CHECKING:
+    from dada.engine.state import State
+
 # A change of more than n / DENSE_FROM coordinates is added to a neighbour sum as a whole row.
 DENSE_FROM = 12
 # Total size of all models above which memory is prefetched.
 BEYOND_CACHES = 1 << 15
+# Wake-ups after which a user recomputes its margins and its neighbour sum, to remove rounding errors.
+MARGINS_EVERY, NEIGHBOUR_SUM_EVERY = 8, 256
+# Exponent of users who have sent nothing: above that of any unit.
+COARSEST = 127
 
 
 class UserArrays(NamedTuple):
@@ -350,3 +385,118 @@ def apply_to_copies(users: UserArrays, changes: Changes, first: int) -> None:
         k = changes.user[s]
         if k >= first:
             add_change(users.alpha[k], 1.0, n_changed_in(changes, s), changes.coordinate[s], changes.delta[s])
+
+
+class SharedModels(NamedTuple):
+    """The models that neighbours hold, and the rest of the state of block steps; a row or an entry per user.
+
+    `previous` is the mean of the neighbours' shared models at the user's last wake-up, `wakeups` the number of its
+    block steps, `exponent` that of the finest unit sent, `bits` the length of the coded messages sent.
+    """
+
+    model: Array
+    support: Array
+    n_support: Array
+    previous: Array
+    wakeups: Array
+    exponent: Array
+    bits: Array
+
+
+def nothing_shared(n_users: int, n: int, dtype: np.dtype[np.floating]) -> SharedModels:
+    """The shared models of users that have sent nothing."""
+    return SharedModels(
+        model=np.zeros((n_users, n), dtype),
+        support=np.zeros((n_users, n), np.int16 if n < 2**15 else np.int32),
+        n_support=np.zeros(n_users, np.int32),
+        previous=np.zeros((n_users, n), dtype),
+        wakeups=np.zeros(n_users, np.int32),
+        exponent=np.full(n_users, COARSEST, np.int8),
+        bits=np.zeros(n_users, np.int64),
+    )
+
+
+@lean_kernel
+def run_blocks(
+    settings: ModelSettings, step: BlockStep, finest: int, users: UserArrays, shared: SharedModels, edges: GraphLists,
+    awake: Array, allowed: float, counts: Array, coded: Array,
+    target: Array, message: CodedChange, scratch: StepScratch,
+) -> int:  # fmt: skip
+    """Block steps of the given users in turn.
+
+    Returns the number of wake-ups made, fewer than given if the longest possible message of the next one would exceed
+    the bits allowed.
+    """
+    lists, followers = edges
+    n = users.alpha.shape[1]
+    longest = coded_bits(n, n, step.quantise_bits)
+    for e in range(awake.size):
+        k = awake[e]
+        n_followers = followers.length[k]
+        if coded[OF_MODELS] + n_followers * longest > allowed:
+            return e
+        wakeups = shared.wakeups[k]
+        is_stale = users.stale[k] == 1
+        if is_stale or wakeups % NEIGHBOUR_SUM_EVERY == NEIGHBOUR_SUM_EVERY - 1:
+            refresh_neighbour_sum(users, shared.model, lists, k)
+        if is_stale:
+            # The neighbours have changed: the mean of the former ones says nothing about the trend of the new.
+            mean_of_neighbours(users.degree[k], users.neighbour_sum[k], shared.previous[k])
+        user = user_model(users, k)
+        if wakeups % MARGINS_EVERY == MARGINS_EVERY - 1:
+            refresh_margins(user, users.n_support[k])
+        users.n_support[k] = block_step(
+            settings, step, wakeups, user, users.n_support[k], shared.previous[k], target, scratch
+        )
+        shared.wakeups[k] += 1
+        loudest = largest_weight(user.alpha, user.support, users.n_support[k])
+        n_entries, exponent = encode_change(step, finest, target, shared.model[k], loudest, message)
+        if n_entries == 0:
+            continue
+        decode_change(message, n_entries, exponent, scratch)
+        shared.n_support[k] = add_to_model(shared.model[k], shared.support[k], shared.n_support[k], n_entries, scratch)
+        shared.exponent[k] = min(shared.exponent[k], exponent)
+        send_change(users, followers, k, n_entries, scratch)
+        bits = n_followers * coded_bits(n, n_entries, step.quantise_bits)
+        coded[OF_MODELS] += bits
+        counts[MESSAGES] += n_followers
+        shared.bits[k] += bits
+        users.sent[k, MESSAGES] += n_followers
+    return awake.size
+
+
+def advance_blocks(
+    settings: ModelSettings, step: BlockStep, state: State, edges: GraphLists,
+    awake: Array, allowed: float, scratch: StepScratch,
+) -> int:  # fmt: skip
+    """Block steps of the given users in turn; returns how many fit the bits allowed."""
+    finest = finest_exponent(settings.beta, state.users.alpha.dtype)
+    target, message = np.empty_like(scratch.gradient), make_message(scratch.gradient.size)
+    done = run_blocks(
+        settings, step.checked(), finest, state.users, state.shared, edges, awake, allowed,
+        state.ledger.models, state.ledger.coded, target, message, scratch,
+    )  # fmt: skip
+    return int(done)
+
+
+@kernel
+def snapshot_bits(shared: SharedModels) -> Array:
+    """Bits of a snapshot of each shared model: a coded message with all its entries, exact to the last bit."""
+    bits = np.empty(shared.n_support.size, np.int64)
+    for k in range(bits.size):
+        largest = largest_weight(shared.model[k], shared.support[k], shared.n_support[k])
+        per_value = value_bits(largest, shared.exponent[k])
+        bits[k] = coded_bits(shared.model.shape[1], shared.n_support[k], per_value)
+    return bits
+
+
+def count_snapshots(state: State, before: Array) -> None:
+    """Price the models sent in graph wake-ups as snapshots; `before` are the users' counts before these wake-ups."""
+    ledger, shared, sent = state.ledger, state.shared, state.users.sent
+    entries = sent[:, INDICES] - before[:, INDICES]
+    bits = entries // np.maximum(shared.n_support, 1) * snapshot_bits(shared)
+    for part in (FLOATS, INDICES):
+        sent[:, part] -= entries
+        ledger.graph[part] -= entries.sum()
+    shared.bits[...] += bits
+    ledger.coded[OF_GRAPH] += bits.sum()

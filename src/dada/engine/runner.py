@@ -26,12 +26,19 @@ from dada.core.graph import CollaborationGraph
 from dada.core.model_steps import STEP_RULES
 from dada.core.plan import BLOCK_STEP, GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Phase, Plan, Schedule, Status
 from dada.core.problem import Problem
-from dada.engine import block_loops
 from dada.engine.checkpoint import Checkpoints, fingerprint, resume_from
 from dada.engine.graph_loops import graph_rule
-from dada.engine.model_loops import GraphLists, loop_scratch, run_models
+from dada.engine.model_loops import (
+    GraphLists,
+    SharedModels,
+    advance_blocks,
+    count_snapshots,
+    loop_scratch,
+    run_models,
+    snapshot_bits,
+)
 from dada.engine.shards import Segment, Threads, Workers
-from dada.engine.state import SharedModels, State, lists_of, snapshot_of
+from dada.engine.state import State, lists_of, snapshot_of
 from dada.events import Observer, PhaseStarted, Progress, SnapshotOffer, Stopped, TracePoint, silent
 
 # Multiplications in a chunk: about 20 ms, the delay until Ctrl-C takes effect.
@@ -357,7 +364,7 @@ class Runner:
             return wanted
         if self.plan.step == BLOCK_STEP:
             allowed, scratch = self.allowed_bits - state.ledger.graph_bits, self.scratch.step
-            return block_loops.advance(self.settings, self.plan.block, state, edges, awake, allowed, scratch)
+            return advance_blocks(self.settings, self.plan.block, state, edges, awake, allowed, scratch)
         # If models continue from the local ones, a decreasing step size must continue too, or it would erase them.
         t = start + (state.local_updates if self.plan.restart == "local" and not local else 0)
         rule, bill = STEP_RULES[self.plan.step], state.ledger.model_bill(self.allowed_bits)
@@ -376,7 +383,7 @@ class Runner:
             sent = state.users.sent.copy()
             done += self.rule.wake(state, awake[chosen], batches[chosen], random_bits[chosen])
             if self.plan.step == BLOCK_STEP:
-                block_loops.count_snapshots(state, sent)
+                count_snapshots(state, sent)
         state.graph_wakeups += done
         state.done += done
         return done
@@ -387,7 +394,7 @@ class Runner:
             return len(batches)
         ledger = self.state.ledger
         if self.plan.step == BLOCK_STEP:
-            models = self.model_sizes(batches, block_loops.snapshot_bits(self.state.shared))
+            models = self.model_sizes(batches, snapshot_bits(self.state.shared))
             after = np.cumsum((self.rule.floats_per_peer * ledger.float_bits + models).sum(axis=1))
             return int(np.searchsorted(ledger.bits + after, self.allowed_bits, side="right"))
         sizes = self.model_sizes(batches, self.state.users.n_support)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,41 +17,10 @@ from dada.core.losses import GRAPH_LOSSES
 from dada.core.neighbours import Nearest, NeighbourLists, lists_from_csr, lists_to_csr, no_nearest
 from dada.core.plan import BLOCK_STEP, Plan
 from dada.core.problem import Problem, losses_for_graph
-from dada.engine.model_loops import UserArrays, side_by_side
+from dada.engine.model_loops import COARSEST, SharedModels, UserArrays, nothing_shared, side_by_side
 from dada.events import Snapshot, TracePoint, heaviest_predictors
 
 TRACE_FIELDS = tuple(item.name for item in fields(TracePoint))
-# Exponent of users who have sent nothing: above that of any unit.
-COARSEST = 127
-
-
-class SharedModels(NamedTuple):
-    """The models that neighbours hold, and the rest of the state of block steps; a row or an entry per user.
-
-    `previous` is the mean of the neighbours' shared models at the user's last wake-up, `wakeups` the number of its
-    block steps, `exponent` that of the finest unit sent, `bits` the length of the coded messages sent.
-    """
-
-    model: Array
-    support: Array
-    n_support: Array
-    previous: Array
-    wakeups: Array
-    exponent: Array
-    bits: Array
-
-
-def nothing_shared(n_users: int, n: int, dtype: np.dtype[np.floating]) -> SharedModels:
-    """The shared models of users that have sent nothing."""
-    return SharedModels(
-        model=np.zeros((n_users, n), dtype),
-        support=np.zeros((n_users, n), np.int16 if n < 2**15 else np.int32),
-        n_support=np.zeros(n_users, np.int32),
-        previous=np.zeros((n_users, n), dtype),
-        wakeups=np.zeros(n_users, np.int32),
-        exponent=np.full(n_users, COARSEST, np.int8),
-        bits=np.zeros(n_users, np.int64),
-    )
 
 
 @dataclass(eq=False)

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dada.core.accuracy import mean_per_user
-from dada.core.memory import bytes_of_run, check_memory
-from dada.core.problem import margins_of_labels
+from dada.core.problem import bytes_of_run, check_memory, margins_of_labels
 from dada.data import BasePredictors, FeatureSummary, ParquetUsers
 from dada.engine import run
 from dada.engine.shards import remote_problem

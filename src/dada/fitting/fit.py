@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
-from dada.core.memory import bytes_of_run, check_memory
-from dada.core.problem import Problem
+from dada.core.problem import Problem, bytes_of_run, check_memory
 from dada.data import BasePredictors, Population, Recipe
 from dada.data.arrays import as_values
 from dada.engine import RunResult, Samples, decision_values, run

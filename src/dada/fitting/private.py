@@ -21,7 +21,7 @@ from dada.core.graph import CollaborationGraph
 from dada.core.plan import Status
 from dada.data import BasePredictors, Constant, Linear, Population, Recipe, Union
 from dada.engine import Ledger, RunResult
-from dada.engine.state import nothing_shared
+from dada.engine.model_loops import nothing_shared
 from dada.events import Observer, TracePoint, silent
 from dada.fitting.fit import Checkpoint, Fit, decisions, fit
 from dada.fitting.held_out import DOUBT, HeldOutScores, PerUserKFold, better_alone, decide
