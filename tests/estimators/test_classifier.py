@@ -191,7 +191,7 @@ def test_precision_is_the_one_asked_for():
 
 def test_no_graph_and_no_coupling_are_both_learning_alone():
     rows = opposites()
-    without, uncoupled = fitted(rows, graph="none"), fitted(rows, mu=0)
+    without, uncoupled = fitted(rows, predictors=Stumps(), graph="none"), fitted(rows, predictors=Stumps(), mu=0)
     np.testing.assert_array_equal(without.models_, uncoupled.models_)
     assert without.graph_.n_edges == uncoupled.graph_.n_edges == 0
     assert without.bits_ == 0

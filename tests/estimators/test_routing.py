@@ -52,7 +52,7 @@ def test_users_may_also_reach_the_splitter_as_groups(rows):
 
 def test_cross_validate(rows):
     results = cross_validate(
-        DadaClassifier(random_state=0),
+        DadaClassifier(graph="evidence", random_state=0),
         rows.X,
         rows.y,
         cv=PerUserKFold(4),

@@ -30,8 +30,9 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
     Parameters
     ----------
     predictors : Stumps, Linear, Constant, Pretrained, Union or other recipe, optional
-        Base predictors. By default every feature clipped at one standard deviation, and a weakly coupled constant; with
-        decision stumps at four to ten quantiles of each feature if these do better on held-out training rows.
+        Base predictors. By default every feature, clipped at two standard deviations, and a weakly coupled constant.
+        Features clipped at one standard deviation, or decision stumps at four to ten quantiles of each feature beside
+        them, are taken instead if these do better on held-out training rows.
     loss : {"auto", "adaboost", "logistic", "squared-hinge"} or Loss
         Loss of a user's model on its own rows. "auto" is logistic.
     beta : float or "auto"

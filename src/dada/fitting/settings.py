@@ -39,7 +39,7 @@ ALL_PROCESSORS = -1
 # On Moons the objective is then 0.4 % above that without latency, and accuracies are the same.
 LATENCY = 0.1
 # Families of base predictors, and those given by the caller.
-LINEAR, STUMPS, GIVEN = "linear", "stumps", "given"
+LINEAR, CLIPPED, STUMPS, GIVEN = "linear", "clipped", "stumps", "given"
 # mu is this multiple of the mean confidence, so that it has the scale of users' losses.
 MU_SCALE = {"adaboost": 2.0}
 OTHER_MU_SCALE = 0.35
@@ -170,13 +170,13 @@ class Settings(Parameters):
         if mu == AUTO:
             scale = MU_SCALE.get(loss, OTHER_MU_SCALE) if isinstance(loss, str) else OTHER_MU_SCALE
             scale *= float(people.confidence.mean())
-            scale *= MU_SCALE_OF_LINEAR if family == LINEAR else 1.0
+            scale *= MU_SCALE_OF_LINEAR if family in (LINEAR, CLIPPED) else 1.0
             mu = scale / (n_classes - 1)
         if n_updates == AUTO and self.takes_blocks:
             n_updates = WAKEUPS_BY_EVIDENCE if self.is_graph(*BY_EVIDENCE) else WAKEUPS
         elif n_updates == AUTO:
             # Linear features are correlated and converge slowly, but their updates are fast.
-            least = UPDATES_OF_LINEAR if family == LINEAR else LEAST_UPDATES
+            least = UPDATES_OF_LINEAR if family in (LINEAR, CLIPPED) else LEAST_UPDATES
             n_updates = max(least, min(n_weights // 2, MOST_UPDATES * n_classes // 2))
         return replace(self, loss=loss, beta=beta, mu=mu, n_updates=n_updates)
 
@@ -394,15 +394,17 @@ def generator(random_state: Any) -> np.random.Generator:
 def families(people: Population | ParquetUsers) -> dict[str, Recipe]:
     """Automatic families of base predictors by name, the simplest first.
 
-    Linear features are clipped; stumps lie at quantiles, four to ten per feature, next to linear features. All have a
-    weakly coupled constant. Stumps are left out if several classes would make the table of margins too large.
+    Linear features are clipped at two standard deviations, or at one. Stumps lie at quantiles, four to ten per feature,
+    next to linear features. All have a weakly coupled constant. Stumps are left out if several classes would make the
+    table of margins too large.
     """
-    linear: tuple[Recipe, ...] = (Linear(), Constant(coupling=0.1))
+    constant = Constant(coupling=0.1)
+    linear: tuple[Recipe, ...] = (Linear(clip=2.0), constant)
     per_feature = min(10, max(4, MOST_STUMPS // people.n_features))
     if people.n_classes > 2:
         cells = people.n_rows * (people.n_classes - 1) * people.n_classes
         per_feature = min(per_feature, MOST_CELLS // (cells * people.n_features) - 1)
-    found: dict[str, Recipe] = {LINEAR: Union(*linear)}
+    found: dict[str, Recipe] = {LINEAR: Union(*linear), CLIPPED: Union(Linear(), constant)}
     if per_feature >= 1:
         found[STUMPS] = Union(Stumps(per_feature=per_feature, drop_duplicates=True), *linear)
     return found
