@@ -21,7 +21,7 @@ from dada.estimators.classifier import DadaClassifier
 from dada.fitting.fit import run_engine
 from dada.fitting.held_out import (
     DOUBT,
-    EARLY_WAKEUPS,
+    SHORT_WAKEUPS,
     TRIAL_WAKEUPS,
     Fold,
     HeldOutScores,
@@ -238,7 +238,7 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
 
         graph = used.graph if isinstance(used.graph, str) else "given"
         if used.takes_blocks:
-            n_updates, later = min(n_updates, TRIAL_WAKEUPS), EARLY_WAKEUPS
+            n_updates, later = min(n_updates, TRIAL_WAKEUPS), SHORT_WAKEUPS
         else:
             later = max(LEAST_UPDATES // 2, n_updates // 2)
 

@@ -29,12 +29,12 @@ WEAKER, STRONGER = (0.25, 0.0625), (4.0, 16.0)
 N_FOLDS = 3
 # Rows held out after which a trial needs no further fold: the rest would hardly change its standard error.
 ENOUGH_HELD_OUT = 3000
-# Block steps per user in a trial of base predictors, and in one of graphs or of mu, which early models separate best.
-TRIAL_WAKEUPS, EARLY_WAKEUPS = 30, 12
+# Block steps per user in a trial of base predictors, of mu, and of graphs, which early models separate best. Many
+# linear features are correlated and converge slowly: their graphs are compared later.
+TRIAL_WAKEUPS, SHORT_WAKEUPS, EARLY_WAKEUPS = 30, 12, 8
+MANY_FEATURES = 200
 # Standard errors by which a choice must be ahead of the usual one: by chance, one in twenty is.
 DOUBT = 1.64
-# A graph by evidence needs more: on users of one kind it does worse than these trials show.
-DOUBT_OF_EVIDENCE = 2.5
 # A sample of this size shows which settings suit a population.
 MOST_USERS = 1000
 
@@ -206,10 +206,14 @@ class Choice(NamedTuple):
     graph: str
     mu_scale: float = 1.0
     whole: bool = False
+    early: bool = False
 
     def __str__(self) -> str:
         return (
-            f"{self.family}, {self.graph}" + f", mu x {self.mu_scale:g}" * (self.mu_scale != 1) + ", whole" * self.whole
+            f"{self.family}, {self.graph}"
+            + f", mu x {self.mu_scale:g}" * (self.mu_scale != 1)
+            + ", whole" * self.whole
+            + ", early" * self.early
         )
 
 
@@ -235,8 +239,8 @@ def decide(
     best = trials.best([Choice(family, graph, whole=True) for family in recipes], doubt=doubt)._replace(whole=False)
     # Evidence makes directed graphs, which do not allow latency.
     if is_open and n_users > 2 and settings.mu != 0 and settings.message_latency == 0:
-        doubt = DOUBT_OF_EVIDENCE if settings.takes_blocks else 1.0
-        best = trials.best([best._replace(graph=name) for name in GRAPHS], doubt=doubt)
+        best = trials.best([best._replace(graph=name, early=True) for name in GRAPHS], doubt=doubt)
+        best = best._replace(early=False)
     if settings.is_graph(AUTO, *GRAPHS) and n_users > 1 and settings.mu == AUTO:
         best = trials.best_mu(best)
     mu = settings.mu
@@ -384,7 +388,9 @@ class Trials:
         tables, settings = fold.through(choice.family, self.recipes[choice.family], self.settings)
         mu, n_updates = choice.mu_scale * settings.model_settings["mu1"], settings.n_updates
         if settings.takes_blocks:
-            n_updates = min(int(n_updates), TRIAL_WAKEUPS if choice.whole else EARLY_WAKEUPS)
+            converges_late = choice.family in (LINEAR, CLIPPED) and tables.held_out.shape[1] > MANY_FEATURES
+            early = TRIAL_WAKEUPS if converges_late else EARLY_WAKEUPS
+            n_updates = min(int(n_updates), TRIAL_WAKEUPS if choice.whole else early if choice.early else SHORT_WAKEUPS)
         elif not choice.whole:
             # Early models separate graphs best, but linear predictors must be almost converged.
             is_quick = choice.family in (LINEAR, CLIPPED) and self.population.n_classes <= 2
