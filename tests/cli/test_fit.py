@@ -48,7 +48,43 @@ def test_fit_says_what_it_learned_from_and_what_learning_together_brings(folder,
     assert (fitted["users"], fitted["rows"], fitted["features"]) == (12, train.height, 2)
     assert (folder / "m.dada").exists()
     assert 0 < fitted["held_out"]["rows"] < train.height
-    assert all(0.0 <= fitted["held_out"][name] <= 1.0 for name in ("together", "alone"))
+    scores = fitted["held_out"]
+    for name in ("together", "alone", "one_model", "commonest"):
+        assert 0.0 <= scores[name]["accuracy_over_rows"] <= 1.0
+        assert 0.0 <= scores[name]["accuracy_over_users"] <= 1.0
+        assert scores[name]["log_loss"] > 0
+    # Two moons, rotated for every user: no single model fits them all.
+    assert scores["together"]["accuracy_over_rows"] > scores["commonest"]["accuracy_over_rows"]
+
+
+def test_fit_reports_each_choice_with_the_scores_that_decided_it(fitted):
+    chosen = fitted["chosen"]
+    first, *others = chosen["reasons"]
+    everyone, evidence = (chosen["trials"][f"{chosen['predictors']}, {graph}"] for graph in ("everyone", "evidence"))
+    start = {"everyone": "Everyone learns from everyone alike: a graph by evidence did no",
+             "evidence": "Users learn from those whose models do best on their rows: this did better"}  # fmt: skip
+    assert first.startswith(start[chosen["graph"]])
+    pair = (evidence, everyone)
+    assert f"{100 * pair[0]:.1f} against {100 * pair[1]:.1f} %" in first
+    assert any("stumps" in reason for reason in others)
+    assert any(f"mu {chosen['mu']:.3g}" in reason for reason in others)
+
+
+def test_choices_are_made_once(folder):
+    """The fit to all rows takes over what the comparison chose: its trials are those of the training part."""
+    asked = dada("fit", folder / "train.csv", "--user", "person", "--label", "came", "-o", folder / "asked.dada",
+                 "--updates", 5, "--graph", "everyone", "--mu", 0.1, "--json")  # fmt: skip
+    chosen = json.loads(asked.stdout)["chosen"]
+    assert chosen["reasons"][0] == "Everyone learns from everyone alike, as asked for."
+    assert set(chosen["trials"]) == {"linear, everyone, whole", "stumps, everyone, whole"}
+
+
+def test_the_report_shows_every_rival_by_name(folder):
+    shown = dada("fit", folder / "train.csv", "--user", "person", "--label", "came", "-o", folder / "shown.dada",
+                 "--updates", 5).stdout  # fmt: skip
+    for part in ("learning together", "each user alone", "one model for all", "always the commonest label",
+                 "accuracy over rows", "over users", "log-loss"):  # fmt: skip
+        assert part in shown
 
 
 def test_the_same_seed_gives_the_same_file(folder, fitted):
@@ -174,7 +210,7 @@ def fit_stays(path, label, *options):
 def test_a_label_of_three_classes_is_learned_and_predicted(stays):
     fitted = fit_stays(stays, "kind")
     assert fitted["task"] == "classes"
-    assert fitted["held_out"]["together"] > 0.6
+    assert fitted["held_out"]["together"]["accuracy_over_rows"] > 0.6
     rows = json.loads(dada("predict", fitted["model"], stays, "--json").stdout)
     given = pl.read_csv(stays)
     assert [row["person"] for row in rows] == given["person"].to_list()
@@ -185,11 +221,17 @@ def test_a_label_of_numbers_is_learned_and_predicted(stays):
     fitted = fit_stays(stays, "days")
     assert fitted["task"] == "numbers"
     assert fitted["train_accuracy"] is None
-    assert fitted["held_out"]["together"] > 0.6
+    together, mean = (fitted["held_out"][name] for name in ("together", "mean"))
+    assert together["r2"] > 0.6
+    assert together["error_over_rows"] < mean["error_over_rows"]
+    assert together["error_over_users"] < mean["error_over_users"]
+    assert mean["r2"] <= 0
     rows = json.loads(dada("predict", fitted["model"], stays, "--json").stdout)
     assert np.corrcoef([row["label"] for row in rows], pl.read_csv(stays)["days"])[0, 1] > 0.9
-    assert "explained variance" in dada("fit", stays, "--user", "person", "--label", "days", "--drop", "kind",
-                                        "-o", stays.with_suffix(".again"), "--updates", 5).stdout  # fmt: skip
+    shown = dada("fit", stays, "--user", "person", "--label", "days", "--drop", "kind", "-o",
+                 stays.with_suffix(".again"), "--updates", 5).stdout  # fmt: skip
+    for part in ("R2", "mean absolute error over rows", "always the mean"):
+        assert part in shown
 
 
 def test_few_whole_numbers_are_classes_unless_said_otherwise(stays):

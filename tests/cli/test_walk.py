@@ -76,7 +76,8 @@ def test_a_fit_enters_few_files(walks):
 
 def test_a_fit_groups_rows_once_and_writes_one_file(walks):
     fit, _ = walks
-    assert fit.calls["estimators/base.py", "fit_population"] == 3  # together, alone, and all rows
+    assert fit.calls["estimators/base.py", "fit_population"] == 4  # together, alone, one model for all, and all rows
+    assert fit.calls["fitting/held_out.py", "decide"] == 1
     assert fit.calls["data/population.py", "from_arrays"] == 1
     assert fit.calls["data/population.py", "joined"] == 0
     assert fit.calls["modelfile.py", "write"] == 1

@@ -25,9 +25,11 @@ from dada.cli.watching import Live, Record, watching
 if TYPE_CHECKING:
     import numpy as np
 
-    from dada import DadaClassifier, DadaRegressor, Population
+    from dada import Population
     from dada.cli.console import Watch
+    from dada.cli.predict import Model
     from dada.data import ParquetUsers, TableEncoder, UserTable
+    from dada.fitting.fit import Decided
     from dada.events import Observer
 
 TableFile = Annotated[
@@ -35,6 +37,31 @@ TableFile = Annotated[
 ]
 UserColumn = Annotated[str, typer.Option("--user", help="Column with the user of each row.")]
 Columns = Annotated[list[str] | None, typer.Option("--drop", help="Column to leave out; repeatable.")]
+
+ALONE = {"graph": "none", "mu": 0.0}
+WORKERS = ("engine", "n_jobs", "latency")
+TITLES = {
+    "together": "learning together",
+    "alone": "each user alone",
+    "one_model": "one model for all",
+    "commonest": "always the commonest label",
+    "mean": "always the mean",
+}
+COLUMNS = {
+    "accuracy_over_rows": "accuracy over rows",
+    "accuracy_over_users": "over users",
+    "log_loss": "log-loss",
+    "r2": "R2",
+    "error_over_rows": "mean absolute error over rows",
+    "error_over_users": "over users",
+}
+WHO_LEARNS = {
+    "everyone": "Everyone learns from everyone alike",
+    "evidence": "Users learn from those whose models do best on their rows",
+    "evidence-symmetric": "Users learn from those whose models do best on their rows, in both directions",
+    "learned": "Users learn from those with similar models",
+    "none": "Users learn alone",
+}
 
 
 def fit(
@@ -99,8 +126,9 @@ def fit(
     Columns may hold numbers, text, dates and missing values. Columns that hold nothing to learn from, such as row
     numbers, are left out and reported; --epsilon for rows takes numbers only.
 
-    First a share of every user's rows is held out, to compare learning together with learning alone; then the model
-    is fitted to all rows. With --epsilon nothing is held out: a trial would need a release of its own. With a folder of
+    First a share of every user's rows is held out, to compare learning together with each user alone, one model for all
+    and a constant prediction. What is open (base predictors, graph, mu) is chosen once, on the other rows; then the
+    model is fitted to all rows with the same choices. With --epsilon nothing is held out: a trial would need a release of its own. With a folder of
     Parquet files, or --stream, every shard reads the rows of its users and no process holds all of them; nothing is
     held out.
 
@@ -152,11 +180,11 @@ def fit(
         holdout = 0.0
     with watching(live, record) as page:
         with progress() as watch:
-            held_out = None
+            held_out = like = None
             if table is not None and holdout > 0:
-                held_out = _try_out(table, people, settings, holdout, seed, watch)
+                held_out, like = _compared(table, people, settings, holdout, seed, watch)
             observer = fan_out(watch("all rows"), _titled(page, f"{file.name}: {label}, by {user}"))
-            model = _fitted(people, settings, observer, encoder, checkpoint)
+            model = _fitted(people, settings, observer, encoder, like, checkpoint)
         save_model(model, output, note={"user_column": user, "label_column": label})
         result = {
             "users": people.n_users,
@@ -168,6 +196,7 @@ def fit(
             "neighbours": round(model.graph_.mean_neighbours, 6),
             "bits": round(model.bits_),
             "held_out": held_out,
+            "chosen": _chosen(model),
             "privacy": None if epsilon is None else {"sent": model.privacy_.sent, "reason": model.privacy_.reason},
             "peak_gb": round(peak_bytes() / 1e9, 3),
             "status": model.status_.value,
@@ -195,75 +224,6 @@ def _about_columns(table: UserTable | None, encoder: TableEncoder | None) -> dic
     return {name: found for name, found in about.items() if found}
 
 
-def _fitted(
-    people: Population | ParquetUsers,
-    settings: dict[str, Any],
-    observer: Any,
-    encoder: TableEncoder | None = None,
-    checkpoint: Path | None = None,
-) -> DadaClassifier | DadaRegressor:
-    from dada import DadaClassifier, DadaRegressor, Population
-    from dada.estimators.stream import fit_parquet
-
-    if not isinstance(people, Population):
-        return fit_parquet(DadaClassifier(**settings), people, observer=observer, checkpoint=checkpoint)
-    model = DadaClassifier(**settings) if people.n_classes else DadaRegressor(**settings)
-    return model.fit_population(people, encoder=encoder, observer=observer, checkpoint=checkpoint)
-
-
-def _try_out(
-    table: UserTable, people: Population, settings: dict[str, Any], holdout: float, seed: int, watch: Watch
-) -> dict[str, Any] | None:
-    """Scores on held-out rows, together and alone; None if no user has a row to spare."""
-    import numpy as np
-
-    kept = kept_rows(people.sizes, holdout, np.random.default_rng(seed))
-    if kept.all():
-        return None
-    encoder = table.encoder(kept)
-    people = people if encoder is None else table.people(encoder)
-    learned, held_out = people.take(kept), people.take(~kept)
-    features, truth = table.rows(~kept), held_out.targets
-    scores = {}
-    for name, changes in (("together", {}), ("alone", {"graph": "none"})):
-        model = _fitted(learned, settings | changes, watch(f"try {name}"), encoder)
-        predicted = model.predict(features, users=held_out.users)
-        scores[name] = _right(predicted == truth, held_out) if people.n_classes else _explained(predicted, truth)
-    return {"rows": held_out.n_rows, "users": int((held_out.sizes > 0).sum()), **scores}
-
-
-def _right(right: Any, held_out: Population) -> float:
-    """Share of right rows, mean over users with held-out rows."""
-    from dada.core.accuracy import mean_per_user
-
-    return mean_of_users(mean_per_user(right, held_out.row_start)[held_out.sizes > 0]) or 0.0
-
-
-def _explained(predicted: Any, truth: Any) -> float:
-    """Share of the variance that predictions explain."""
-    import numpy as np
-
-    spread = float(np.var(truth))
-    return round(1.0 - float(np.mean((predicted - truth) ** 2)) / spread, 6) if spread > 0 else 0.0
-
-
-def kept_rows(sizes: Any, holdout: float, rng: np.random.Generator) -> Any:
-    """Mask of the training rows: all but a random share of each user's rows, and at least one.
-
-    >>> import numpy as np
-    >>> kept_rows(np.array([10, 1]), 0.2, np.random.default_rng(0)).sum()
-    np.int64(9)
-    """
-    import numpy as np
-
-    kept = []
-    for size in sizes.tolist():
-        mask = np.ones(size, bool)
-        mask[rng.permutation(size)[: min(int(size * holdout), size - 1)]] = False
-        kept.append(mask)
-    return np.concatenate(kept)
-
-
 def _show(result: dict[str, Any], n_classes: int) -> None:
     rows = [
         ["users", str(result["users"])],
@@ -276,12 +236,11 @@ def _show(result: dict[str, Any], n_classes: int) -> None:
     ]
     if result["train_accuracy"] is not None:
         rows.append(["accuracy on training rows", percent(result["train_accuracy"])])
-    held_out = result["held_out"]
-    if held_out is not None:
-        what = "explained variance" if result["task"] == "numbers" else "accuracy"
-        rows.append([f"{what} on {held_out['rows']} held-out rows", percent(held_out["together"])])
-        rows.append(["  each user alone", percent(held_out["alone"])])
     print_table(("", ""), rows)
+    if result["held_out"] is not None:
+        _show_comparison(result["held_out"])
+    for reason in (result["chosen"] or {}).get("reasons", ()):
+        stdout().print(reason, highlight=False, markup=False, soft_wrap=True)
     _show_columns(result)
     if result["privacy"] is not None:
         stdout().print(f"\n{result['privacy']['reason']}", highlight=False, soft_wrap=True)
@@ -301,3 +260,216 @@ def _show_columns(result: dict[str, Any]) -> None:
         names = ", ".join(map(repr, telling))
         warning = f"The label follows exactly from {names}: --drop what is not known before the label."
         stdout().print(warning, style="yellow", highlight=False, markup=False, soft_wrap=True)
+
+
+def _fitted(
+    people: Population | ParquetUsers,
+    settings: dict[str, Any],
+    observer: Any,
+    encoder: TableEncoder | None = None,
+    like: Model | None = None,
+    checkpoint: Path | None = None,
+) -> Model:
+    """A model of these people, with the choices of another if given."""
+    from dada import DadaClassifier, DadaRegressor, Population
+    from dada.estimators.stream import fit_parquet
+
+    if not isinstance(people, Population):
+        return fit_parquet(DadaClassifier(**settings), people, observer=observer, checkpoint=checkpoint)
+    model = DadaClassifier(**settings) if people.n_classes else DadaRegressor(**settings)
+    return model.fit_population(people, encoder=encoder, like=like, observer=observer, checkpoint=checkpoint)
+
+
+def _compared(
+    table: UserTable, people: Population, settings: dict[str, Any], holdout: float, seed: int, watch: Watch
+) -> tuple[dict[str, Any] | None, Model | None]:
+    """Scores on held-out rows, and the model that learned together from the others; None if no user can spare a row."""
+    import numpy as np
+
+    kept = kept_rows(people.sizes, holdout, np.random.default_rng(seed))
+    if kept.all():
+        return None, None
+    encoder = table.encoder(kept)
+    people = people if encoder is None else table.people(encoder)
+    learned, held_out = people.take(kept), people.take(~kept)
+    features = table.rows(~kept)
+    together = _fitted(learned, settings, watch("together"), encoder)
+    alone = _fitted(learned, settings | ALONE, watch("alone"), encoder, together)
+    # One user needs no parallel workers.
+    pooled = {name: value for name, value in settings.items() if name not in WORKERS} | ALONE
+    one_model = _fitted(learned.pooled(), pooled, watch("one model"), encoder, together)
+    scores = {
+        "together": _scores(together, features, held_out.users, held_out),
+        "alone": _scores(alone, features, held_out.users, held_out),
+        "one_model": _scores(one_model, features, "all", held_out),
+        "commonest" if people.n_classes else "mean": _trivial_scores(learned, held_out),
+    }
+    return {"rows": held_out.n_rows, "users": int((held_out.sizes > 0).sum()), **scores}, together
+
+
+def kept_rows(sizes: Any, holdout: float, rng: np.random.Generator) -> Any:
+    """Mask of the training rows: all but a random share of each user's rows, and at least one.
+
+    >>> import numpy as np
+    >>> kept_rows(np.array([10, 1]), 0.2, np.random.default_rng(0)).sum()
+    np.int64(9)
+    """
+    import numpy as np
+
+    kept = []
+    for size in sizes.tolist():
+        mask = np.ones(size, bool)
+        mask[rng.permutation(size)[: min(int(size * holdout), size - 1)]] = False
+        kept.append(mask)
+    return np.concatenate(kept)
+
+
+def _scores(model: Model, features: Any, users: Any, held_out: Population) -> dict[str, Any]:
+    from dada import DadaClassifier
+    from dada.fitting.fit import best_class, class_scores
+
+    if not isinstance(model, DadaClassifier):
+        return _scores_of_numbers(model.predict(features, users=users), held_out)
+    values = model.decision_function(features, users=users)
+    return _scores_of_classes(best_class(values), class_scores(values), held_out)
+
+
+def _trivial_scores(learned: Population, held_out: Population) -> dict[str, Any]:
+    """Scores of the commonest training label, with the shares of the labels as probabilities, or of the mean number."""
+    import numpy as np
+
+    if not learned.n_classes:
+        return _scores_of_numbers(np.full(held_out.n_rows, learned.y.mean()), held_out)
+    codes = np.searchsorted(learned.classes, learned.targets)  # type: ignore[arg-type]
+    shares = np.bincount(codes, minlength=learned.n_classes) / learned.n_rows
+    each = np.tile(shares, (held_out.n_rows, 1))
+    return _scores_of_classes(each.argmax(axis=1), each, held_out)
+
+
+def _scores_of_classes(predicted: np.ndarray, probabilities: np.ndarray, held_out: Population) -> dict[str, Any]:
+    """Share of right rows, over all rows and as a mean over users, and the mean negative log-probability of labels."""
+    from sklearn.metrics import log_loss
+
+    classes: Any = held_out.classes
+    right = classes[predicted] == held_out.targets
+    of_labels = float(log_loss(held_out.targets, probabilities, labels=classes))
+    over_rows, over_users = _means(right, held_out)
+    return {"accuracy_over_rows": over_rows, "accuracy_over_users": over_users, "log_loss": round(of_labels, 6)}
+
+
+def _scores_of_numbers(predicted: np.ndarray, held_out: Population) -> dict[str, Any]:
+    """Coefficient of determination over all rows, and the mean absolute error over rows and as a mean over users."""
+    import numpy as np
+    from sklearn.metrics import r2_score
+
+    truth = held_out.targets
+    r2 = round(float(r2_score(truth, predicted)), 6) if len(truth) > 1 else None
+    over_rows, over_users = _means(np.abs(predicted - truth), held_out)
+    return {"r2": r2, "error_over_rows": over_rows, "error_over_users": over_users}
+
+
+def _means(values: np.ndarray, held_out: Population) -> tuple[float, float]:
+    """Mean over rows, and mean over users with held-out rows of their means."""
+    from dada.core.accuracy import mean_per_user
+
+    of_users = mean_per_user(values, held_out.row_start)[held_out.sizes > 0]
+    return round(float(values.mean()), 6), round(float(of_users.mean()), 6)
+
+
+def _show_comparison(held_out: dict[str, Any]) -> None:
+    """Write the scores on held-out rows as a table; the best row is highlighted."""
+    methods = [name for name in TITLES if name in held_out]
+    scores = list(held_out[methods[0]])
+    rows = [[TITLES[name], *(_shown(score, held_out[name][score]) for score in scores)] for name in methods]
+    if "accuracy_over_rows" in scores:
+        best = max(range(len(methods)), key=lambda i: held_out[methods[i]]["accuracy_over_rows"])
+    else:
+        best = min(range(len(methods)), key=lambda i: held_out[methods[i]]["error_over_rows"])
+    stdout().print()
+    title = f"On {held_out['rows']} held-out rows of {held_out['users']} users"
+    print_table((title, *(COLUMNS[score] for score in scores)), rows, best=best)
+    stdout().print()
+
+
+def _shown(score: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    return percent(value) if score.startswith("accuracy") else f"{value:.3f}" if score == "log_loss" else f"{value:.3g}"
+
+
+def _chosen(model: Model) -> dict[str, Any] | None:
+    """What trials on held-out training rows chose, and why; None if nothing was tried, as in a private fit."""
+    decided = getattr(model, "decision_", None)
+    if decided is None:
+        return None
+    about = {"predictors": decided.family, "graph": model.settings_["graph"], "mu": round(model.settings_["mu"], 6)}
+    trials = {name: round(score, 6) for name, score in decided.held_out.items()}
+    return about | {"reasons": _reasons(model, decided), "trials": trials}
+
+
+def _reasons(model: Model, decided: Decided) -> list[str]:
+    """A sentence for each choice, with the scores that decided it."""
+    return [_reason_of_graph(model, decided), *_reason_of_family(decided), *_reason_of_mu(model, decided)]
+
+
+def _reason_of_graph(model: Model, decided: Decided) -> str:
+    from dada.fitting.held_out import Choice
+
+    graph = model.settings_["graph"]
+    who = WHO_LEARNS.get(graph, "Users learn along the given graph")
+    everyone, evidence = (decided.held_out.get(str(Choice(decided.family, name))) for name in ("everyone", "evidence"))
+    if isinstance(model.graph, str) and model.graph != "auto":
+        return f"{who}, as asked for."
+    if everyone is None or evidence is None:
+        return f"{who}: there was no comparison of graphs, for want of users or rows, or because of mu or latency."
+    if graph == "evidence":
+        return f"{who}: this {_ahead(evidence, everyone)} everyone alike on held-out rows."
+    return f"{who}: a graph by evidence {_not_ahead(evidence, everyone)} on held-out rows."
+
+
+def _reason_of_family(decided: Decided) -> list[str]:
+    from dada.fitting.held_out import Choice
+    from dada.fitting.settings import LINEAR, STUMPS
+
+    for graph in ("everyone", "evidence", "none"):
+        linear, stumps = (decided.held_out.get(str(Choice(name, graph, whole=True))) for name in (LINEAR, STUMPS))
+        if linear is not None and stumps is not None:
+            if decided.family == STUMPS:
+                return [f"Models use thresholds of features (stumps): these {_ahead(stumps, linear)} linear ones."]
+            return [f"Models are linear: thresholds of features (stumps) {_not_ahead(stumps, linear)}."]
+    return []
+
+
+def _reason_of_mu(model: Model, decided: Decided) -> list[str]:
+    from dada.fitting.held_out import MU_SCALES, Choice
+
+    usual, weaker = (str(Choice(decided.family, model.settings_["graph"], scale)) for scale in MU_SCALES)
+    if usual not in decided.held_out or weaker not in decided.held_out:
+        return []
+    mu = model.settings_["mu"]
+    if decided.mu_scale == 1.0:
+        return [
+            f"Neighbours pull with the usual strength (mu {mu:.3g}): a weaker pull made held-out labels no likelier."
+        ]
+    return [
+        f"Neighbours pull with {decided.mu_scale:g} of the usual strength (mu {mu:.3g}): held-out labels were likelier."
+    ]
+
+
+def _ahead(better: float, usual: float) -> str:
+    """That a choice was clearly ahead. Rows decide, while scores are means over users: the two may disagree."""
+    if better > usual:
+        return f"did better ({_pair(better, usual)}) than"
+    return f"did better over all rows, if not as a mean over users ({_pair(better, usual)}), than"
+
+
+def _not_ahead(other: float, usual: float) -> str:
+    how = "did not do clearly better" if other > usual else "did no better"
+    return f"{how} ({_pair(other, usual)})"
+
+
+def _pair(one: float, other: float) -> str:
+    """Two shares of right rows; or two squared errors, whose scores are negative, relative to the label's variance."""
+    if min(one, other) < 0:
+        return f"squared error {-one:.3f} against {-other:.3f} of the variance"
+    return f"{100 * one:.1f} against {100 * other:.1f} %"

@@ -20,7 +20,7 @@ from dada.data import ParquetUsers, Population
 from dada.data.arrays import as_features, as_values, collected, frame_columns, is_frame, shorten, without_column
 from dada.data.encoding import TableEncoder, needs_encoding, telling_columns
 from dada.events import Event, Observer, TracePoint, TrialStarted, fan_out, silent
-from dada.fitting.fit import Checkpoint, Fit, average_model, blockwise_decisions, fit, positions_of
+from dada.fitting.fit import Checkpoint, Decided, Fit, average_model, blockwise_decisions, fit, positions_of
 from dada.fitting.held_out import decide
 from dada.fitting.private import fit_privately
 from dada.fitting.settings import Parameters, Settings, check_unknown_user, generator
@@ -95,10 +95,23 @@ class PersonalEstimator(Parameters, BaseEstimator):
         population: Population,
         *,
         encoder: TableEncoder | None = None,
+        like: PersonalEstimator | None = None,
         observer: Observer = silent,
         checkpoint: Checkpoint = None,
     ) -> Self:
-        """Like `fit`, with rows that are grouped by user already; `encoder` is what made their features of a table.
+        """Like `fit`, with rows that are grouped by user already.
+
+        Parameters
+        ----------
+        population : Population
+            The rows.
+        encoder : TableEncoder, optional
+            What made their features of a table.
+        like : DadaClassifier or DadaRegressor, optional
+            An estimator that was fitted before: base predictors, graph and mu are chosen as there, where they are open,
+            instead of by trials on held-out rows.
+        observer, checkpoint
+            As in `fit`.
 
         Examples
         --------
@@ -111,7 +124,7 @@ class PersonalEstimator(Parameters, BaseEstimator):
         names = population.feature_names if encoder is None else encoder.inputs
         self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, dtype=object)
         self.encoder_: TableEncoder | None = encoder
-        self._learn(settings, self._weighted(self._adopted(population)), observer, checkpoint)
+        self._learn(settings, self._weighted(self._adopted(population)), observer, checkpoint, like)
         return self
 
     def neighbours_of(self, user: Any) -> list[Neighbour]:
@@ -158,7 +171,12 @@ class PersonalEstimator(Parameters, BaseEstimator):
         return Settings(**{item.name: getattr(self, item.name) for item in fields(Settings)})
 
     def _learn(
-        self, settings: Settings, population: Population, observer: Observer = silent, checkpoint: Checkpoint = None
+        self,
+        settings: Settings,
+        population: Population,
+        observer: Observer = silent,
+        checkpoint: Checkpoint = None,
+        like: PersonalEstimator | None = None,
     ) -> None:
         rng, watch = generator(self.random_state), fan_out(observer, write_line) if self.verbose else observer
         if settings.privacy is not None:
@@ -166,7 +184,10 @@ class PersonalEstimator(Parameters, BaseEstimator):
             self._keep(population, private.home)
             self.released_models_, self.privacy_ = private.released, private.report
             return
-        decided = decide(settings, population, rng.spawn(1)[0], watch)
+        # Drawn in any case: the run must not depend on whether there were trials.
+        trial_rng = rng.spawn(1)[0]
+        decided = decide(settings, population, trial_rng, watch) if like is None else like.decision_.filling(settings)
+        self.decision_: Decided = decided
         found = fit(decided, population, rng, watch, checkpoint)
         self._keep(population, found)
         if self.status_ is Status.INTERRUPTED:

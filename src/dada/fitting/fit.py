@@ -23,12 +23,22 @@ Checkpoint = str | os.PathLike[str] | None
 
 
 class Decided(NamedTuple):
-    """The recipe of the base predictors and its family, settings with graph and mu, and the share right by trial."""
+    """The recipe of the base predictors and its family, settings with graph and mu, and the share right by trial.
+
+    `mu_scale` is mu as a multiple of its automatic value; 1 if it was given.
+    """
 
     recipe: Recipe
     family: str
     settings: Settings
     held_out: dict[str, float]
+    mu_scale: float = 1.0
+
+    def filling(self, settings: Settings) -> Decided:
+        """The same choices for other settings, where these leave them open."""
+        graph = self.settings.graph if settings.is_graph(AUTO) else settings.graph
+        mu = self.settings.mu if settings.mu == AUTO else settings.mu
+        return self._replace(settings=replace(settings, graph=graph, mu=mu))
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +61,7 @@ def fit(
 
     A checkpoint holds the state of the run: a run with the same data, settings and seed continues from it.
     """
-    recipe, family, settings, held_out = decided
+    recipe, family, settings, held_out, _ = decided
     predictors, source = shared_predictors(recipe, population)
     settings = settings.resolved(population, predictors.n * n_blocks(population), family)
     check_fits(settings, population, predictors)

@@ -247,7 +247,7 @@ def decide(
     if isinstance(mu, str):
         mu = best.mu_scale * settings.resolved(population, 1, best.family).model_settings["mu1"]
     decided = replace(settings, graph=best.graph if is_open else settings.graph, mu=mu)
-    return Decided(recipes[best.family], best.family, decided, trials.means())
+    return Decided(recipes[best.family], best.family, decided, trials.means(), best.mu_scale)
 
 
 class Tables(NamedTuple):
