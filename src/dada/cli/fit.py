@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from dada.cli.console import Watch
     from dada.cli.predict import Model
     from dada.data import ParquetUsers, TableEncoder, UserTable
-    from dada.fitting.fit import Decided
     from dada.events import Observer
+    from dada.fitting.fit import Decided
 
 TableFile = Annotated[
     Path, typer.Argument(help="CSV or Parquet file, or folder of Parquet files; one row per example.")
@@ -128,9 +128,9 @@ def fit(
 
     First a share of every user's rows is held out, to compare learning together with each user alone, one model for all
     and a constant prediction. What is open (base predictors, graph, mu) is chosen once, on the other rows; then the
-    model is fitted to all rows with the same choices. With --epsilon nothing is held out: a trial would need a release of its own. With a folder of
-    Parquet files, or --stream, every shard reads the rows of its users and no process holds all of them; nothing is
-    held out.
+    model is fitted to all rows with the same choices. With --epsilon nothing is held out: a trial would need a release
+    of its own. With a folder of Parquet files, or --stream, every shard reads the rows of its users and no process
+    holds all of them; nothing is held out.
 
     **Examples**
 
@@ -294,16 +294,14 @@ def _compared(
     learned, held_out = people.take(kept), people.take(~kept)
     features = table.rows(~kept)
     together = _fitted(learned, settings, watch("together"), encoder)
+    scores = {"together": _scores(together, features, held_out.users, held_out)}
     alone = _fitted(learned, settings | ALONE, watch("alone"), encoder, together)
+    scores["alone"] = _scores(alone, features, held_out.users, held_out)
     # One user needs no parallel workers.
     pooled = {name: value for name, value in settings.items() if name not in WORKERS} | ALONE
     one_model = _fitted(learned.pooled(), pooled, watch("one model"), encoder, together)
-    scores = {
-        "together": _scores(together, features, held_out.users, held_out),
-        "alone": _scores(alone, features, held_out.users, held_out),
-        "one_model": _scores(one_model, features, "all", held_out),
-        "commonest" if people.n_classes else "mean": _trivial_scores(learned, held_out),
-    }
+    scores["one_model"] = _scores(one_model, features, "all", held_out)
+    scores["commonest" if people.n_classes else "mean"] = _trivial_scores(learned, held_out)
     return {"rows": held_out.n_rows, "users": int((held_out.sizes > 0).sum()), **scores}, together
 
 
@@ -448,12 +446,9 @@ def _reason_of_mu(model: Model, decided: Decided) -> list[str]:
         return []
     mu = model.settings_["mu"]
     if decided.mu_scale == 1.0:
-        return [
-            f"Neighbours pull with the usual strength (mu {mu:.3g}): a weaker pull made held-out labels no likelier."
-        ]
-    return [
-        f"Neighbours pull with {decided.mu_scale:g} of the usual strength (mu {mu:.3g}): held-out labels were likelier."
-    ]
+        return [f"Neighbours pull with the usual strength (mu {mu:.3g}): held-out labels were no likelier with less."]
+    share = f"{decided.mu_scale:g} of the usual strength"
+    return [f"Neighbours pull with {share} (mu {mu:.3g}): held-out labels were likelier then."]
 
 
 def _ahead(better: float, usual: float) -> str:
