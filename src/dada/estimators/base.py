@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -19,8 +20,9 @@ from dada.core.plan import Status
 from dada.data import ParquetUsers, Population
 from dada.data.arrays import as_features, as_values, collected, frame_columns, is_frame, shorten, without_column
 from dada.data.encoding import TableEncoder, needs_encoding, telling_columns
+from dada.estimators.explanation import FeatureEffect, contributions, effects, features_of, references
 from dada.events import Event, Observer, TracePoint, TrialStarted, fan_out, silent
-from dada.fitting.fit import Checkpoint, Decided, Fit, average_model, blockwise_decisions, fit, positions_of
+from dada.fitting.fit import Checkpoint, Decided, Fit, average_model, blockwise_decisions, decisions, fit, positions_of
 from dada.fitting.held_out import decide
 from dada.fitting.private import fit_privately
 from dada.fitting.settings import Parameters, Settings, check_unknown_user, generator
@@ -138,16 +140,172 @@ class PersonalEstimator(Parameters, BaseEstimator):
         >>> model.neighbours_of("ann")
         [Neighbour(user='bob', weight=2.0, share=1.0)]
         """
-        check_is_fitted(self)
-        positions, unknown = positions_of(self.users_, [user])
-        if unknown:
-            raise self._unknown(unknown)
-        others, weights = self.graph_.neighbours(int(positions[0]))
+        others, weights = self.graph_.neighbours(self._position(user))
         total = float(weights.sum())
         return [
             Neighbour(other, weight, weight / total)
             for other, weight in zip(self.users_[others].tolist(), weights.tolist(), strict=True)
         ]
+
+    def followers_of(self, user: Any) -> list[Neighbour]:
+        """The users that learn from a user, and which share of their weights it has, the strongest first.
+
+        Examples
+        --------
+        >>> from dada import DadaClassifier
+        >>> X, y, users = [[0.0], [1.0], [0.0], [1.0]], [0, 1, 0, 1], ["ann", "ann", "bob", "bob"]
+        >>> model = DadaClassifier(graph=[[0, 2], [2, 0]], random_state=0).fit(X, y, users=users)
+        >>> model.add_user([[0.1], [0.8]], [0, 1], "eve").followers_of("eve")
+        []
+        >>> [follower.user for follower in model.followers_of("ann")]
+        ['bob', 'eve']
+        """
+        k = self._position(user)
+        degree, weights = self.graph_.degree, self.graph_.to_scipy()[:, [k]].tocoo()
+        order = np.argsort(-weights.data, kind="stable")
+        return [
+            Neighbour(self.users_[at].item(), float(weight), float(weight / degree[at]))
+            for at, weight in zip(weights.row[order], weights.data[order], strict=True)
+        ]
+
+    def users_frame(self) -> Any:
+        """A polars frame with a row per user, in the order of `users_`.
+
+        Its columns are user, rows, neighbours, followers, and the share of the user's training rows that its model gets
+        right (train_accuracy) or their mean absolute error (train_error); null where this is not known, as of several
+        classes or numbers in a model from a file, which holds no rows.
+
+        Examples
+        --------
+        >>> from dada import DadaClassifier
+        >>> X, y, users = [[0.0], [1.0], [0.0], [1.0]], [0, 1, 0, 1], ["ann", "ann", "bob", "bob"]
+        >>> model = DadaClassifier(graph=[[0, 2], [2, 0]], random_state=0).fit(X, y, users=users)
+        >>> model.users_frame().row(0)
+        ('ann', 2, 1, 1, 1.0)
+        """
+        import polars as pl
+
+        check_is_fitted(self)
+        name, scores = self._training_scores()
+        columns = {
+            "user": self.users_,
+            "rows": np.rint(self.confidence_ * self.settings_["most_rows"]).astype(np.int64),
+            "neighbours": self.graph_.neighbour_counts,
+            "followers": np.bincount(self.graph_.indices, minlength=self.n_users_),
+            name: pl.Series(scores.astype(np.float32)).fill_nan(None),
+        }
+        return pl.DataFrame(columns)
+
+    @property
+    def feature_importances_(self) -> NDArray[np.float64]:
+        """Share of each column of X in what all models use, in the order of `feature_names_in_`; they sum to 1.
+
+        The importance of a feature is the mean absolute deviation of its part of the decision value, over typical
+        values of the feature and over users; that of a column is the sum of the features made of it. All are 0 if
+        models are constant. Columns of users, and those left out, have 0. Typical values are quantiles that the base
+        predictors know, so no rows are needed. Base predictors of several features, such as `RandomFourier`, have no
+        importances.
+
+        Examples
+        --------
+        >>> from dada import DadaClassifier
+        >>> X = np.column_stack([np.linspace(-1, 1, 20), np.tile([0.0, 1.0], 10)])
+        >>> model = DadaClassifier(n_updates=20, random_state=0).fit(X, X[:, 0] > 0)
+        >>> model.feature_importances_.argmax(), round(model.feature_importances_.sum(), 6)
+        (np.int64(0), np.float64(1.0))
+        """
+        check_is_fitted(self)
+        return self._importances(self.models_)
+
+    def importances_of(self, user: Any) -> dict[str, float]:
+        """`feature_importances_` of the model of one user, by column.
+
+        Examples
+        --------
+        >>> from dada import DadaClassifier
+        >>> X, users = np.linspace(-1, 1, 20)[:, None], ["ann", "bob"] * 10
+        >>> DadaClassifier(n_updates=20, random_state=0).fit(X, X[:, 0] > 0, users=users).importances_of("bob")
+        {'x0': 1.0}
+        """
+        shares = self._importances(self.models_[[self._position(user)]])
+        return dict(zip(self._columns()[0], shares.tolist(), strict=True))
+
+    def feature_effects(self, user: Any = None) -> list[FeatureEffect]:
+        """How decision values change when a feature rises from a low to a high value, the strongest effect first.
+
+        Low and high are the 10 % and 90 % quantiles of the feature as base predictors know them, or 0 and 1 if it has
+        no other values, as a level of text: two of its levels differ by the difference of their effects. The effect is
+        exact, whatever the values of the other features, because models are sums of functions of one feature. In
+        regression it is in units of the target; with more than two classes there is an effect for each.
+
+        Parameters
+        ----------
+        user : number or str, optional
+            The user whose model to explain; by default the mean over all users.
+
+        Examples
+        --------
+        >>> from dada import DadaRegressor
+        >>> X, users = np.linspace(-1, 1, 40)[:, None], np.repeat(["ann", "bob"], 20)
+        >>> model = DadaRegressor(random_state=0).fit(X, 3 * X[:, 0] + 1, users=users)
+        >>> (effect,) = model.feature_effects()
+        >>> effect.column, effect.effect > 2, effect.agreement
+        ('x0', True, 1.0)
+        >>> rise = model.predict([[effect.high]], users="ann") - model.predict([[effect.low]], users="ann")
+        >>> bool(np.isclose(rise[0], model.feature_effects("ann")[0].effect, rtol=1e-4))
+        True
+        """
+        check_is_fitted(self)
+        models = self.models_ if user is None else self.models_[[self._position(user)]]
+        columns, places = self._columns()
+        low, high = references(self.predictors_).ends
+        names = self.used_features_ or [columns[place] for place in places]
+        found = []
+        for label, of_users in zip(self._scored_labels(), effects(self.predictors_, models), strict=True):
+            means = getattr(self, "target_scale_", 1.0) * of_users.mean(axis=0)
+            agreement = (np.sign(of_users) == np.sign(means)).mean(axis=0)
+            for d in np.unique(features_of(self.predictors_)).tolist():
+                if d >= 0:
+                    ends = float(low[d]), float(high[d]), float(means[d])
+                    found.append(FeatureEffect(columns[places[d]], names[d], label, *ends, float(agreement[d])))
+        return sorted(found, key=lambda each: -abs(each.effect))
+
+    def _importances(self, models: NDArray[Any]) -> NDArray[np.float64]:
+        columns, places = self._columns()
+        of_columns = np.bincount(places, weights=contributions(self.predictors_, models), minlength=len(columns))
+        return of_columns / (of_columns.sum() or 1.0)
+
+    def _columns(self) -> tuple[list[str], NDArray[np.intp]]:
+        """Names of the columns of X, and the column of each feature."""
+        names = getattr(self, "feature_names_in_", None)
+        if names is None:
+            columns = [f"x{d}" for d in range(self.n_features_in_)]
+            places = np.arange(self.n_features_in_)
+            return columns, places if self.user_column is None else np.delete(places, self.user_column)
+        columns = [str(name) for name in names]
+        sources = self.input_columns_ if self.encoder_ is None else self.encoder_.source_column
+        return columns, np.array([columns.index(str(name)) for name in sources or ()], np.intp)
+
+    def _scored_labels(self) -> list[Any]:
+        """The label of each block of decision values; None for numbers."""
+        return [None]
+
+    def _training_scores(self) -> tuple[str, NDArray[np.float64]]:
+        """Name and value of each user's score on its training rows, NaN if it is not known."""
+        raise NotImplementedError
+
+    def _training_values(self) -> Iterator[tuple[Population, NDArray[np.int64], NDArray[np.float64]]]:
+        """Training rows that are kept, the positions of their users, and decision values."""
+        for held in getattr(self, "held_", []):
+            at, _ = positions_of(self.users_, held.user_ids)
+            yield held, at, decisions(self.predictors_.predict(held.X), held.row_start, self.models_[at])
+
+    def _position(self, user: Any) -> int:
+        check_is_fitted(self)
+        positions, unknown = positions_of(self.users_, [user])
+        if unknown:
+            raise self._unknown(unknown)
+        return int(positions[0])
 
     def _repr_html_inner(self) -> str:
         """HTML for notebooks: the settings and, after a fit, the graph."""

@@ -13,10 +13,12 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
+from dada.core.accuracy import mean_per_user
 from dada.data import ParquetUsers, Population
 from dada.data.arrays import as_values
 from dada.estimators.online import GrowingEstimator
 from dada.fitting.fit import Fit, best_class, class_scores
+from dada.fitting.held_out import HeldOutScores
 from dada.privacy.accounting import Privacy
 
 
@@ -155,6 +157,8 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
         With `privacy`: the models that others can compute from what was released.
     privacy_ : PrivacyReport
         With `privacy`: whether anything was sent and why, what each user spent, and the released bytes.
+    decision_ : Decided
+        Base predictors, graph and mu as chosen by trials, for `fit_population(like=...)`.
     n_features_in_, feature_names_in_
         As in scikit-learn; with the user column.
     encoder_ : TableEncoder or None
@@ -246,6 +250,18 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
         check_classification_targets(labels)
         return labels, {"classes": None if fresh else self.classes_}
 
+    def _scored_labels(self) -> list[Any]:
+        labels: list[Any] = self.classes_.tolist()
+        return labels[1:] if len(labels) == 2 else labels
+
+    def _training_scores(self) -> tuple[str, NDArray[np.float64]]:
+        # A loaded model has the accuracies of the fit only, of two classes.
+        last = self.trace_[-1].train_accuracy if self.trace_ else np.zeros(0)
+        scores = np.append(last, np.full(self.n_users_ - len(last), np.nan))
+        for held, at, values in self._training_values():
+            scores[at] = mean_per_user(HeldOutScores.of(held, values).right, held.row_start)
+        return "train_accuracy", scores
+
     def _adopted(self, population: Population) -> Population:
         if population.classes is None:
             raise ValueError("y must hold classes, got numbers: use DadaRegressor")
@@ -319,6 +335,12 @@ class DadaRegressor(RegressorMixin, GrowingEstimator):
             raise ValueError(f"y must hold numbers, got {population.n_classes} classes: use DadaClassifier")
         self._learn_scale(population.y)
         return replace(population, y=self._standardised(population.y))
+
+    def _training_scores(self) -> tuple[str, NDArray[np.float64]]:
+        scores = np.full(self.n_users_, np.nan)
+        for held, at, values in self._training_values():
+            scores[at] = self.target_scale_ * mean_per_user(np.abs(values - held.y), held.row_start)
+        return "train_error", scores
 
     def _learn_scale(self, y: NDArray[np.float64]) -> None:
         if y.size == 1:

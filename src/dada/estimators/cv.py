@@ -201,6 +201,22 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return self.best_estimator_.score(X, y, users, sample_weight)
 
+    def users_frame(self) -> Any:
+        """As in `DadaClassifier`, with a column `kept_local`: whether the user keeps its local model.
+
+        Examples
+        --------
+        >>> from dada.data import moons
+        >>> train = moons(1, n_users=5).train
+        >>> search = DadaClassifierCV(DadaClassifier(n_updates=5), betas=(10.0,), mu_scales=(1.0,), random_state=0)
+        >>> search.fit(train.X, train.y, users=train.users).users_frame().columns[-2:]
+        ['train_accuracy', 'kept_local']
+        """
+        import polars as pl
+
+        check_is_fitted(self)
+        return self.best_estimator_.users_frame().with_columns(kept_local=pl.Series(self.alone_))
+
     def _held_out(
         self, settings: Settings, family: str, recipe: Recipe, population: Population, rng: np.random.Generator
     ) -> dict[Setting, HeldOutScores]:

@@ -1,0 +1,132 @@
+"""Importances and effects of features agree with the decision values of the models."""
+
+import numpy as np
+import polars as pl
+import pytest
+from numpy.testing import assert_allclose
+
+from dada import Constant, DadaClassifier, DadaRegressor, Linear, RandomFourier, Stumps, Union, load_model, save_model
+
+TOWNS = np.array(["Bonn", "Oslo", "Rome"])
+RECIPES = [Linear(), Stumps(per_feature=4), Union(Stumps(per_feature=3), Linear(), Constant(coupling=0.1))]
+
+
+def table(n_rows=90):
+    """The target rises with age, falls from Rome to Oslo, and does not depend on noise."""
+    rng = np.random.default_rng(0)
+    age, town, noise = rng.normal(40, 10, n_rows), rng.integers(3, size=n_rows), rng.normal(size=n_rows)
+    frame = pl.DataFrame({"age": age, "town": TOWNS[town], "noise": noise})
+    return frame, (age - 40) / 10 + np.array([0.0, -1.0, 1.0])[town], np.tile(["ann", "bob", "cid"], n_rows // 3)
+
+
+def fitted(predictors, task="two"):
+    frame, target, users = table()
+    cheap = {"predictors": predictors, "graph": "everyone", "mu": 0.1, "n_updates": 20, "random_state": 0}
+    if task == "numbers":
+        return DadaRegressor(**cheap).fit(frame, 10 * target, users=users)
+    y = target > 0 if task == "two" else np.digitize(target, [-0.7, 0.7])
+    return DadaClassifier(**cheap).fit(frame, y, users=users)
+
+
+def values(model, frame, user):
+    return model.predict(frame, user) if isinstance(model, DadaRegressor) else model.decision_function(frame, user)
+
+
+def rise(model, user, effect, column):
+    """The difference of two decision values; of a level, against a level that was not in the training rows."""
+    ends = ("Lima", effect.feature.split('"')[1]) if column == "town" else (effect.low, effect.high)
+    rows = [{"age": 41.0, "town": "Rome", "noise": 0.3} | {column: end} for end in ends]
+    found = np.diff(values(model, pl.DataFrame(rows), user), axis=0)[0]
+    if np.ndim(found):
+        return found[model.classes_.tolist().index(effect.label)]
+    return found
+
+
+@pytest.mark.parametrize("task", ["two", "several", "numbers"])
+@pytest.mark.parametrize("predictors", RECIPES, ids=["linear", "stumps", "union"])
+def test_effects_are_differences_of_decision_values(predictors, task):
+    model = fitted(predictors, task)
+    of_bob = model.feature_effects("bob")
+    for effect in of_bob:
+        assert_allclose(effect.effect, rise(model, "bob", effect, effect.column), rtol=1e-4, atol=1e-4)
+    n_labels = 3 if task == "several" else 1
+    assert len(of_bob) == n_labels * len(model.used_features_)
+    every = {(each.feature, each.label): each.effect for each in model.feature_effects()}
+    own = [{(e.feature, e.label): e.effect for e in model.feature_effects(user)} for user in model.users_.tolist()]
+    assert_allclose(list(every.values()), [np.mean([effects[key] for effects in own]) for key in every], atol=1e-9)
+
+
+@pytest.mark.parametrize("task", ["two", "several", "numbers"])
+@pytest.mark.parametrize("predictors", RECIPES, ids=["linear", "stumps", "union"])
+def test_importances_sum_to_one_and_rank_columns_by_use(predictors, task):
+    model = fitted(predictors, task)
+    shares = dict(zip(model.feature_names_in_, model.feature_importances_, strict=True))
+    assert_allclose(sum(shares.values()), 1)
+    assert min(shares.values()) >= 0
+    assert shares["noise"] < min(shares["age"], shares["town"])
+    assert_allclose(sum(model.importances_of("ann").values()), 1)
+
+
+def test_effects_have_the_sign_of_the_column_and_levels_their_order():
+    effects = {each.feature: each for each in fitted(None).feature_effects()}
+    assert effects["age"].effect > 0
+    assert effects["age"].agreement == 1
+    assert (effects["age"].label, effects["age"].low < effects["age"].high) == (True, True)
+    assert effects['town = "Rome"'].effect > effects['town = "Oslo"'].effect
+    assert (effects['town = "Rome"'].low, effects['town = "Rome"'].high) == (0, 1)
+
+
+def test_a_model_from_a_file_is_explained_the_same(tmp_path):
+    model = fitted(Linear())
+    save_model(model, tmp_path / "m.dada")
+    again = load_model(tmp_path / "m.dada")
+    assert again.feature_effects() == model.feature_effects()
+    assert_allclose(again.feature_importances_, model.feature_importances_)
+    assert again.users_frame().equals(model.users_frame())
+
+
+def test_users_in_a_column_of_an_array_have_no_importance():
+    frame, target, _ = table()
+    X = np.column_stack([frame["noise"], np.tile([7.0, 8.0, 9.0], 30), frame["age"]])
+    model = DadaClassifier(Linear(), user_column=1, graph="none", n_updates=10, random_state=0).fit(X, target > 0)
+    assert model.feature_importances_[1] == 0
+    assert model.feature_effects(8.0)[0].column == "x2"
+
+
+def test_constant_models_have_no_importances_and_waves_none_at_all():
+    frame, target, users = table()
+    cheap = {"graph": "none", "n_updates": 5, "random_state": 0}
+    constant = DadaClassifier(Constant(), **cheap).fit(frame, target > 0, users=users)
+    assert constant.feature_importances_.tolist() == [0, 0, 0]
+    assert constant.feature_effects() == []
+    waves = DadaClassifier(RandomFourier(n=5), **cheap).fit(frame, target > 0, users=users)
+    with pytest.raises(AttributeError, match="permutation_importance"):
+        waves.feature_effects()
+    assert not hasattr(waves, "feature_importances_")
+
+
+@pytest.mark.parametrize("task", ["two", "several", "numbers"])
+def test_a_frame_of_users_counts_rows_and_neighbours_and_scores_training_rows(task):
+    model = fitted(Linear(), task)
+    frame, target, users = table()
+    found = model.users_frame()
+    assert found["user"].to_list() == ["ann", "bob", "cid"]
+    assert found["rows"].to_list() == [30, 30, 30]
+    assert found["neighbours"].to_list() == found["followers"].to_list() == [2, 2, 2]
+    mine = users == "bob"
+    if task == "numbers":
+        error = np.abs(model.predict(frame.filter(mine), "bob") - 10 * target[mine]).mean()
+        assert_allclose(found["train_error"][1], error, rtol=1e-5)
+    else:
+        y = target > 0 if task == "two" else np.digitize(target, [-0.7, 0.7])
+        assert_allclose(found["train_accuracy"][1], model.score(frame.filter(mine), y[mine], "bob"), rtol=1e-5)
+
+
+def test_followers_are_the_users_who_have_a_user_as_neighbour():
+    frame, target, users = table()
+    model = DadaClassifier(Linear(), graph="evidence", mu=0.1, n_neighbours=1, n_updates=10, random_state=0)
+    model.fit(frame, target > 0, users=users)
+    for user in model.users_.tolist():
+        followed = [other for other in model.users_.tolist() if user in [n.user for n in model.neighbours_of(other)]]
+        assert sorted(follower.user for follower in model.followers_of(user)) == followed
+        assert all(follower.share == 1 for follower in model.followers_of(user))
