@@ -115,8 +115,8 @@ class Ledger:
     --------
     >>> ledger = Ledger(n_predictors=256)
     >>> ledger.models += move_cost(n_indices=1)
-    >>> ledger.bits
-    40.0
+    >>> ledger
+    Ledger(1 messages, 40 bits)
     """
 
     n_predictors: int
@@ -124,6 +124,9 @@ class Ledger:
     models: Array = field(default_factory=_no_counts)
     graph: Array = field(default_factory=_no_counts)
     coded: Array = field(default_factory=lambda: np.zeros(2, np.int64))
+
+    def __repr__(self) -> str:
+        return f"Ledger({self.messages} messages, {self.bits:.3g} bits)"
 
     def price(self, counts: Array) -> Any:
         """Bits of counted messages; the last axis of `counts` holds messages, floats and indices."""

@@ -26,8 +26,10 @@ class CollaborationGraph:
     Examples
     --------
     >>> graph = CollaborationGraph.from_edges(3, [0, 1], [1, 2], [0.5, 2.0])
-    >>> graph.n_edges, graph.degree.tolist()
-    (2, [0.5, 2.5, 2.0])
+    >>> graph
+    CollaborationGraph(3 users, 2 edges)
+    >>> graph.degree.tolist()
+    [0.5, 2.5, 2.0]
     >>> graph.neighbours(1)[0].tolist()  # strongest first
     [2, 0]
     """
@@ -36,6 +38,9 @@ class CollaborationGraph:
     indices: Array
     weights: Array
     directed: bool = False
+
+    def __repr__(self) -> str:
+        return f"CollaborationGraph({self.n_users} users, {self.n_edges} edges{', directed' if self.directed else ''})"
 
     @classmethod
     def from_edges(cls, n_users: int, k: Any, l: Any, w: Any) -> CollaborationGraph:

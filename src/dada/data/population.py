@@ -77,6 +77,8 @@ class Population(Users):
     Examples
     --------
     >>> people = Population.from_arrays([[0.1], [0.2], [0.9]], ["no", "yes", "no"], ["ann", "bob", "ann"])
+    >>> people
+    Population(2 users, 3 rows, 1 features, 2 classes)
     >>> people.user_ids.tolist(), people.sizes.tolist(), people.y.tolist()
     (['ann', 'bob'], [2, 1], [-1, -1, 1])
     """
@@ -88,6 +90,10 @@ class Population(Users):
     classes: np.ndarray | None
     feature_names: tuple[str, ...]
     weights: np.ndarray | None = None
+
+    def __repr__(self) -> str:
+        target = f"{self.n_classes} classes" if self.n_classes else "numbers"
+        return f"Population({self.n_users} users, {self.n_rows} rows, {self.n_features} features, {target})"
 
     @classmethod
     def from_arrays(

@@ -56,6 +56,10 @@ class PrivacyReport(NamedTuple):
     spent: PrivacyCost
     releases: tuple[bytes, ...]
 
+    def __repr__(self) -> str:
+        size = sum(map(len, self.releases))
+        return f"PrivacyReport(sent={self.sent}, {len(self.releases)} releases of {size} bytes: {self.reason})"
+
 
 class PrivateFit(NamedTuple):
     """A fit whose models are home models, the models that others can compute, and the report."""
