@@ -3,11 +3,13 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from matplotlib.collections import PolyCollection
 
 from dada import DadaClassifier, DadaRegressor, plot
 from dada.core.graph import CollaborationGraph
 from dada.events import TracePoint
 from dada.plot.html import MOST_DRAWN
+from dada.plot.panels import model_panel
 
 
 def small_graph():
@@ -92,3 +94,26 @@ def test_a_notebook_shows_settings_picture_and_table_of_a_fitted_model():
 def test_a_notebook_shows_a_fitted_regression_too():
     model = DadaRegressor(n_updates=5, random_state=0).fit([[0.0], [1.0]] * 2, [0.0, 1.0] * 2, users=[1, 1, 2, 2])
     assert "accuracy" not in model._repr_html_().rpartition("Who learns from whom")[2]
+
+
+def test_users_who_all_learn_from_each_other_are_placed_by_their_models_without_edges():
+    model = DadaClassifier(graph="everyone", mu=0.1, n_updates=5, random_state=0)
+    model.fit([[0.0], [1.0]] * 3, [0, 1, 1, 0, 0, 1], users=["ann", "ann", "bob", "bob", "cid", "cid"])
+    panel = model_panel(model)
+    assert panel.graph.n_edges == 0
+    assert "Everyone learns from everyone alike" in panel.caption
+    distance = np.linalg.norm(panel.places[:, None] - panel.places, axis=2)
+    assert distance[0, 2] < distance[0, 1]
+    assert "two principal components" in model._repr_html_()
+
+
+def test_arrows_of_a_directed_graph_point_to_the_user_that_is_learned_from():
+    directed = CollaborationGraph(np.array([0, 1, 1]), np.array([1], np.int32), np.ones(1), directed=True)
+    places = np.array([[0.0, 0.5], [1.0, 0.5]])
+    ax = plot.graph(directed, positions=places)
+    (heads,) = (item for item in ax.collections if isinstance(item, PolyCollection))
+    tip, *base = heads.get_paths()[0].vertices[:3]
+    assert tip[0] > max(point[0] for point in base) > 0.9
+    symmetric = plot.graph(small_graph())
+    assert not any(isinstance(item, PolyCollection) for item in symmetric.collections)
+    plt.close("all")

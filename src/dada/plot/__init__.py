@@ -5,7 +5,7 @@ for light and dark pages.
 """
 
 from dada.plot.lines import accuracy_picture, curves, users
-from dada.plot.panels import GraphPanel, force_layout, graph, graph_picture, weight_picture, weights
+from dada.plot.panels import GraphPanel, force_layout, graph, graph_picture, model_layout, weight_picture, weights
 from dada.plot.theme import DARK, LIGHT, Picture, Theme, data_uri, drawn
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "force_layout",
     "graph",
     "graph_picture",
+    "model_layout",
     "users",
     "weight_picture",
     "weights",

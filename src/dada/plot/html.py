@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.plot.panels import graph as draw
+from dada.plot.panels import model_panel
 from dada.plot.theme import Theme, data_uri, drawn, new_figure
 
 _STYLE = "\n" + files("dada.plot").joinpath("page.css").read_text(encoding="utf-8")
@@ -77,6 +78,7 @@ def graph_png(
     confidence: Array | None = None,
     loss: Array | None = None,
     names: Sequence[Any] | None = None,
+    positions: Array | None = None,
 ) -> bytes | None:
     """A graph as the bytes of a PNG file; None if it has too many users to be drawn."""
     if not 0 < graph.n_users <= MOST_DRAWN:
@@ -85,7 +87,7 @@ def graph_png(
     def picture(*, theme: Theme) -> Figure:
         with theme.applied():
             figure, (ax,) = new_figure(4.6, 4.6)
-            draw(graph, ax, confidence=confidence, loss=loss, names=names, theme=theme)
+            draw(graph, ax, confidence=confidence, loss=loss, names=names, positions=positions, theme=theme)
         return figure
 
     return drawn(picture, dpi=110)
@@ -112,19 +114,24 @@ def model_html(model: Any) -> str:
         facts["accuracy on training rows"] = f"{100 * np.nanmean(accuracy):.1f} %, mean over users"
     facts |= {"base predictors": f"{model.models_.shape[1]:,}", "sent": f"{model.bits_:.3g} bits"}
     facts["fit"] = model.status_.value
-    loss = 1.0 - accuracy if accuracy.size and np.isfinite(accuracy).all() else None
-    picture = graph_png(model.graph_, confidence=model.confidence_, loss=loss, names=model.users_.tolist())
-    return as_html("Who learns from whom", facts, picture)
+    title, caption, picture = "Who learns from whom", "", None
+    if model.n_users_ <= MOST_DRAWN:
+        panel = model_panel(model)
+        title, caption = panel.title, panel.caption
+        drawn_of: Any = {"loss": panel.loss, "names": panel.labels, "positions": panel.places}
+        picture = graph_png(panel.graph, confidence=panel.confidence, **drawn_of)
+    return as_html(title, facts, picture, caption)
 
 
-def as_html(title: str, facts: Mapping[str, str], picture: bytes | None) -> str:
-    """A title and a table, next to a picture if given, as self-contained HTML."""
+def as_html(title: str, facts: Mapping[str, str], picture: bytes | None, caption: str = "") -> str:
+    """A title and a table, next to a picture with its caption if given, as self-contained HTML."""
     rows = "".join(
         f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(value)}</td></tr>"
         for name, value in facts.items()
     )
     image = f"<img src='{data_uri(picture)}' alt='graph' style='max-width:420px'>" if picture else ""
+    words = f"<p style='max-width:420px'>{escape(caption)}</p>" if caption else ""
     return (
         f"<div style='display:flex;flex-wrap:wrap;gap:24px;align-items:flex-start'>{image}"
-        f"<div><strong>{escape(title)}</strong><table>{rows}</table></div></div>"
+        f"<div><strong>{escape(title)}</strong><table>{rows}</table>{words}</div></div>"
     )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.collections import LineCollection
+from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgb
 from matplotlib.figure import Figure
 
@@ -55,6 +55,24 @@ def force_layout(graph: CollaborationGraph, radius: Array | float = 0.01, seed: 
     return _without_overlap(_in_unit_square(places), np.broadcast_to(radius, K))
 
 
+def model_layout(models: Array, radius: Array | float = 0.01, seed: int = 0) -> Array:
+    """Positions of users in the unit square by the two principal components of their models, without overlap.
+
+    Examples
+    --------
+    >>> places = model_layout(np.array([[1.0, 0.0], [1.1, 0.0], [-1.0, 0.1]]))
+    >>> bool(np.linalg.norm(places[0] - places[1]) < np.linalg.norm(places[0] - places[2]))
+    True
+    """
+    centred = models - models.mean(axis=0, dtype=np.float64)
+    axes, sizes, _ = np.linalg.svd(centred, full_matrices=False)
+    places = np.zeros((len(models), 2))
+    places[:, : min(2, sizes.size)] = (axes * sizes)[:, :2]
+    # Equal models would stay on top of each other.
+    places = _in_unit_square(places) + np.random.default_rng(seed).normal(scale=1e-3, size=places.shape)
+    return _without_overlap(_in_unit_square(places), np.broadcast_to(radius, len(models)))
+
+
 def _in_unit_square(places: Array) -> Array:
     low, high = places.min(axis=0), places.max(axis=0)
     side = max(float((high - low).max()), 1e-12)
@@ -79,18 +97,49 @@ def _without_overlap(places: Array, radius: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class GraphPanel:
-    """One graph and what its drawing shows: node size is confidence, colour is loss, labels are on the nodes."""
+    """One graph and what its drawing shows: node size is confidence, colour is loss, labels are on the nodes.
+
+    Nodes are at the `places` given, in the unit square; by default where the forces of the edges put them.
+    """
 
     title: str
     graph: CollaborationGraph
     confidence: Array
     loss: Array
     labels: Sequence[str]
+    places: Array | None = None
+    caption: str = ""
 
     @cached_property
     def positions(self) -> Array:
         """Positions of the nodes in the unit square."""
-        return force_layout(self.graph, node_radius(self.confidence))
+        return force_layout(self.graph, node_radius(self.confidence)) if self.places is None else self.places
+
+
+def model_panel(model: Any) -> GraphPanel:
+    """The panel of a fitted estimator.
+
+    If everyone learns from everyone alike, the edges are random and not drawn: users with similar models are close.
+    """
+    *_, name = (frame := model.users_frame()).columns
+    scores = frame[name].to_numpy()
+    errors = 1 - scores if name == "train_accuracy" else scores
+    errors = (
+        np.where(np.isnan(errors), np.nanmean(errors), errors) if np.isfinite(errors).any() else np.zeros(len(errors))
+    )
+    about: Any = {
+        "confidence": model.confidence_,
+        "loss": errors,
+        "labels": [str(user) for user in model.users_.tolist()],
+    }
+    if model.settings_.get("graph") == "everyone":
+        places = model_layout(model.models_, node_radius(model.confidence_))
+        caption = "Everyone learns from everyone alike. Users with similar models are close (two principal components)."
+        return GraphPanel(
+            "Who resembles whom", CollaborationGraph.empty(model.n_users_), places=places, caption=caption, **about
+        )
+    caption = "Arrows point to the users that are learned from." if model.graph_.directed else ""
+    return GraphPanel("Who learns from whom", model.graph_, caption=caption, **about)
 
 
 def node_radius(confidence: Array) -> Array:
@@ -106,9 +155,12 @@ def graph(
     confidence: Array | None = None,
     loss: Array | None = None,
     names: Sequence[Any] | None = None,
+    positions: Array | None = None,
     theme: Theme = LIGHT,
 ) -> Axes:
     """Draw a graph: node size is confidence, colour is loss (greener is smaller), edge darkness is weight.
+
+    In a directed graph, arrows point to the users that are learned from.
 
     Parameters
     ----------
@@ -120,6 +172,8 @@ def graph(
         Sizes, in (0, 1], and colours; by default the same for all users.
     names : sequence, optional
         Labels of the nodes, drawn for up to 150 users; by default their numbers.
+    positions : array of shape (n_users, 2), optional
+        Places of the nodes in the unit square, such as those of `model_layout`; by default by the forces of edges.
 
     Returns
     -------
@@ -142,7 +196,7 @@ def graph(
     box = ax.get_window_extent()
     side = min(box.width, box.height) * 72 / ax.get_figure(root=True).dpi  # type: ignore[union-attr]
     # A margin surrounds the unit square of the nodes.
-    _draw_graph(ax, theme, GraphPanel("", graph, sizes, colours, labels), side / 1.1)
+    _draw_graph(ax, theme, GraphPanel("", graph, sizes, colours, labels, positions), side / 1.1)
     return ax
 
 
@@ -215,6 +269,9 @@ def _draw_graph(ax: Axes, theme: Theme, panel: GraphPanel, side_points: float = 
         colours = np.column_stack([np.tile(ink, (w.size, 1)), 0.03 + darkest * darkness**1.5])
         segments = np.stack([panel.positions[k], panel.positions[l]], axis=1)
         ax.add_collection(LineCollection(list(segments), colors=colours, linewidths=0.35 + 1.1 * darkness, zorder=1))
+        if panel.graph.directed:
+            heads = _arrow_heads(panel.positions[k], panel.positions[l], node_radius(panel.confidence)[l])
+            ax.add_collection(PolyCollection(list(heads), facecolors=colours, zorder=1))
     sizes = np.pi * (side_points * node_radius(panel.confidence)) ** 2
     low, high = np.percentile(panel.loss, [2, 98])
     fill = LOSS_COLOURS(Normalize(low, high, clip=True)(panel.loss))
@@ -223,7 +280,19 @@ def _draw_graph(ax: Axes, theme: Theme, panel: GraphPanel, side_points: float = 
     if panel.graph.n_users <= MOST_LABELS:
         _label_nodes(ax, panel, fill, side_points / SIDE_POINTS)
     ax.set(title=panel.title, xlim=(-0.05, 1.05), ylim=(-0.05, 1.05), aspect="equal")
+    if panel.caption:
+        ax.text(0.5, -0.01, panel.caption, ha="center", va="top", transform=ax.transAxes, fontsize=8, color=theme.faint)
     ax.set_axis_off()
+
+
+def _arrow_heads(start: Array, end: Array, radius: Array, length: float = 0.014) -> Array:
+    """Triangles at the end of each edge, at the rim of the node, of shape (edges, 3, 2)."""
+    along = end - start
+    along = along / np.maximum(np.linalg.norm(along, axis=1, keepdims=True), 1e-9)
+    across = np.column_stack([-along[:, 1], along[:, 0]])
+    tip = end - radius[:, None] * along
+    base = tip - length * along
+    return np.stack([tip, base + 0.4 * length * across, base - 0.4 * length * across], axis=1)
 
 
 def _label_nodes(ax: Axes, panel: GraphPanel, fill: Any, scale: float) -> None:
