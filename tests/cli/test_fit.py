@@ -119,9 +119,52 @@ def test_inspect_names_neighbours_and_predictors(folder, fitted):
     assert (folder / "graph.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize("options", [(), ("--user", "u3")], ids=["all", "one"])
+def test_inspect_explains_columns_in_bars_and_words(folder, fitted, options):
+    found = json.loads(dada("inspect", folder / "m.dada", *options, "--json").stdout)
+    shares = [row["share"] for row in found["importances"]]
+    assert {row["column"] for row in found["importances"]} <= set(COLUMNS)
+    assert sum(shares) == pytest.approx(1)
+    assert shares == sorted(shares, reverse=True)
+    strongest = found["effects"][0]
+    assert strongest["label"] == "yes"
+    shown = dada("inspect", folder / "m.dada", *options).stdout
+    direction = "rises" if strongest["effect"] > 0 else "falls"
+    assert f"the score of 'yes' {direction} by {abs(strongest['effect']):.3g}" in " ".join(shown.split())
+    assert "████" in shown
+    assert f"{strongest['effect']:+.3g}" in shown
+    assert "mean weight" not in shown
+
+
+def test_new_users_join_a_model_file(folder, fitted, tmp_path):
+    rows = pl.read_csv(folder / "train.csv").filter(pl.col("person").is_in(["u1", "u2"]))
+    renamed = rows.with_columns(pl.col("person").replace({"u1": "eve", "u2": "flo"}))
+    renamed.write_csv(tmp_path / "new.csv")
+    found = json.loads(
+        dada("add-user", folder / "m.dada", tmp_path / "new.csv", "-o", tmp_path / "more.dada", "--json").stdout
+    )
+    assert (set(found["added"]), found["users"]) == ({"eve", "flo"}, 14)
+    before, after = load_model(folder / "m.dada"), load_model(tmp_path / "more.dada")
+    assert_array_equal(after.models_[:12], before.models_)
+    assert dada("predict", tmp_path / "more.dada", tmp_path / "new.csv").exit_code == 0
+    assert dada("inspect", tmp_path / "more.dada", "-o", tmp_path / "graph.png").exit_code == 0
+    # The user column may be absent if the user is named.
+    renamed.filter(pl.col("person") == "eve").drop("person").write_csv(tmp_path / "eve.csv")
+    one = dada("add-user", folder / "m.dada", tmp_path / "eve.csv", "--user", "eve", "-o", tmp_path / "eve.dada")
+    assert "eve learns from" in one.stdout
+    assert_array_equal(load_model(tmp_path / "eve.dada").models_[12], after.models_[12])
+    again = dada("add-user", tmp_path / "eve.dada", tmp_path / "eve.csv", "--user", "eve")
+    assert again.exit_code == 2
+    assert "user must be a new one, got 'eve'" in again.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("fit", "train.csv", "--user", "persn", "--label", "came"), "did you mean 'person'?"),
+        (("predict", "m.dada", "new.parquet", "--user", "peson"), "did you mean 'person'?"),
+        (("add-user", "m.dada", "nowhere.csv"), "there is no such file"),
+        (("add-user", "m.dada", "train.csv", "--user", "eve"), "no row of user 'eve'"),
         (("fit", "train.csv", "--user", "nobody", "--label", "came"), "no column 'nobody'"),
         (("fit", "train.csv", "--user", "person", "--label", "came", "--beta", "0"), "beta must be > 0"),
         (("predict", "m.dada", "new.parquet", "--user", "nobody"), "no column 'nobody'"),

@@ -12,7 +12,7 @@ from dada.cli.fit import fit
 from dada.cli.inspect import inspect
 from dada.cli.networks import replay, sim, swarm
 from dada.cli.peer_commands import app as peer
-from dada.cli.predict import predict
+from dada.cli.predict import add_user, predict
 from dada.cli.reproduce import reproduce
 from dada.cli.watching import dashboard, report
 
@@ -28,6 +28,7 @@ app.callback()(common_options)
 app.command()(demo)
 app.command()(fit)
 app.command()(predict)
+app.command()(add_user)
 app.command()(inspect)
 app.command()(reproduce)
 app.command()(dashboard)

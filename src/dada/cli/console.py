@@ -174,7 +174,10 @@ class Commands(TyperGroup):
         """Run the command."""
         try:
             return super().invoke(ctx)
-        except (OSError, ValueError, TypeError) as error:
+        except BrokenPipeError:
+            # The reader has seen enough, as `head` does: Typer ends such a command without a message.
+            raise
+        except (ImportError, OSError, ValueError, TypeError) as error:
             if ctx.params.get("debug"):
                 raise
             print_error(str(error))

@@ -13,6 +13,8 @@ from dada.cli.predict import ModelFile, like_known
 if TYPE_CHECKING:
     from dada.cli.predict import Model
 
+BAR_WIDTH = 24
+
 
 def inspect(
     model: ModelFile,
@@ -23,7 +25,7 @@ def inspect(
     top: Annotated[int, typer.Option(min=1, help="Number of neighbours and base predictors to list.")] = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Show who learns from whom, and what the models use.
+    """Show who learns from whom, which columns the models use, and with which effect.
 
     **Examples**
 
@@ -60,7 +62,7 @@ def _everybody(model: Model, top: int) -> dict[str, Any]:
         "most_connected": [
             {"user": model.users_[k].item(), "neighbours": int(counts[k]), "degree": float(degree[k])} for k in order
         ],
-        "predictors": _predictors(model, np.abs(model.models_).mean(axis=0), top),
+        **_explained(model, None, top),
     }
     encoder = model.encoder_
     return about if encoder is None else about | {"encoded": encoder.features_of, "left_out": encoder.left_out}
@@ -76,8 +78,28 @@ def _one_user(model: Model, user: str, top: int) -> dict[str, Any]:
         "train_accuracy": _accuracy(model, k),
         "neighbours": [{"user": n.user, "weight": n.weight, "share": n.share} for n in neighbours[:top]],
         "n_neighbours": len(neighbours),
+        "followers": len(model.followers_of(model.users_[k].item())),
+        **_explained(model, k, top),
         "predictors": _predictors(model, model.models_[k].astype(float), top),
     }
+
+
+def _explained(model: Model, k: int | None, top: int) -> dict[str, Any]:
+    """Shares of the columns in what models use, and the strongest effects of features; empty for waves."""
+    import numpy as np
+
+    if not hasattr(model, "feature_importances_"):
+        return {"importances": [], "effects": []}
+    user = None if k is None else model.users_[k].item()
+    if user is None:
+        names = getattr(model, "feature_names_in_", [f"x{d}" for d in range(model.n_features_in_)])
+        shares = dict(zip(map(str, names), model.feature_importances_.tolist(), strict=True))
+    else:
+        shares = model.importances_of(user)
+    order = sorted(shares, key=lambda name: -shares[name])[:top]
+    effects = [each for each in model.feature_effects(user) if each.effect != 0][:top]
+    as_json = [each._asdict() | {"label": np.asarray(each.label).item()} for each in effects]
+    return {"importances": [{"column": n, "share": shares[n]} for n in order if shares[n] > 0], "effects": as_json}
 
 
 def _accuracy(model: Model, k: int | None = None) -> float | None:
@@ -101,8 +123,10 @@ def position_of(users: Any, text: str) -> int:
 
     found = np.flatnonzero((users.astype(str) == text) | (users == like_known(np.array([text]), users)))
     if found.size == 0:
-        known = ", ".join(map(repr, users[:5].tolist()))
-        raise ValueError(f"the model has no user {text!r}; it has {users.size}, such as {known}")
+        from dada.data.arrays import did_you_mean, shorten
+
+        hint = did_you_mean([text], users.astype(str).tolist())
+        raise ValueError(f"the model has no user {text!r}{hint}; it has {users.size}: {shorten(users)}")
     return int(found[0])
 
 
@@ -125,18 +149,12 @@ def _described(model: Model, j: int, names: Any) -> str:
 
 def write_graph(model: Model, output: Path) -> None:
     """Write the graph as a picture or as GraphML, by the suffix of the file."""
-    import numpy as np
-
     if output.suffix == ".graphml":
         model.graph_.write_graphml(output, model.users_)
     elif output.suffix in (".png", ".svg"):
-        from dada.plot.panels import GraphPanel, graph_picture
+        from dada.plot.panels import graph_picture, model_panel
 
-        accuracy = model.trace_[-1].train_accuracy
-        errors = 1 - accuracy if len(accuracy) else np.zeros(model.n_users_)
-        labels = [str(user) for user in model.users_.tolist()]
-        panel = GraphPanel("Who learns from whom", model.graph_, model.confidence_, errors, labels)
-        graph_picture([panel]).savefig(output, dpi=150)
+        graph_picture([model_panel(model)]).savefig(output, dpi=150)
     else:
         raise ValueError(f"output must end in .png, .svg or .graphml, got {str(output)!r}")
 
@@ -155,8 +173,7 @@ def _show_everybody(result: dict[str, Any]) -> None:
     connected = [[str(row["user"]), str(row["neighbours"]), f"{row['degree']:.3g}"] for row in result["most_connected"]]
     stdout().print()
     print_table(("most connected", "neighbours", "degree"), connected)
-    stdout().print()
-    _show_predictors(result, "most used base predictors", "mean weight")
+    _show_explanation(result)
 
 
 def _show_user(result: dict[str, Any]) -> None:
@@ -164,14 +181,66 @@ def _show_user(result: dict[str, Any]) -> None:
     of_rows = "" if accuracy is None else f"{percent(accuracy)} on its training rows, "
     stdout().print(
         f"User [bold]{result['user']}[/bold]: confidence {result['confidence']:.2f}, {of_rows}"
-        f"{result['n_neighbours']} neighbours\n",
+        f"{result['n_neighbours']} neighbours, {result['followers']} followers\n",
         highlight=False,
     )
     neighbours = [[str(n["user"]), f"{n['weight']:.3g}", percent(n["share"])] for n in result["neighbours"]]
     print_table(("learns from", "weight", "share"), neighbours)
+    _show_explanation(result)
     stdout().print()
-    _show_predictors(result, "base predictors", "weight")
+    print_table(("base predictors", "weight"), [[r["predictor"], f"{r['weight']:+.3g}"] for r in result["predictors"]])
 
 
-def _show_predictors(result: dict[str, Any], title: str, heading: str) -> None:
-    print_table((title, heading), [[row["predictor"], f"{row['weight']:+.3g}"] for row in result["predictors"]])
+def _show_explanation(result: dict[str, Any]) -> None:
+    """Bars of the columns' shares, the strongest effect in words, and a table of effects."""
+    importances, effects = result["importances"], result["effects"]
+    if not importances:
+        return
+    longest = importances[0]["share"]
+    bars = [[row["column"], bar(row["share"] / longest), percent(row["share"])] for row in importances]
+    stdout().print()
+    print_table(("what the model uses" if "user" in result else "what models use", "", "share"), bars, text_columns=2)
+    if not effects:
+        return
+    of_one = "user" in result
+    stdout().print(f"\n{in_words(effects[0], of_one=of_one)}\n", highlight=False, markup=False, soft_wrap=True)
+    cells = {
+        "feature": [row["feature"] for row in effects],
+        "label": [str(row["label"]) for row in effects],
+        "from": [f"{row['low']:.3g}" for row in effects],
+        "to": [f"{row['high']:.3g}" for row in effects],
+        "effect": [f"{row['effect']:+.3g}" for row in effects],
+        "users agreeing": [percent(row["agreement"]) for row in effects],
+    }
+    n_text = 2
+    if len(set(cells["label"])) == 1:
+        del cells["label"]
+        n_text = 1
+    if of_one:
+        del cells["users agreeing"]
+    print_table(list(cells), list(zip(*cells.values(), strict=True)), text_columns=n_text)
+
+
+def bar(share: float, width: int = BAR_WIDTH) -> str:
+    """A bar of block characters.
+
+    >>> bar(0.5, width=8)
+    '████'
+    """
+    return "█" * max(1, round(share * width))
+
+
+def in_words(effect: dict[str, Any], *, of_one: bool = False) -> str:
+    """The effect of a feature as a sentence.
+
+    >>> in_words({"feature": "age", "label": "yes", "low": 20.0, "high": 60.0, "effect": 1.234, "agreement": 0.9})
+    "When age rises from 20 to 60, the score of 'yes' rises by 1.23 on average; 90.0% of users agree in sign."
+    """
+    target = "the prediction" if effect["label"] is None else f"the score of {effect['label']!r}"
+    change = f"{'rises' if effect['effect'] > 0 else 'falls'} by {abs(effect['effect']):.3g}"
+    is_level = (effect["low"], effect["high"]) == (0, 1)
+    when = f"With {effect['feature']}" if is_level else (
+        f"When {effect['feature']} rises from {effect['low']:.3g} to {effect['high']:.3g}"
+    )  # fmt: skip
+    end = "." if of_one else f" on average; {percent(effect['agreement'])} of users agree in sign."
+    return f"{when}, {target} {change}{end}"

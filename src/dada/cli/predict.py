@@ -1,4 +1,4 @@
-"""`dada predict`: labels or numbers for the rows of a table, by the models of their users."""
+"""`dada predict`: labels or numbers for the rows of a table; `dada add-user`: models of new users from their rows."""
 
 from __future__ import annotations
 
@@ -60,13 +60,77 @@ def predict(
         sys.stdout.write(frame.write_csv())
 
 
+def add_user(
+    model: ModelFile,
+    file: Annotated[Path, typer.Argument(help="CSV or Parquet file with rows of new users, and their labels.")],
+    user: Annotated[str | None, typer.Option("--user", help="The new user; by default all users of the file.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Model file to write; by default the given one is replaced.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Learn models for new users next to those of a model file; no other model changes.
+
+    The table has the columns of the training table. Its user column may be absent if --user names the only user.
+
+    **Examples**
+
+    - `dada add-user visits.dada newcomers.csv`
+    - `dada add-user visits.dada rows-of-eve.csv --user eve -o with-eve.dada`
+    """
+    from dada import modelfile, save_model
+    from dada.data import read_table
+    from dada.estimators.files import restored
+
+    stored = modelfile.read(model)
+    estimator, frame = restored(stored, model), read_table(file)
+    added = _joined(estimator, frame, user, stored.note, file)
+    save_model(estimator, output or model, note=stored.note)
+    followed = {str(name): len(estimator.neighbours_of(name)) for name in added}
+    result = {"added": followed, "users": estimator.n_users_, "model": str(output or model)}
+    if as_json:
+        print_json(result)
+        return
+    for name, n_neighbours in followed.items():
+        stdout().print(f"{name} learns from {n_neighbours} users.", highlight=False, markup=False)
+    message = f"{estimator.n_users_} users written to [bold]{output or model}[/bold]."
+    stdout().print(message, highlight=False, soft_wrap=True)
+
+
+def _joined(estimator: Model, frame: pl.DataFrame, user: str | None, note: dict[str, str], file: Path) -> list[Any]:
+    """Add the user, or all users of a frame, to a model; the ids that were added."""
+    from dada.data.arrays import as_values, did_you_mean, shorten
+
+    named = estimator.user_column_ if isinstance(estimator.user_column_, str) else "user"
+    of_users, label = note.get("user_column", named), note.get("label_column", "label")
+    features = estimator.input_columns_ or [name for name in frame.columns if name not in (of_users, label)]
+    absent = [name for name in (*features, label) if name not in frame.columns]
+    if absent or (user is None and of_users not in frame.columns):
+        absent = absent or [of_users]
+        raise ValueError(
+            f"{file} has no column {shorten(absent)}{did_you_mean(absent, frame.columns)}; it has "
+            f"{shorten(frame.columns, 20)}. --user names the user if no column does"
+        )
+    given = frame[of_users].cast(str).to_list() if of_users in frame.columns else [user] * frame.height
+    owners = like_known(as_values(given, "users"), estimator.users_)
+    wanted = owners[[name == user for name in given]] if user is not None else owners
+    if not len(wanted):
+        raise ValueError(f"{file} has no row of user {user!r}; it has rows of {shorten(sorted(set(given)))}")
+    ids = sorted(set(wanted.tolist()))
+    for one in ids:
+        rows = frame.filter(owners == one)
+        X = _with_users(estimator, rows.select(features), owners[owners == one])["X"]
+        estimator.add_user(X, rows[label], one)
+    return ids
+
+
 def predictions(model: Path, file: Path, user: str | None, unknown_user: str) -> pl.DataFrame:
     """User, prediction and, for classes, score of every row."""
     import polars as pl
 
     from dada import DadaClassifier, modelfile
     from dada.data import read_table
-    from dada.data.arrays import as_values
+    from dada.data.arrays import as_values, did_you_mean, shorten
     from dada.estimators.files import restored
     from dada.fitting.fit import best_class, class_scores
 
@@ -79,8 +143,10 @@ def predictions(model: Path, file: Path, user: str | None, unknown_user: str) ->
     features = [name for name in frame.columns if name != user] if needed is None else needed
     absent = [name for name in (user, *features) if name not in frame.columns]
     if absent:
-        missing, present = (", ".join(map(repr, names)) for names in (absent[:5], frame.columns[:20]))
-        raise ValueError(f"{file} has no column {missing}; it has {present}. Name the column of users with --user")
+        raise ValueError(
+            f"{file} has no column {shorten(absent)}{did_you_mean(absent, frame.columns)}; it has "
+            f"{shorten(frame.columns, 20)}. Name the column of users with --user"
+        )
     owners = like_known(as_values(frame[user], "users"), estimator.users_)
     rows = _with_users(estimator, frame.select(features), owners)
     if not isinstance(estimator, DadaClassifier):

@@ -6,6 +6,7 @@ Neither pandas nor polars is imported: a frame is recognised by its own attribut
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from numbers import Real
 from typing import Any
 
@@ -18,6 +19,16 @@ def shorten(names: Sequence[Any] | np.ndarray, limit: int = 5) -> str:
     """The first few names, and the number of the others."""
     shown = ", ".join(repr(v.item() if isinstance(v, np.generic) else v) for v in names[:limit])
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
+
+
+def did_you_mean(absent: Sequence[str], known: Sequence[str]) -> str:
+    """A question about names that look like misspellings of known ones; empty if none does.
+
+    >>> did_you_mean(["persn"], ["person", "came"]), did_you_mean(["zzz"], ["person"])
+    (" (did you mean 'person'?)", '')
+    """
+    likely = [match for name in absent for match in get_close_matches(name, known, n=1)]
+    return f" (did you mean {shorten(likely)}?)" if likely else ""
 
 
 def collected(frame: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from dada.data.arrays import NUMERIC_KINDS, as_values, collected, frame_columns, shorten
+from dada.data.arrays import NUMERIC_KINDS, as_values, collected, did_you_mean, frame_columns, shorten
 from dada.data.encoding import TableEncoder, needs_encoding, read_column, telling_columns, useless_columns
 from dada.data.population import Population, Users
 from dada.data.summaries import FeatureSummary
@@ -258,7 +258,10 @@ def feature_columns(
     """The feature columns of a table; refuses names that it does not have."""
     absent = [name for name in (user, label, *(features or ()), *drop) if name not in columns]
     if absent:
-        raise ValueError(f"the table has no column {shorten(absent)}; it has {len(columns)}: {shorten(columns, 20)}")
+        hint = did_you_mean(absent, columns)
+        raise ValueError(
+            f"the table has no column {shorten(absent)}{hint}; it has {len(columns)}: {shorten(columns, 20)}"
+        )
     if user == label:
         raise ValueError(f"user and label must be two columns, got {user!r} for both")
     left_out = {user, label, *drop}
