@@ -82,7 +82,8 @@ def test_a_table_of_every_kind_of_column_is_fitted_predicted_and_inspected(fitte
         assert np.mean([row["label"] == given[label][i] for i, row in enumerate(rows)]) > 0.7
     seen = dada_json("inspect", found["model"])
     assert seen["encoded"] == found["encoded"]
-    assert any("east" in row["predictor"] for row in seen["predictors"])
+    assert seen["importances"][0]["column"] == "east"
+    assert {row["column"] for row in seen["effects"]} <= set(found["encoded"])
     assert dada("inspect", found["model"], "--user", "ann").exit_code == 0
 
 
