@@ -26,7 +26,7 @@ def test_users_of_different_kinds_get_a_graph_by_evidence():
     assert model.settings_["graph"] == "evidence"
     tried = model.settings_["held_out"]
     assert tried["stumps, everyone, whole"] > tried["linear, everyone, whole"]
-    assert tried["stumps, evidence"] > tried["stumps, everyone"]
+    assert tried["stumps, evidence, early"] > tried["stumps, everyone, early"]
     assert model.graph_.neighbour_counts.max() <= 10
     assert model.score(test.X, test.y, users=test.users) > 0.9
 
@@ -44,7 +44,7 @@ def test_users_who_are_alike_learn_from_everyone():
 def test_settings_tell_what_was_used():
     rows = opposites()
     used = fitted(rows).settings_
-    assert (used["loss"], used["beta"], used["n_updates"]) == ("logistic", 30.0, 80)
+    assert (used["loss"], used["beta"], used["n_updates"]) == ("logistic", 30.0, 60)
     # Half of them want the opposite of the others, so that the least pull is best.
     assert used["mu"] == pytest.approx(0.0625 * 0.5 * 0.35)
     assert any(choice.endswith("mu x 0.0625") for choice in used["held_out"])
