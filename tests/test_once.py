@@ -12,7 +12,7 @@ SOURCES = Path(__file__).parents[1] / "src" / "dada"
 HOMES = {
     "bits of an index: log2": (r"\blog2\(", {"core/bits.py"}),
     "bits of a float: 32 or 64 times": (r"\bFLOAT_BITS = |[^*]\*\s*(32|64)(\.0)?\b", {"core/bits.py"}),
-    "a price of a message": (r"bits_counted \+= \(|bits_counted \+= np\.array|counts\[\d\] \+=", set()),
+    "a price of a message": (r"ledger\.\w+ \+= \(|ledger\.\w+ \+= np\.array|counts\[\d\] \+=", set()),
     "logistic loss": (r"logaddexp|log1p\((math|np)\.exp\(|log\(1(\.0)? \+ (math|np)\.exp", {"core/losses.py"}),
     "Huber loss": (r"abs\(\w+\) - 0\.5\b|size - 0\.5\b", {"core/losses.py"}),
     "pair cost": (r"0\.5 \* (\w+\.)?mu1? \* (dist2|\w*distance)", {"core/graph_steps.py"}),
@@ -68,7 +68,7 @@ def test_a_second_copy_is_found():
     copies = {
         "bits of an index: log2": "index_bits = math.log2(n)",
         "bits of a float: 32 or 64 times": "bits = floats * 32",
-        "a price of a message": "self.bits_counted += np.array([1, 1, 2])",
+        "a price of a message": "self.ledger.models += np.array([1, 1, 2])",
         "logistic loss": "losses = np.logaddexp(0.0, -margins)",
         "Huber loss": "value = abs(z) - 0.5",
         "pair cost": "cost = loss_k + loss_l + 0.5 * self.mu1 * dist2",

@@ -1,7 +1,7 @@
 """Peers on a perfect network, driven by the engine's schedule: wake-ups are sequential, messages arrive at once.
 
 Given the same problem, plan and schedule, the peers compute the models, the graph and the message counts of the
-compiled engine, bit for bit. Weights, offsets, bounded lists, gossip batches and latency are the engine's alone.
+compiled engine, bit for bit. Sample weights, offsets, bounded lists, gossip batches and latency are the engine's alone.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from collections import deque
 
 import numpy as np
 
+from dada.core.bits import Ledger
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.core.model_steps import STEP_RULES, step_size
-from dada.core.plan import GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Plan, Schedule
+from dada.core.plan import BLOCK_STEP, GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Plan, Schedule
 from dada.core.problem import Problem
 from dada.peer.config import PeerConfig
-from dada.peer.inputs import Action, GraphStep, ModelStep, Received, ResetModel, Send
+from dada.peer.edges import Edge
+from dada.peer.inputs import Action, Effect, GraphStep, ModelStep, Received, Refused, ResetModel, Send
 from dada.peer.peer import Peer
 from dada.sim.simulation import peer_id
 
@@ -24,7 +26,9 @@ from dada.sim.simulation import peer_id
 class Lockstep:
     """Peers that exchange messages without delay or loss."""
 
-    def __init__(self, problem: Problem, plan: Plan) -> None:
+    def __init__(
+        self, problem: Problem, plan: Plan, graph: CollaborationGraph | None = None, dtype: str = "float32"
+    ) -> None:
         self.problem, self.plan = problem, plan
         config = PeerConfig(
             problem.n_predictors,
@@ -39,6 +43,8 @@ class Lockstep:
             n_neighbours=plan.n_neighbours,
             tau=plan.tau,
             step=plan.step,
+            block=plan.block,
+            dtype=dtype,
             graph_step=plan.graph_step,
             largest_prediction=max(1.0, float(abs(problem.A).max())),
         )
@@ -46,6 +52,9 @@ class Lockstep:
         rows = zip(problem.row_start[:-1], problem.row_start[1:], strict=True)
         self.peers = [Peer(peer_id(k), problem.A[a:b], config, largest) for k, (a, b) in enumerate(rows)]
         self._numbers = {peer.me: k for k, peer in enumerate(self.peers)}
+        for k, l, w in zip(*graph.edges(), strict=True) if graph is not None else ():
+            edges, other = self.peers[k].edges, peer_id(int(l))
+            self.deliver(int(k), [*edges.decide(other, Edge(), float(w)), edges.announce(other, 0.0)])
 
     def run(self, rng: np.random.Generator) -> None:
         """Execute the plan with the schedule that the engine draws from the same generator."""
@@ -66,23 +75,35 @@ class Lockstep:
                     self.wake(k, GraphStep(0.0, tuple(peer_id(l) for l in batches[e].tolist())))
                 else:
                     own = self.peers[k].own.updates
-                    self.wake(k, ModelStep(0.0, step_size(STEP_RULES[self.plan.step], K, t + e, own)))
+                    is_block = self.plan.step == BLOCK_STEP
+                    gamma = -1.0 if is_block else step_size(STEP_RULES[self.plan.step], K, t + e, own)
+                    self.wake(k, ModelStep(0.0, gamma))
             counts[phase.kind] = stop
 
     def wake(self, k: int, action: Action) -> None:
         """Make one step, and deliver all messages that follow from it."""
-        queue = deque((k, effect) for effect in self.peers[k].handle(action))
+        self.deliver(k, self.peers[k].handle(action))
+
+    def deliver(self, k: int, effects: list[Effect]) -> None:
+        """Deliver the messages of a peer, and those that follow from them; none may be refused."""
+        queue = deque((k, effect) for effect in effects)
         while queue:
             sender, effect = queue.popleft()
             if isinstance(effect, Send):
                 l = self._numbers[effect.to]
                 answers = self.peers[l].handle(Received(0.0, self.peers[sender].me, effect.message))
                 queue.extend((l, answer) for answer in answers)
+            assert not isinstance(effect, Refused), effect
 
     @property
     def models(self) -> Array:
         """The peers' models, one row each."""
         return np.stack([peer.own.model.alpha for peer in self.peers])
+
+    @property
+    def shared(self) -> Array:
+        """The peers' shared models, one row each."""
+        return np.stack([peer.own.shared.alpha for peer in self.peers])
 
     @property
     def graph(self) -> CollaborationGraph:
@@ -96,5 +117,13 @@ class Lockstep:
     @property
     def counts(self) -> Array:
         """Messages, floats and indices sent, in the paper's count."""
-        total: Array = sum((peer.neighbourhood.bits_counted for peer in self.peers), np.zeros(3, np.int64))
+        return self.ledger.models + self.ledger.graph
+
+    @property
+    def ledger(self) -> Ledger:
+        """All that the peers have counted."""
+        total = Ledger(self.problem.n_predictors)
+        for peer in self.peers:
+            for name in ("models", "graph", "coded"):
+                getattr(total, name)[...] += getattr(peer.neighbourhood.ledger, name)
         return total

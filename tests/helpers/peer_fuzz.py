@@ -14,17 +14,23 @@ import msgspec
 import numpy as np
 from msgspec import inspect
 
+from dada.peer.coding import Code, write_code
 from dada.peer.config import PeerConfig
+from dada.peer.copies import ModelCopy
 from dada.peer.inputs import Failed, Persist, Refused, Send
 from dada.peer.member import Member, Planner, RateLimit, Rhythm
-from dada.peer.messages import Descriptor, Message, ModelSnapshot, encode
-from dada.peer.model import ModelCopy
+from dada.peer.messages import PROTOCOL_VERSION, Descriptor, Message, ModelSnapshot, encode
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
 from tests.helpers.wire_fuzz import MARGINS, check
 
 ME = b"member"
-CONFIGS = {graph: PeerConfig(6, beta=2.0, mu1=1.0, vet=True, graph=graph) for graph in ("distance", "evidence")}
+CONFIGS = {
+    "distance": PeerConfig(6, beta=2.0, mu1=1.0, vet=True),
+    "evidence": PeerConfig(6, beta=2.0, mu1=1.0, vet=True, graph="evidence"),
+    "distance, block steps": PeerConfig(6, beta=2.0, mu1=1.0, vet=True, step="block"),
+    "evidence, block steps": PeerConfig(6, beta=2.0, mu1=1.0, vet=True, graph="evidence", step="block"),
+}
 KINDS = inspect.type_info(Message).types
 EXTREMES = (0, 1, 2, -1, -2, 2**31 - 1, 2**32, 2**48, 2**53, 2**60, 2**61, 2**61 + 1, 2**62, 2**63 - 1, 2**64 - 1)
 FLOATS = (0.0, -0.0, 1.0, 0.5, -1.0, 1e-300, 1e300, -1e300, float("inf"), -float("inf"), float("nan"))
@@ -37,12 +43,13 @@ class PeerFuzz:
     Parameters
     ----------
     seed : int
-    graph : {"distance", "evidence"}
+    network : str
+        A name of `CONFIGS`.
     """
 
-    def __init__(self, seed: int, graph: str) -> None:
+    def __init__(self, seed: int, network: str) -> None:
         self.rng = np.random.default_rng(seed)
-        self.config = CONFIGS[graph]
+        self.config = CONFIGS[network]
         self.records: dict[bytes, bytes] = {}
         self.now = 0.0
         self.counts: Counter[str] = Counter()
@@ -103,7 +110,7 @@ class PeerFuzz:
         """A message whose fields are plausible or extreme, sometimes with changed bytes."""
         kind = self.one_of(KINDS)
         fields = [self.value(field.type, field.encode_name) for field in kind.fields]
-        data = bytearray(b"\x01" + msgspec.msgpack.encode([kind.tag, *fields]))
+        data = bytearray(bytes([PROTOCOL_VERSION]) + msgspec.msgpack.encode([kind.tag, *fields]))
         if self.rng.random() < 0.05:
             for _ in range(int(self.rng.integers(1, 4))):
                 data[self.rng.integers(len(data))] = self.rng.integers(256)
@@ -140,8 +147,8 @@ class PeerFuzz:
         if self.rng.random() < 0.25:
             return self.one_of(EXTREMES)
         near = {
-            "epoch": [peer.own.model.epoch, *(edge.copy.epoch for edge in peer.edges.values() if edge.copy)],
-            "sequence": [peer.own.model.sequence, *(edge.copy.sequence for edge in peer.edges.values() if edge.copy)],
+            "epoch": [peer.own.shared.epoch, *(edge.copy.epoch for edge in peer.edges.values() if edge.copy)],
+            "sequence": [peer.own.shared.sequence, *(edge.copy.sequence for edge in peer.edges.values() if edge.copy)],
             "version": [1, *(edge.version for edge in peer.edges.values())],
             "round": [peer.neighbourhood.rounds.count],
         }.get(name, [3])
@@ -152,25 +159,37 @@ class PeerFuzz:
             return self.config.digest
         if name in ("author", "peer"):
             return self.one_of((*self.names, ME, b"", b"x" * 64, b"x" * 65))
+        if name == "code" and self.rng.random() < 0.7:
+            return self.code()
         return self.rng.bytes(int(self.one_of((0, 1, 4, 8, 12, 100))))
+
+    def code(self) -> bytes:
+        """A change of a few coordinates by a few units."""
+        used = np.sort(self.rng.permutation(6)[: self.rng.integers(1, 6)])
+        values = self.rng.integers(1, 100, used.size) * self.rng.choice([-1, 1], used.size)
+        entries = Code(used, values, int(self.rng.integers(self.config.finest - 2, 3)))
+        return write_code(entries, 6, self.config.block.quantise_bits)
 
     def snapshot(self) -> list[Any]:
         """A sound model, with any number."""
         copy = ModelCopy.zero(6)
         used = self.rng.permutation(6)[: self.rng.integers(1, 6)]
         copy.alpha[used] = 2.0 * self.rng.dirichlet(np.ones(used.size)) * self.rng.choice([-1, 1], used.size)
+        if self.config.sends_codes:
+            copy.alpha[:], copy.exponent = np.rint(16 * copy.alpha) / 16, -4
+            used = np.flatnonzero(copy.alpha)
         copy.support[: used.size], copy.n_support = used, used.size
-        found = copy.snapshot()
+        found = copy.coded_snapshot() if self.config.sends_codes else copy.snapshot()
         return [self.integer("epoch"), self.integer("sequence"), found.coordinates, found.values]
 
 
 def fuzz(n_messages: int, seed: int = 0) -> Counter[str]:
-    """Give members of both graphs half of the messages each, in lives of a few thousand; returns what happened."""
+    """Send messages to members of every network, in lives of a few thousand; returns what happened."""
     total: Counter[str] = Counter()
     while total["messages"] < n_messages:
-        for graph in CONFIGS:
-            one = PeerFuzz(seed, graph)
-            one.run(min(5000, max(1, n_messages // 2)))
+        for network in CONFIGS:
+            one = PeerFuzz(seed, network)
+            one.run(min(5000, max(1, n_messages // len(CONFIGS))))
             total.update(one.counts)
         seed += 1
     return total

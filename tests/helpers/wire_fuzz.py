@@ -16,6 +16,7 @@ from dada.net.handshake import HandshakeError, read_addresses, read_greeting, re
 from dada.net.home import TicketError, read_ticket
 from dada.net.transport import FrameError, FrameReader, Kind
 from dada.peer.config import PeerConfig
+from dada.peer.copies import MOST_SHARED
 from dada.peer.inputs import GraphStep, Persist, Refused, Send, TimerFired
 from dada.peer.member import Member, Planner, Rhythm
 from dada.peer.messages import LARGEST_MESSAGE, Descriptor
@@ -23,7 +24,10 @@ from dada.peer.peer import Peer
 from dada.peer.sampling import VIEW_SIZE, PeerSampling
 
 ME, FRIEND, STRANGER = b"me", b"friend", b"stranger"
-CONFIGS = [PeerConfig(6, beta=2.0, mu1=1.0, vet=True, graph=graph) for graph in ("distance", "evidence")]
+CONFIGS = [
+    PeerConfig(6, beta=2.0, mu1=1.0, vet=True, graph=graph, step=step)
+    for graph, step in (("distance", "pairwise"), ("evidence", "pairwise"), ("evidence", "block"))
+]
 MARGINS = np.array([[1, -1, 1, 1, -1, 1], [1, 1, -1, 1, 1, -1], [-1, 1, 1, 1, -1, -1]], np.int8)
 
 
@@ -38,7 +42,7 @@ def make_member(config: PeerConfig) -> Member:
 
 
 def feed(data: bytes) -> None:
-    """Send these bytes to peers of both graphs; raises if an invariant fails."""
+    """Send these bytes to peers of every network; raises if an invariant fails."""
     for config in CONFIGS:
         _feed(make_member(config), data)
     with contextlib.suppress(TicketError):
@@ -89,8 +93,12 @@ def check(member: Member) -> None:
         assert 0.0 <= edge.weight < np.inf
         if edge.copy is not None:
             assert np.isfinite(edge.copy.alpha).all()
-            assert np.abs(edge.copy.alpha).sum() <= peer.config.beta * 1.01
+            most = MOST_SHARED if peer.config.sends_codes else 1.0
+            assert np.abs(edge.copy.alpha).sum() <= peer.config.beta * most * 1.01
     assert len(member.sampling.view) <= VIEW_SIZE
+
+
+OTHER_MODULES = ("dada.peer.sampling", "dada.net.transport", "dada.net.handshake", "dada.net.home")
 
 
 def search(corpus: Path, seconds: int) -> None:
@@ -98,8 +106,8 @@ def search(corpus: Path, seconds: int) -> None:
     import atheris
 
     feed(b"")
-    names = ("messages", "model", "edges", "distance_graph", "evidence_graph", "member", "peer", "sampling")
-    for name in (*(f"dada.peer.{name}" for name in names), "dada.net.transport", "dada.net.handshake", "dada.net.home"):
+    names = ("messages", "coding", "copies", "model", "edges", "distance_graph", "evidence_graph", "member", "peer")
+    for name in (*(f"dada.peer.{name}" for name in names), *OTHER_MODULES):
         module = sys.modules[name]
         for attribute, value in list(vars(module).items()):
             if callable(value) and getattr(value, "__module__", "") == name:

@@ -6,7 +6,7 @@ import pytest
 
 from dada.net.handshake import HandshakeError, Party, Refusal, Terms, shake_hands
 from dada.net.transport import FrameStream, Kind, frame
-from dada.peer.messages import Goodbye, Hello, encode
+from dada.peer.messages import PROTOCOL_VERSION, Goodbye, Hello, encode
 from tests.helpers.net import Transports, run
 
 KINDS = ("memory", "iroh")
@@ -74,12 +74,12 @@ def test_another_learning_problem_is_refused(kind):
 def test_another_protocol_version_is_refused(kind):
     async def old_bob(stream):
         await stream.receive()
-        await stream.link.send(frame(Kind.GREETING, b"dada\x09" + bytes(32)))
+        await stream.link.send(frame(Kind.GREETING, b"dada\x01" + bytes(32)))
         return await stream.receive()
 
     ann, bob = run(meet(kind, bob=old_bob))
     assert ann.refusal == Refusal.VERSION
-    assert "uses version 9" in str(ann)
+    assert "the other end uses version 1, this peer 2: update the older one" in str(ann)
     assert bob == (Kind.REFUSAL, b"another protocol version")
 
 
@@ -91,7 +91,7 @@ def test_another_protocol_version_is_refused(kind):
         frame(Kind.MESSAGE, encode(Goodbye())),
         b"\xff\xff\xff\xff\x00",
         b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n",
-        frame(Kind.GREETING, b"dada\x01" + bytes(31)),
+        frame(Kind.GREETING, b"dada" + bytes([PROTOCOL_VERSION]) + bytes(31)),
     ],
 )
 @pytest.mark.parametrize("kind", KINDS)
@@ -120,7 +120,7 @@ def test_the_secret_and_anything_that_fits_another_link_stay_inside():
 
     async def listening_bob(stream):
         greeting = await stream.receive()
-        await stream.link.send(frame(Kind.GREETING, b"dada\x01" + b"n" * 32))
+        await stream.link.send(frame(Kind.GREETING, b"dada" + bytes([PROTOCOL_VERSION]) + b"n" * 32))
         received.append((greeting, await stream.receive()))
 
     async def lying_ann(nonce):
@@ -147,7 +147,7 @@ def test_the_secret_and_anything_that_fits_another_link_stay_inside():
             stream = FrameStream(await ann.dial(bob.me, bob.addresses))
             party = Party(bob.me, False, Terms(SECRET), HELLO, (), bytes(32))
             answering = asyncio.create_task(shake_hands(FrameStream(await bob.accept()), party))
-            await stream.link.send(frame(Kind.GREETING, b"dada\x01" + bytes(32)))
+            await stream.link.send(frame(Kind.GREETING, b"dada" + bytes([PROTOCOL_VERSION]) + bytes(32)))
             await stream.link.send(frame(Kind.PROOF, bytes(32) + b"\x90"))
             received = [await stream.receive(), await stream.receive()]
             stream.link.close()

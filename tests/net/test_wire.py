@@ -28,6 +28,7 @@ ALLOWED = {
     "Hello": {"problem", "epoch", "life"},
     "Goodbye": set(),
     "ModelDelta": {"epoch", "sequence", "j", "positive", "away", "gamma", "takes_all"},
+    "BlockChange": {"epoch", "sequence", "code"},
     "SnapshotRequest": set(),
     "SnapshotReply": {"snapshot"},
     "StateRequest": {"round"},
@@ -45,6 +46,9 @@ ALLOWED = {
     "ModelSnapshot": {"epoch", "sequence", "coordinates", "values"},
     "Descriptor": {"peer", "age", "addresses"},
 }
+
+
+CHANGES = ("ModelDelta", "BlockChange")
 
 
 class Tapped:
@@ -75,13 +79,14 @@ class Tapped:
         return link
 
 
-@pytest.fixture(scope="module", params=["distance", "evidence"])
+@pytest.fixture(scope="module", params=[("distance", "pairwise"), ("evidence", "pairwise"), ("evidence", "block")])
 def run_on_tape(request, tmp_path_factory, compiled_kernels):
     """Users of Moons learn together; returns their data and every stream of bytes that was sent."""
     folder = tmp_path_factory.mktemp("tape")
     people = moons(3, n_users=6, n_test=1, dimensions=2)
     problem = task.problem(people.train, Stumps(n=24).fit(people.train.X), beta=10.0, mu1=1.0)
-    config = PeerConfig(problem.n_predictors, beta=10.0, mu1=1.0, reply_timeout_s=0.5, graph=request.param)
+    graph, step = request.param
+    config = PeerConfig(problem.n_predictors, beta=10.0, mu1=1.0, reply_timeout_s=0.5, graph=graph, step=step)
     tape = []
 
     async def inside():
@@ -138,7 +143,9 @@ def test_only_the_listed_fields_cross(run_on_tape):
                     name = type(part).__name__
                     assert set(part.__struct_fields__) == ALLOWED[name]
                     seen.add(name)
-    assert seen >= {"Hello", "ModelDelta", "ViewRequest", "ModelSnapshot"}
+    sent, other = CHANGES[::-1] if nodes[0].member.peer.config.sends_codes else CHANGES
+    assert seen >= {"Hello", sent, "ViewRequest", "ModelSnapshot"}
+    assert other not in seen
     distance, evidence = {"StateReply", "EdgeState", "EdgeAck"}, {"ModelOffer", "Follow", "FollowAck"}
     if nodes[0].member.peer.config.graph == "distance":
         assert seen >= distance

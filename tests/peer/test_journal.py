@@ -70,10 +70,10 @@ def test_a_replayed_life_ends_in_the_same_state(regularizer):
     assert last.digest == digest_of(peer)
 
 
-@pytest.mark.parametrize("graph", ["distance", "evidence"])
-def test_a_journal_goes_on_after_a_restart(graph):
+@pytest.mark.parametrize(("graph", "step"), [("distance", "pairwise"), ("evidence", "pairwise"), ("evidence", "block")])
+def test_a_journal_goes_on_after_a_restart(graph, step):
     file = io.BytesIO()
-    peer = lives(60.0, file, crash_at=30.0, graph=graph, n_neighbours=1)
+    peer = lives(60.0, file, crash_at=30.0, graph=graph, n_neighbours=1, step=step)
     assert replay(io.BytesIO(file.getvalue())).births == 2
     *_, last = read(io.BytesIO(file.getvalue()))
     assert last.digest == digest_of(peer)

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from dada.core.block_steps import BlockStep
 from dada.core.problem import Problem
 from dada.core.regularizers import DegreeTarget, LogDegree
 from dada.engine import Plan, run
 from tests.helpers.lockstep import Lockstep
+from tests.helpers.problems import random_graph
 
 STEPS = ("pairwise", "paper", "local", "line-search")
 
@@ -19,11 +21,14 @@ def users(seed, K=7, n=12):
     return A, np.concatenate([[0], np.cumsum(sizes)])
 
 
-def assert_same(problem, plan, seed):
-    engine = run(problem, plan, np.random.default_rng(seed))
-    peers = Lockstep(problem, plan)
+def assert_same(problem, plan, seed, graph=None, dtype="float32"):
+    engine = run(problem, plan, np.random.default_rng(seed), graph=graph, dtype=np.dtype(dtype).type)
+    peers = Lockstep(problem, plan, graph, dtype)
     peers.run(np.random.default_rng(seed))
     assert_array_equal(peers.models, engine.models)
+    if plan.step == "block":
+        assert_array_equal(peers.shared, engine.shared.model)
+        assert_array_equal(peers.ledger.coded, engine.ledger.coded)
     assert_array_equal(peers.graph.indices, engine.graph.indices)
     assert_array_equal(peers.graph.weights, engine.graph.weights)
     assert_array_equal(peers.counts, engine.ledger.models + engine.ledger.graph)
@@ -72,3 +77,33 @@ def test_peers_and_engine_agree_where_base_predictors_are_larger_than_one():
     A, row_start = users(8, K=6)
     problem = Problem(A * np.float32(5.0), row_start, beta=3.0, mu1=0.7, regularizer=LogDegree(lam=0.2, delta=0.5))
     assert_same(problem, Plan(n_updates=400, kappa=3, graph_every=90), 4)
+
+
+BLOCK_STEPS = (
+    BlockStep(),
+    BlockStep(theta=0.5),
+    BlockStep(inner_moves=10, momentum=0.0, quantise_bits=6, silence=0.02),
+    BlockStep(quantise_bits=3, keep=0.0, silence=0.0),
+)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("block", BLOCK_STEPS)
+@pytest.mark.parametrize("scale", [1, 0.7])
+def test_block_steps_on_a_given_graph_give_the_same_bits(block, dtype, scale):
+    A, row_start = users(3, K=8)
+    margins = A if scale == 1 else A * np.dtype(dtype).type(scale)
+    problem = Problem(margins, row_start, beta=3.0, mu1=0.7, loss="logistic")
+    graph = random_graph(np.random.default_rng(5), 8)
+    assert_same(problem, Plan(n_updates=4200, learn_graph=False, step="block", block=block), 2, graph, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("block", BLOCK_STEPS)
+@pytest.mark.parametrize("restart", ["zero", "local"])
+def test_block_steps_on_evidence_give_the_same_bits(block, restart, dtype):
+    """With predictions of -1 and 1 sums of margins are exact, so the order of coordinates in a copy does not matter."""
+    A, row_start = users(4, K=9)
+    problem = Problem(A, row_start, beta=3.0, mu1=0.7, loss="logistic")
+    rule = dict(graph_rule="evidence", n_neighbours=3, kappa=3, graph_every=90, restart=restart)
+    assert_same(problem, Plan(n_updates=600, step="block", block=block, **rule), 6, dtype=dtype)

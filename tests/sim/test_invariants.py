@@ -37,7 +37,7 @@ def run_until_found(what, **settings):
     assert "replay: dada sim --seed" in str(found.value)
 
 
-@pytest.mark.parametrize("graph", ["distance", "evidence"])
+@pytest.mark.parametrize("graph", ["distance", "evidence", "evidence, block"])
 def test_a_sound_network_passes(graph):
     run_all(range(3), graph=graph)
 
@@ -52,25 +52,35 @@ def test_a_model_outside_its_ball_is_detected(replace):
     run_until_found("model of l1 norm", faults="none")
 
 
+def test_a_shared_model_far_outside_the_ball_is_detected(replace):
+    def step(original, own, gamma, confidence):
+        change = original(own, gamma, confidence)
+        own.shared.alpha[0] += 30.0
+        return change
+
+    replace(OwnModel, "step", step)
+    run_until_found("shared model of l1 norm", graph="evidence, block", faults="none")
+
+
 def test_a_copy_that_differs_from_its_original_is_detected(replace):
-    def apply_delta(original, edges, sender, delta, now):
+    def apply_change(original, edges, sender, delta, now):
         effects = original(edges, sender, delta, now)
         if edges[sender].copy is not None:
             edges[sender].copy.alpha[3] += np.float32(1e-6)
         return effects
 
-    replace(PeerEdges, "apply_delta", apply_delta)
+    replace(PeerEdges, "apply_change", apply_change)
     run_until_found("its copy of the model of .* differs from the original", faults="none")
 
 
 def test_missed_moves_are_detected(replace):
-    def apply_delta(original, edges, sender, delta, now):
+    def apply_change(original, edges, sender, delta, now):
         copy = edges[sender].copy
         if copy is not None and delta.sequence > copy.sequence + 1:
             copy.sequence = delta.sequence - 1
         return original(edges, sender, delta, now)
 
-    replace(PeerEdges, "apply_delta", apply_delta)
+    replace(PeerEdges, "apply_change", apply_change)
     run_until_found("differs from the original", faults="loss")
 
 

@@ -5,10 +5,19 @@ import pytest
 
 from dada.core.model_steps import make_scratch
 from dada.peer import messages
+from dada.peer.copies import ModelCopy
 from dada.peer.inputs import Persist, Refused, Send
 from dada.peer.member import Member, Planner, Rhythm
-from dada.peer.messages import CodecError, Descriptor, ModelDelta, ModelSnapshot, SnapshotReply, decode, encode
-from dada.peer.model import ImplausibleError, ModelCopy
+from dada.peer.messages import (
+    CodecError,
+    Descriptor,
+    ImplausibleError,
+    ModelDelta,
+    ModelSnapshot,
+    SnapshotReply,
+    decode,
+    encode,
+)
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
 from dada.sim.faults import Faults

@@ -1,11 +1,13 @@
 """Simulated networks repeat exactly, reach agreement, and learn despite losses, crashes and liars."""
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from dada.cli.network_runs import make_case
+from dada.core.block_steps import BlockStep
 from dada.core.problem import Problem
 from dada.peer.config import PeerConfig
 from dada.peer.journal import replay
@@ -13,12 +15,15 @@ from dada.peer.member import Rhythm
 from dada.sim.faults import Faults
 from dada.sim.simulation import SimulatedNetwork
 
+BLOCK = BlockStep(inner_moves=10, momentum=0.5, theta=0.7, quantise_bits=6, silence=0.02)
 CONFIGS = {
     graph: PeerConfig(
         30, 5.0, 1.0, graph=graph, n_neighbours=3, tau=1.0, max_neighbours=8, damping=0.5, vet=True, trust_largest=0.2
     )
     for graph in ("distance", "evidence")
 }
+# Networks of block steps, with momentum, theta and silence.
+CONFIGS |= {f"{graph}, block": replace(config, step="block", block=BLOCK) for graph, config in CONFIGS.items()}
 
 
 def users(K, seed=0, n=30):
@@ -53,7 +58,7 @@ def test_watching_changes_nothing():
     assert points[-1].edges == seen.edges
 
 
-@pytest.mark.parametrize("graph", ["distance", "evidence"])
+@pytest.mark.parametrize("graph", CONFIGS)
 @pytest.mark.parametrize("faults", ["none", "loss", "churn", "byzantine", "all"])
 def test_the_ends_of_all_edges_agree_after_any_fault(faults, graph):
     for seed in range(3):
@@ -75,9 +80,10 @@ def test_the_result_has_no_models_of_liars():
     assert outcome.models[outcome.honest].any(axis=1).all()
 
 
-def test_the_first_peers_journal_replays():
+@pytest.mark.parametrize("graph", ["distance", "evidence, block"])
+def test_the_first_peers_journal_replays(graph):
     file = io.BytesIO()
-    network(seed=1, journal=file).run()
+    network(seed=1, journal=file, graph=graph).run()
     result = replay(io.BytesIO(file.getvalue()))
     assert result.facts > 100
     assert result.is_whole

@@ -23,7 +23,7 @@ def test_a_violation_prints_the_one_command_that_repeats_it(monkeypatch):
 
     def grows(own, gamma, confidence):
         delta = step(own, gamma, confidence)
-        if own.updates > 105:
+        if own.updates > 15:
             own.model.alpha[0] += 30.0
         return delta
 

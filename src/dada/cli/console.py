@@ -152,18 +152,30 @@ GraphOption = Annotated[
         "--graph", help="How peers choose neighbours: by the accuracy of models on their samples, or as in the paper."
     ),
 ]
+StepRule = Literal["block", "pairwise"]
+StepOption = Annotated[
+    StepRule,
+    typer.Option(
+        "--step", help="Model step of peers: many moves and one short coded message, or one move and one message."
+    ),
+]
 # Chosen on other draws of users than those of the commands; results hardly depend on them.
 N_NEIGHBOURS, TAU = 5, 1.0
 
 
-def peer_settings(graph: GraphRule) -> dict[str, Any]:
-    """Settings of `PeerConfig` for a graph rule."""
-    return {"graph": graph} | ({"n_neighbours": N_NEIGHBOURS, "tau": TAU} if graph == "evidence" else {})
+def peer_settings(graph: GraphRule, step: StepRule) -> dict[str, Any]:
+    """Settings of `PeerConfig` for a graph rule and a model step."""
+    by_graph = {"graph": graph} | ({"n_neighbours": N_NEIGHBOURS, "tau": TAU} if graph == "evidence" else {})
+    if step != "block":
+        return by_graph
+    from dada.core.block_steps import BlockStep
+
+    return by_graph | {"step": step, "block": BlockStep(inner_moves=10, momentum=0.0, quantise_bits=6, silence=0.02)}
 
 
-def plan_settings(graph: GraphRule) -> dict[str, Any]:
+def plan_settings(graph: GraphRule, step: StepRule) -> dict[str, Any]:
     """The same as settings of `Plan`."""
-    settings = peer_settings(graph)
+    settings = peer_settings(graph, step)
     return {"graph_rule": settings.pop("graph"), **settings}
 
 

@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.table import Table
 
 from dada import task
-from dada.cli.console import GraphRule, peer_settings, percent, plan_settings
+from dada.cli.console import GraphRule, StepRule, peer_settings, percent, plan_settings
 from dada.cli.watching import synthetic_info
 from dada.core.accuracy import Samples, accuracy_per_user, is_right, mean_per_user
 from dada.core.bits import Ledger
@@ -60,9 +60,9 @@ def synthetic_peers(data: str, n_users: int, seed: int) -> tuple[SyntheticUsers,
     return people, Stumps(n=200, rule="feature-range").fit(people.train.X)
 
 
-def engine_plan(n_users: int, graph: GraphRule, kappa: int = 5, **more: Any) -> Plan:
+def engine_plan(n_users: int, graph: GraphRule, step: StepRule, kappa: int = 5, **more: Any) -> Plan:
     """How the compiled engine learns models and graph of the same users, for comparison."""
-    options = {"kappa": min(kappa, n_users - 1), "restart": "local", **plan_settings(graph), **more}
+    options = {"kappa": min(kappa, n_users - 1), "restart": "local", **plan_settings(graph, step), **more}
     return Plan(UPDATES_PER_USER * n_users, **options)
 
 
@@ -81,6 +81,7 @@ class SimulationCase:
     network: SimulatedNetwork
     test: Samples
     graph: GraphRule
+    step: StepRule
     info: RunInfo
 
     def run(self, page: Observer, show: Callable[[NetworkPoint], None]) -> SimulationResult:
@@ -112,7 +113,7 @@ class SimulationCase:
     def result(self, outcome: SimulationResult) -> dict[str, Any]:
         """The result, ready for JSON; the compiled engine learns from the same users, for comparison."""
         problem = self.network.problem
-        engine, _ = engine_accuracies(problem, engine_plan(problem.n_users, self.graph), self.test, seed=0)
+        engine, _ = engine_accuracies(problem, engine_plan(problem.n_users, self.graph, self.step), self.test, seed=0)
         counted = ("messages", "bytes", "lost", "refused", "restarts")
         return {
             **self.accuracies(outcome),
@@ -121,6 +122,7 @@ class SimulationCase:
             "trusting": int(outcome.trusts.sum()),
             "edges": outcome.edges,
             **{name: outcome.counts[name] for name in counted},
+            "bits": round(outcome.bits),
             "events": outcome.events,
             "invariants_checked": outcome.checks,
             "violations": 0,
@@ -135,21 +137,25 @@ def make_case(
     faults: str,
     graph: GraphRule = "evidence",
     journal: BinaryIO | None = None,
+    step: StepRule = "block",
 ) -> SimulationCase:
     """Draw users and build their simulated network."""
     people, predictors = synthetic_peers(data, users, seed)
     problem = task.problem(people.train, predictors, beta=BETA, mu1=MU, regularizer=LogDegree(lam=0.3, delta=0.1))
     config = PeerConfig(
         problem.n_predictors, BETA, MU, regularizer=problem.regularizer, coupling=problem.coupling,
-        max_neighbours=64, damping=0.5, vet=True, trust_largest=0.2, **peer_settings(graph),
+        max_neighbours=64, damping=0.5, vet=True, trust_largest=0.2, **peer_settings(graph, step),
     )  # fmt: skip
-    rhythm = Rhythm(local_steps=100, first_graph_steps=min(20, max(1, steps // 5)), graph_every=4)
-    options = f"--users {users} --steps {steps} --seed {seed} --faults {faults} --data {data} --graph {graph}"
-    run_options: Any = {"steps": steps, "seed": seed, "replay": f"dada sim {options}", "journal": journal}
+    # A block step makes about ten moves.
+    local_steps = 10 if step == "block" else 100
+    rhythm = Rhythm(local_steps, first_graph_steps=min(20, max(1, steps // 5)), graph_every=4)
+    options = f"--users {users} --steps {steps} --seed {seed} --faults {faults} --data {data}"
+    replay = f"dada sim {options} --graph {graph} --step {step}"
+    run_options: Any = {"steps": steps, "seed": seed, "replay": replay, "journal": journal}
     network = SimulatedNetwork(problem, config, rhythm, Faults.named(faults), **run_options)
     info = synthetic_info(f"{users} simulated peers, {data}; faults: {faults}", people, predictors)
     honest = np.array([host.is_honest for host in network.world.hosts])
-    return SimulationCase(network, task.samples(people.test, predictors), graph, _with_liars(info, honest))
+    return SimulationCase(network, task.samples(people.test, predictors), graph, step, _with_liars(info, honest))
 
 
 def _with_liars(info: RunInfo, honest: Array) -> RunInfo:
@@ -183,7 +189,8 @@ def learn_centrally(people: SyntheticUsers, predictors: BasePredictors, network:
         task.problem(people.train, predictors, beta=BETA, mu1=mu1, regularizer=network.regularizer) for mu1 in (0.0, MU)
     )
     fixed = Plan(UPDATES_PER_USER * n_users, learn_graph=False)
-    learned = engine_plan(n_users, network.settings["graph"], network.rhythm.kappa, graph_every=20 * n_users)
+    graph, step = network.settings["graph"], network.settings.get("step", "pairwise")
+    learned = engine_plan(n_users, graph, step, network.rhythm.kappa, graph_every=20 * n_users)
     oracle = CollaborationGraph.from_scipy(people.oracle_weights())
     engine, neighbours = engine_accuracies(joint, learned, test, seed)
     return Reference(
@@ -195,20 +202,25 @@ def learn_centrally(people: SyntheticUsers, predictors: BasePredictors, network:
 
 
 def make_network(
-    people: SyntheticUsers, predictors: BasePredictors, wakeups_per_s: float, graph: GraphRule = "evidence"
+    people: SyntheticUsers,
+    predictors: BasePredictors,
+    wakeups_per_s: float,
+    graph: GraphRule = "evidence",
+    step: StepRule = "block",
 ) -> NetworkFile:
     """The network file of a swarm."""
     spec, arrays = predictors.to_arrays()
+    local_steps = 10 if step == "block" else 60
     # Every candidate neighbour costs a link, and this machine opens all of them.
     first_graph_steps, kappa = (8, 10) if people.train.n_users <= FEW_PEERS else (4, 5)
     return NetworkFile(
-        settings={"beta": BETA, "mu1": MU, "vet": True, **peer_settings(graph)},
+        settings={"beta": BETA, "mu1": MU, "vet": True, **peer_settings(graph, step)},
         features=tuple(f"x{d}" for d in range(people.train.n_features)),
         classes=("-1", "1"),
         coupling=np.asarray(predictors.coupling, np.float64),
         predictors=spec,
         arrays=arrays,
-        rhythm=Rhythm(60, first_graph_steps, graph_every=5, kappa=kappa, wakeups_per_s=wakeups_per_s),
+        rhythm=Rhythm(local_steps, first_graph_steps, graph_every=5, kappa=kappa, wakeups_per_s=wakeups_per_s),
         regularizer=LogDegree(lam=3.0, delta=0.1),
     )
 
@@ -267,7 +279,8 @@ class SwarmDisplay:
             "edges": self.n_edges,
             "messages": total("messages_sent"),
             "wire_bytes": total("wire_bytes"),
-            "paper_bits": round(Ledger(self._network.coupling.size).price(counts)),
+            "model_bytes": total("model_bytes"),
+            "paper_bits": round(Ledger(self._network.coupling.size).price(counts)) + total("coded_bits"),
             "restarts": self.restarts,
             "errors": self.errors,
         }

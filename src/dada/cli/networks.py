@@ -14,6 +14,7 @@ from dada.cli.console import (
     AsJson,
     GraphOption,
     Seed,
+    StepOption,
     bits,
     percent,
     print_error,
@@ -40,6 +41,7 @@ def sim(
     ] = "all",
     data: DataName = "moons",
     graph: GraphOption = "evidence",
+    step: StepOption = "block",
     journal: Annotated[
         Path | None, typer.Option(help="Record all inputs of the first peer in this file, for dada replay.")
     ] = None,
@@ -58,6 +60,7 @@ def sim(
     - `dada sim`
     - `dada sim --faults loss,churn --users 100 --seed 7`
     - `dada sim --faults byzantine --json`
+    - `dada sim --step pairwise --graph distance`
     - `dada sim --live`
     """
     from dada.cli.network_runs import make_case
@@ -71,7 +74,7 @@ def sim(
                 report(f"Wake-up {point.time_s:.0f} of {steps}: {point.up} peers running, {point.edges} edges")
 
             file = None if journal is None else stack.enter_context(journal.open("wb"))
-            case = make_case(data, users, steps, seed, faults, graph, file)
+            case = make_case(data, users, steps, seed, faults, graph, file, step)
             try:
                 outcome = case.run(page, show)
             except InvariantError as error:
@@ -79,7 +82,8 @@ def sim(
                 raise typer.Exit(1) from error
             report("Learning in one place, to compare")
             result = case.result(outcome)
-        asked = {"users": users, "steps": steps, "seed": seed, "faults": faults, "data": data, "graph": graph}
+        asked = {"users": users, "steps": steps, "seed": seed, "faults": faults, "data": data}
+        asked |= {"graph": graph, "step": step}
         print_json(asked | result) if as_json else _show_simulation(result, users)
 
 
@@ -92,7 +96,8 @@ def _show_simulation(result: dict[str, Any], users: int) -> None:
     ]
     print_table((f"learning ({result['honest']} honest users of {users})", "test\naccuracy"), rows, best=2)
     stdout().print(
-        f"{result['edges']} edges, {result['messages']:,} messages, {result['bytes'] / 1e6:.1f} MB; "
+        f"{result['edges']} edges, {result['messages']:,} messages, {result['bytes'] / 1e6:.1f} MB, "
+        f"{bits(result['bits'])} about models; "
         f"{result['lost']:,} messages lost, {result['refused']:,} refused, {result['restarts']} restarts\n"
         f"{result['events']:,} events, {result['invariants_checked']:,} checks, none violated",
         highlight=False,
@@ -126,6 +131,7 @@ def swarm(
         bool, typer.Option("--in-process", help="Run all peers in one process, with real sockets.")
     ] = False,
     graph: GraphOption = "evidence",
+    step: StepOption = "block",
     keep: Annotated[Path | None, typer.Option(help="Keep the peers' folders here.")] = None,
     live: Live = False,
     record: Record = None,
@@ -155,7 +161,8 @@ def swarm(
     if in_process and kill_every is not None:
         raise ValueError("--kill-every kills processes, so it cannot be combined with --in-process")
     people, predictors = runs.synthetic_peers(data, users, seed)
-    network = runs.make_network(people, predictors, rate if rate is not None else min(8.0, 160.0 / users), graph)
+    rate = rate if rate is not None else min(8.0, 160.0 / users)
+    network = runs.make_network(people, predictors, rate, graph, step)
     with (
         watching(live, record) as page,
         tempfile.TemporaryDirectory(prefix="dada-swarm-") if keep is None else nullcontext(str(keep)) as folder,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from dada import atomic
-from dada.cli.console import AsJson, GraphOption, peer_settings, print_json, stdout
+from dada.cli.console import AsJson, GraphOption, StepOption, peer_settings, print_json, stdout
 
 app = typer.Typer(no_args_is_help=True, help="Run one peer of a network that learns without a server.")
 
@@ -69,6 +69,7 @@ def new_network(
     mu: Annotated[float, typer.Option(min=0.0, help="Strength of the coupling between neighbours' models.")] = 1.0,
     rate: Annotated[float, typer.Option(min=1e-3, help="Wake-ups per peer and second.")] = 1.0,
     graph: GraphOption = "evidence",
+    step: StepOption = "block",
     private: Annotated[
         bool, typer.Option("--private", help="Put a new secret into the file: only its holders can join.")
     ] = False,
@@ -93,7 +94,7 @@ def new_network(
     else:
         columns = columns_like(like, label) if like is not None else columns_by_hand(feature or [], classes)
         predictors = predictors_by_range(columns, stumps)
-    settings = {"beta": beta, "mu1": mu, "vet": True, "trust_largest": DISTRUST, **peer_settings(graph)}
+    settings = {"beta": beta, "mu1": mu, "vet": True, "trust_largest": DISTRUST, **peer_settings(graph, step)}
     network = network_for(columns, predictors, settings, rate, private)
     network.write(file)
     kind = "private: anybody with the file can join, so give it to invited peers only" if private else "open to anybody"

@@ -117,7 +117,8 @@ def network_for(
         coupling=np.asarray(predictors.coupling, np.float64),
         predictors=spec,
         arrays=arrays,
-        rhythm=Rhythm(wakeups_per_s=rate),
+        # A block step makes about ten moves.
+        rhythm=Rhythm(local_steps=10 if settings.get("step") == "block" else 100, wakeups_per_s=rate),
         secret=secrets.token_bytes(32) if private else b"",
     )
 

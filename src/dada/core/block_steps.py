@@ -47,6 +47,10 @@ LEAST_BITS, MOST_BITS = 2, 32
 DIGITS = {np.dtype(np.float32): 22, np.dtype(np.float64): 51}
 # The exponent of a message is one signed byte, and its units are normal numbers in single precision.
 LEAST_EXPONENT = -120
+# Exponent of a model without entries: above that of any unit.
+COARSEST = 127
+# Wake-ups after which a user recomputes its margins and its neighbour sum, to remove rounding errors.
+MARGINS_EVERY, NEIGHBOUR_SUM_EVERY = 8, 256
 
 
 class BlockStep(NamedTuple):

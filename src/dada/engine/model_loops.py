@@ -27,6 +27,9 @@ from dada.core.bits import (
     move_cost,
 )
 from dada.core.block_steps import (
+    COARSEST,
+    MARGINS_EVERY,
+    NEIGHBOUR_SUM_EVERY,
     BlockStep,
     CodedChange,
     add_to_model,
@@ -62,10 +65,6 @@ if TYPE_CHECKING:
 DENSE_FROM = 12
 # Total size of all models above which memory is prefetched.
 BEYOND_CACHES = 1 << 15
-# Wake-ups after which a user recomputes its margins and its neighbour sum, to remove rounding errors.
-MARGINS_EVERY, NEIGHBOUR_SUM_EVERY = 8, 256
-# Exponent of users who have sent nothing: above that of any unit.
-COARSEST = 127
 
 
 class UserArrays(NamedTuple):

@@ -11,13 +11,14 @@ import numpy as np
 
 from dada.core.accuracy import Samples, accuracy_per_user
 from dada.core.bits import MESSAGES, Ledger
+from dada.core.block_steps import COARSEST
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.core.losses import GRAPH_LOSSES
 from dada.core.neighbours import Nearest, NeighbourLists, lists_from_csr, lists_to_csr, no_nearest
 from dada.core.plan import BLOCK_STEP, Plan
 from dada.core.problem import Problem, losses_for_graph
-from dada.engine.model_loops import COARSEST, SharedModels, UserArrays, nothing_shared, side_by_side
+from dada.engine.model_loops import SharedModels, UserArrays, nothing_shared, side_by_side
 from dada.events import Snapshot, TracePoint, heaviest_predictors
 
 TRACE_FIELDS = tuple(item.name for item in fields(TracePoint))

@@ -155,7 +155,8 @@ def read_greeting(content: bytes) -> bytes:
     if len(content) < 5 or content[:4] != _MAGIC:
         raise HandshakeError(Refusal.FRAME, "not a greeting")
     if content[4] != PROTOCOL_VERSION:
-        raise HandshakeError(Refusal.VERSION, f"the other end uses version {content[4]}, this peer {PROTOCOL_VERSION}")
+        versions = f"the other end uses version {content[4]}, this peer {PROTOCOL_VERSION}"
+        raise HandshakeError(Refusal.VERSION, f"{versions}: update the older one")
     if len(content) != _GREETING.size:
         raise HandshakeError(Refusal.FRAME, "not a greeting")
     return content[5:]

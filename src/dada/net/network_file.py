@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from dada.core.block_steps import BlockStep
 from dada.core.compiled import Array
 from dada.core.regularizers import DegreeTarget, LogDegree, Regularizer
 from dada.peer.config import PeerConfig
@@ -85,10 +86,13 @@ class NetworkFile:
     def write(self, path: Path) -> None:
         """Write a new file, with mode 0600 if the network is private; an existing file is an error."""
         kind = next(name for name, known in _REGULARIZERS.items() if isinstance(self.regularizer, known))
+        settings = dict(self.settings)
+        if "block" in settings:
+            settings["block"] = settings["block"]._asdict()
         content = {
             "format": FORMAT,
             "version": VERSION,
-            "settings": dict(self.settings),
+            "settings": settings,
             "regularizer": {"kind": kind, **asdict(self.regularizer)},
             "rhythm": asdict(self.rhythm),
             "predictors": self._predictors(),
@@ -129,8 +133,11 @@ def _from_json(content: Mapping[str, Any]) -> NetworkFile:
     if unknown:
         raise ValueError(f"settings that this version does not know: {', '.join(sorted(unknown))}")
     first, second = (str(name) for name in predictors["classes"])
+    settings = dict(content["settings"])
+    if "block" in settings:
+        settings["block"] = BlockStep(**settings["block"])
     network = NetworkFile(
-        settings=dict(content["settings"]),
+        settings=settings,
         features=tuple(str(name) for name in predictors["features"]),
         classes=(first, second),
         coupling=np.array(predictors["coupling"], np.float64),

@@ -25,7 +25,7 @@ from dada.net.store import Store, StoreError, damaged
 from dada.net.transport import Transport
 from dada.peer.inputs import Effect, Persist, Refused, Send, Warned
 from dada.peer.member import Member
-from dada.peer.messages import Descriptor, Hello, Message, ModelDelta, PeerId, encode
+from dada.peer.messages import Descriptor, Hello, Message, ModelChange, ModelOffer, PeerId, StateReply, encode
 
 
 class Listening(NamedTuple):
@@ -64,6 +64,8 @@ def unwatched(event: NodeEvent) -> None:
     """The observer that does nothing."""
 
 
+# Messages that carry models or their changes; the ledger counts these.
+PRICED = ModelChange | StateReply | ModelOffer
 # Time in which the last messages of a leaving node are sent.
 FAREWELL_S = 0.5
 ADDRESSES_KEY = b"addresses"
@@ -115,7 +117,7 @@ class Node:
     ) -> None:
         self.member, self.transport, self.store = member, transport, store
         self.observer = observer
-        self.messages_refused = 0
+        self.messages_refused = self.model_bytes = 0
         self.is_up = False
         self._clock = asyncio.get_running_loop().time
         self.links = Links(transport, terms, self, rng, self._clock, options)
@@ -209,7 +211,9 @@ class Node:
                 return
         for effect in effects:
             if isinstance(effect, Send):
-                self.links.send(effect.to, self._bytes_of(effect.message), isinstance(effect.message, ModelDelta))
+                data = self._bytes_of(effect.message)
+                self.model_bytes += len(data) if isinstance(effect.message, PRICED) else 0
+                self.links.send(effect.to, data, isinstance(effect.message, ModelChange))
             elif isinstance(effect, Refused):
                 self.messages_refused += 1
                 self.observer(MessageRefused(self.member.me, effect.sender, effect.reason))
@@ -276,11 +280,12 @@ class Node:
     def status(self) -> dict[str, Any]:
         """State and counters of this node, ready for JSON."""
         peer, own, traffic = self.member.peer, self.member.peer.own, self.links.traffic
-        messages, floats, indices = (int(count) for count in peer.neighbourhood.bits_counted)
+        ledger = peer.neighbourhood.ledger
+        messages, floats, indices = (int(count) for count in ledger.models + ledger.graph)
         return {
             "id": peer.me.hex(),
             "ticket": self.ticket,
-            "epoch": own.model.epoch,
+            "epoch": own.shared.epoch,
             "samples": own.size,
             "wakeups": self.member.planner.wakeups,
             "model_updates": own.updates,
@@ -304,4 +309,6 @@ class Node:
             "paper_messages": messages,
             "paper_floats": floats,
             "paper_indices": indices,
+            "coded_bits": int(ledger.coded.sum()),
+            "model_bytes": self.model_bytes,
         }

@@ -17,7 +17,7 @@ from dada.events import TOP_PREDICTORS, Observer, PeerStatus, RunInfo, Snapshot,
 # Counters of a status that start at zero in each process of a peer.
 COUNTS = (
     "messages_sent", "messages_received", "payload_bytes", "wire_bytes", "messages_refused",
-    "paper_messages", "paper_floats", "paper_indices",
+    "paper_messages", "paper_floats", "paper_indices", "coded_bits", "model_bytes",
 )  # fmt: skip
 
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dada.core.block_steps import BlockStep, finest_exponent
 from dada.core.compiled import Array
 from dada.core.graph_steps import GRAPH_STEPS
 from dada.core.losses import GRAPH_LOSSES, loss_code
-from dada.core.model_steps import STEP_RULES, ModelSettings
-from dada.core.plan import GRAPH_RULES
+from dada.core.model_steps import ModelSettings
+from dada.core.plan import BLOCK_STEP, DEFAULT_BLOCK_STEP, GRAPH_RULES, STEPS
 from dada.core.regularizers import LogDegree, Regularizer, best_weight, degree_slope
 
 LARGEST_COST = 1e9
@@ -33,8 +34,13 @@ class PeerConfig:
         per edge for both ends; with "evidence" each peer chooses the models that do best on its own samples.
     n_neighbours, tau
         Of the evidence graph, as in `dada.core.plan.Plan`.
-    step : {"pairwise", "local", "line-search", "paper"}
-        Rule of the model step. "paper" needs its gamma from outside: only a simulation knows the global count.
+    step : {"pairwise", "local", "line-search", "paper", "block"}
+        Rule of the model step. "paper" needs its gamma from outside: only a simulation knows the global count. With
+        "block", a step solves the peer's block and sends a short coded message (see `dada.core.block_steps`).
+    block : BlockStep
+        Settings of the rule "block".
+    dtype : {"float32", "float64"}
+        Precision of models; "float64" needs the rule "block", because moves are sent in single precision.
     graph_step : {"exact", "lipschitz"}
     max_neighbours : int, optional
         Most edges a peer keeps; a full peer gives up its lightest edge for a heavier one.
@@ -64,6 +70,8 @@ class PeerConfig:
     n_neighbours: int = 10
     tau: float = 3.0
     step: str = "pairwise"
+    block: BlockStep = DEFAULT_BLOCK_STEP
+    dtype: str = "float32"
     graph_step: str = "exact"
     max_neighbours: int | None = None
     damping: float = 1.0
@@ -76,7 +84,8 @@ class PeerConfig:
     def __post_init__(self) -> None:
         for name, known in (
             ("graph", GRAPH_RULES),
-            ("step", STEP_RULES),
+            ("step", STEPS),
+            ("dtype", ("float32", "float64") if self.step == BLOCK_STEP else ("float32",)),
             ("graph_step", GRAPH_STEPS),
             ("graph_loss", GRAPH_LOSSES),
         ):
@@ -90,7 +99,18 @@ class PeerConfig:
             raise ValueError(f"largest_prediction must be > 0 and finite, got {self.largest_prediction}")
         if not 0 < self.damping <= 1:
             raise ValueError(f"damping must be in (0, 1], got {self.damping}")
+        self.block.checked()
         loss_code(self.loss)
+
+    @property
+    def sends_codes(self) -> bool:
+        """Whether models and their changes are sent as codes."""
+        return self.step == BLOCK_STEP
+
+    @property
+    def finest(self) -> int:
+        """Exponent of the finest unit of shared models."""
+        return finest_exponent(self.beta, np.dtype(self.dtype))
 
     @property
     def graph_mu(self) -> float:
@@ -123,7 +143,7 @@ class PeerConfig:
     def settings(self) -> ModelSettings:
         """Arguments of the model kernels."""
         coupling = np.ones(self.n_predictors) if self.coupling is None else self.coupling
-        return ModelSettings(loss_code(self.loss), float(self.beta), float(self.mu1), coupling.astype(np.float32))
+        return ModelSettings(loss_code(self.loss), float(self.beta), float(self.mu1), coupling.astype(self.dtype))
 
     @property
     def digest(self) -> bytes:
@@ -134,4 +154,6 @@ class PeerConfig:
         text = repr((shared, graph, self.settings.coupling.tolist(), self.predictors_digest))
         if self.largest_prediction != 1.0:
             text += repr(self.largest_prediction)
+        if self.sends_codes:
+            text += repr((self.dtype, *self.block.checked()))
         return hashlib.sha256(text.encode()).digest()[:16]

@@ -17,12 +17,22 @@ import math
 
 import numpy as np
 
-from dada.core.bits import graph_reply_cost, weight_cost
+from dada.core.bits import Ledger, graph_reply_cost, weight_cost
 from dada.core.graph_steps import GRAPH_STEPS, LIPSCHITZ, exact_step, lipschitz_step, pair_cost
+from dada.peer.copies import SLACK, ModelCopy
 from dada.peer.edges import Edge, PeerEdges, Rounds, Sizes
 from dada.peer.inputs import Effect, Send
-from dada.peer.messages import EdgeAck, EdgeState, Message, ModelDelta, PeerId, StateReply, StateRequest
-from dada.peer.model import SLACK, ImplausibleError, ModelCopy, OwnModel
+from dada.peer.messages import (
+    EdgeAck,
+    EdgeState,
+    ImplausibleError,
+    Message,
+    ModelChange,
+    PeerId,
+    StateReply,
+    StateRequest,
+)
+from dada.peer.model import OwnModel
 
 # If the network vets, no neighbour can raise its weight above this many times that of the heaviest other one.
 MOST_TIMES_OTHERS = 2.0
@@ -37,7 +47,7 @@ class DistanceGraph:
         self.edges = PeerEdges(me, own, self._edge_state)
         self.sizes = Sizes(own.size, self.config.trust_largest, largest_size)
         self.rounds = Rounds(own, self.sizes)
-        self.bits_counted = np.zeros(3, np.int64)
+        self.ledger = Ledger(self.config.n_predictors)
         self._regularizer = self.config.regularizer.compiled
         self._heaviest = self.config.heaviest_weight
 
@@ -72,7 +82,7 @@ class DistanceGraph:
             return self._on_edge(sender, message, now)
         if isinstance(message, EdgeAck):
             return self._on_ack(sender, message, now)
-        if isinstance(message, ModelDelta):
+        if isinstance(message, ModelChange):
             return [self.edges.report(sender, self.edges.get(sender, Edge()))]
         return None
 
@@ -135,11 +145,11 @@ class DistanceGraph:
         return self.edges.catch_up(sender, (ack.epoch, ack.sequence), now) if edge.weight > 0.0 else []
 
     def _edge_state(self, edge: Edge, with_model: bool) -> EdgeState:
-        snapshot = self.own.model.snapshot() if with_model and edge.weight > 0.0 else None
+        snapshot = self.own.snapshot() if with_model and edge.weight > 0.0 else None
         return EdgeState(edge.version, edge.author, edge.weight, snapshot)
 
     def _acknowledgement(self, peer: PeerId, edge: Edge) -> Send:
-        return Send(peer, EdgeAck(*edge.rank, *self.own.model.number))
+        return Send(peer, EdgeAck(*edge.rank, *self.own.shared.number))
 
     # -- graph steps -----------------------------------------------------------------------------------------------
 
@@ -155,7 +165,7 @@ class DistanceGraph:
         return effects
 
     def _state(self, number: int) -> StateReply:
-        return StateReply(number, self.own.model.snapshot(), self.own.loss, self.edges.degree, self.own.size)
+        return StateReply(number, self.own.snapshot(), self.own.loss, self.edges.degree, self.own.size)
 
     def _on_state(self, sender: PeerId, reply: StateReply, now: float) -> list[Effect]:
         if not (self.config.least_loss * (1 + SLACK) - SLACK <= reply.loss < math.inf):
@@ -170,7 +180,8 @@ class DistanceGraph:
         effects: list[Effect] = []
         own_loss = self.sizes.confidence * self.own.loss
         for peer, reply, copy in self.rounds.end():
-            self.bits_counted += np.add(weight_cost(), graph_reply_cost(copy.n_support, False))
+            self.ledger.graph += weight_cost()
+            self.own.count_reply(self.ledger, graph_reply_cost(0, False), copy)
             if not self.own.accepts(copy):
                 effects += self._propose(peer, copy, 0.0, now)
                 continue

@@ -13,12 +13,14 @@ import numpy as np
 from msgspec import Meta
 
 from dada.core.compiled import Array
+from dada.peer.copies import ModelCopy
 from dada.peer.inputs import Effect, Persist, Send
 from dada.peer.messages import (
     LARGEST_STORED_VERSION,
     VERSIONS_PER_LIFE,
+    ImplausibleError,
     Message,
-    ModelDelta,
+    ModelChange,
     ModelOffer,
     ModelSnapshot,
     PeerId,
@@ -27,7 +29,7 @@ from dada.peer.messages import (
     StateReply,
     StateRequest,
 )
-from dada.peer.model import ImplausibleError, ModelCopy, OwnModel, add_models
+from dada.peer.model import OwnModel, add_models
 
 # Times a message is repeated before the other end counts as gone.
 MOST_REPEATS = 8
@@ -158,7 +160,7 @@ class PeerEdges(Mapping[PeerId, Edge]):
 
     def start(self, now: float, renew: bool = False) -> list[Effect]:
         """Begin a life: report each edge, at a new version if asked, and request the neighbour's model."""
-        self.versions.begin(self.own.model.epoch)
+        self.versions.begin(self.own.shared.epoch)
         for peer in self.neighbours if renew else ():
             self._edges[peer].version = self.versions.after(self._edges[peer].version)
         effects: list[Effect] = []
@@ -258,16 +260,16 @@ class PeerEdges(Mapping[PeerId, Edge]):
 
     # -- copies of models ------------------------------------------------------------------------------------------
 
-    def apply_delta(self, sender: PeerId, delta: ModelDelta, now: float) -> list[Effect]:
-        """Apply a neighbour's move to the copy of its model, or request the model if moves were missed."""
+    def apply_change(self, sender: PeerId, change: ModelChange, now: float) -> list[Effect]:
+        """Apply a neighbour's change to the copy of its model, or request the model if changes were missed."""
         edge = self._edges[sender]
         copy = edge.copy
-        if copy is not None and (delta.epoch, delta.sequence) <= copy.number:
+        if copy is not None and (change.epoch, change.sequence) <= copy.number:
             return []
-        if copy is None or delta.epoch != copy.epoch or delta.sequence != copy.sequence + 1:
+        if copy is None or change.epoch != copy.epoch or change.sequence != copy.sequence + 1:
             return self.request_snapshot(sender, now)
         try:
-            self.own.follow(copy, edge.weight, delta)
+            self.own.follow(copy, edge.weight, change)
         except ImplausibleError:
             edge.copy, self.own.is_stale = None, True
             raise

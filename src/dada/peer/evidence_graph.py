@@ -17,12 +17,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dada.core.bits import evidence_reply_cost, follow_cost
+from dada.core.bits import Ledger, evidence_reply_cost, follow_cost
 from dada.core.graph_steps import NEGLIGIBLE, keep_best
+from dada.peer.copies import ModelCopy
 from dada.peer.edges import MOST_ENDED_EDGES, Edge, PeerEdges, Rounds, Sizes
 from dada.peer.inputs import Effect, Persist, Send
-from dada.peer.messages import Follow, FollowAck, Message, ModelDelta, ModelOffer, PeerId, StateRequest
-from dada.peer.model import ImplausibleError, ModelCopy, OwnModel
+from dada.peer.messages import (
+    Follow,
+    FollowAck,
+    ImplausibleError,
+    Message,
+    ModelChange,
+    ModelOffer,
+    PeerId,
+    StateRequest,
+)
+from dada.peer.model import OwnModel
 
 # Followers of one peer: each of its moves goes to all of them. The last quarter is for peers that it follows itself, so
 # that strangers cannot fill the list.
@@ -47,7 +57,7 @@ class EvidenceGraph:
         self.edges = PeerEdges(me, own, lambda edge, _: Follow(edge.version, edge.weight > 0.0))
         self.sizes = Sizes(own.size, self.config.trust_largest, largest_size)
         self.rounds = Rounds(own, self.sizes)
-        self.bits_counted = np.zeros(3, np.int64)
+        self.ledger = Ledger(self.config.n_predictors)
         self.follow_states: OrderedDict[PeerId, FollowState] = OrderedDict()
 
     @property
@@ -86,14 +96,14 @@ class EvidenceGraph:
     def receive(self, sender: PeerId, message: Message, now: float) -> list[Effect] | None:
         """Answer a message about following or models."""
         if isinstance(message, StateRequest):
-            return [Send(sender, ModelOffer(message.round, self.own.model.snapshot(), self.own.size))]
+            return [Send(sender, ModelOffer(message.round, self.own.snapshot(), self.own.size))]
         if isinstance(message, ModelOffer):
             return self.end_round(now) if self.rounds.receive(sender, message) else []
         if isinstance(message, Follow):
             return self._on_follow(sender, message)
         if isinstance(message, FollowAck):
             return self._on_ack(sender, message, now)
-        if isinstance(message, ModelDelta):
+        if isinstance(message, ModelChange):
             return [self._unfollow(sender)]
         return None
 
@@ -122,7 +132,7 @@ class EvidenceGraph:
         return record
 
     def _acknowledgement(self, peer: PeerId, state: FollowState) -> Send:
-        return Send(peer, FollowAck(state.version, state.follows, *self.own.model.number))
+        return Send(peer, FollowAck(state.version, state.follows, *self.own.shared.number))
 
     # -- neighbours, which this peer follows -----------------------------------------------------------------------
 
@@ -167,7 +177,7 @@ class EvidenceGraph:
             if edge.copy is not None and self.own.accepts(edge.copy):
                 candidates.append((peer, edge.size, edge.copy))
         for peer, reply, copy in self.rounds.end():
-            self.bits_counted += evidence_reply_cost(copy.n_support)
+            self.own.count_reply(self.ledger, evidence_reply_cost(0), copy)
             if copy.n_support > 0 and self.own.accepts(copy):
                 candidates.append((peer, reply.size, copy))
         # Drop neighbours whose models have become harmful, or did not arrive although they were asked for.
@@ -177,6 +187,7 @@ class EvidenceGraph:
                 effects += self._weigh(peer, self.edges[peer].size, None, 0.0, now)
         if not candidates:
             return effects
+        self.own.is_stale = True
         most = self.sizes.largest
         scores = [self.own.evidence(copy, self.config.tau, min(size, most)) for _, size, copy in candidates]
         weights = np.empty(len(candidates))
@@ -197,6 +208,6 @@ class EvidenceGraph:
         if copy is not None and weight > 0.0:
             self.edges.take_copy(edge, copy)
         if is_change:
-            self.bits_counted += follow_cost()
+            self.ledger.graph += follow_cost()
             effects.append(self.edges.announce(peer, now))
         return effects

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 import msgspec
 import numpy as np
 
+from dada.core.block_steps import BlockStep
 from dada.core.compiled import Array
 from dada.core.regularizers import DegreeTarget, LogDegree
 from dada.peer.config import PeerConfig
@@ -158,10 +159,12 @@ def digest_of(peer: Peer) -> bytes:
     """Digest of a peer's state: equal digests mean equal models, edges, copies and timers."""
     state = hashlib.sha256()
     own, edges, neighbourhood = peer.own, peer.edges, peer.neighbourhood
-    model, waiting = own.model, sorted(edges.waiting.items())
+    model, shared, waiting = own.model, own.shared, sorted(edges.waiting.items())
     counts = (own.updates, edges.degree, neighbourhood.sizes.confidence, neighbourhood.rounds.count)
-    state.update(repr((model.number, counts, waiting, neighbourhood.followers)).encode())
+    state.update(repr((shared.number, counts, waiting, neighbourhood.followers)).encode())
     state.update(model.alpha.tobytes() + model.support[: model.n_support].tobytes() + own.user.margins.tobytes())
+    if shared is not model:
+        state.update(shared.alpha.tobytes() + shared.support[: shared.n_support].tobytes())
     for name, edge in sorted(edges.items()):
         state.update(repr((name, edge.weight, edge.rank, edge.acknowledged, edge.repeats)).encode())
         if edge.copy is not None:
@@ -174,7 +177,8 @@ def _birth(peer: Peer) -> Birth:
     kind = type(config.regularizer).__name__
     if kind not in REGULARIZERS:
         raise JournalError(f"a journal can keep the regularizers {', '.join(REGULARIZERS)}, not a custom one")
-    others = [field.name for field in dataclasses.fields(config) if field.name not in ("regularizer", "coupling")]
+    apart = ("regularizer", "coupling", *(() if config.sends_codes else ("block", "dtype")))
+    others = [field.name for field in dataclasses.fields(config) if field.name not in apart]
     return Birth(
         me=peer.me,
         A=A.tobytes(),
@@ -192,7 +196,10 @@ def _born(birth: Birth) -> Peer:
     try:
         coupling = np.frombuffer(birth.coupling, np.float64) if birth.coupling else None
         regularizer = REGULARIZERS[birth.regularizer](**birth.regularizer_settings)
-        config = PeerConfig(**birth.settings, regularizer=regularizer, coupling=coupling)
+        settings = dict(birth.settings)
+        if "block" in settings:
+            settings["block"] = BlockStep(*settings["block"])
+        config = PeerConfig(**settings, regularizer=regularizer, coupling=coupling)
         A: Array = np.frombuffer(birth.A, np.dtype(birth.dtype)).reshape(birth.n_samples, config.n_predictors)
         return Peer(birth.me, A, config, birth.known_largest)
     except (TypeError, ValueError, KeyError) as error:

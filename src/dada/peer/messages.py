@@ -2,7 +2,7 @@
 
 No message contains data: it carries model coordinates, edge weights, a loss, a degree, a number of samples, whether one
 peer follows another, or addresses of peers. Models are numbered by (epoch, sequence): the epoch grows by one each time
-a peer starts, the sequence by one with each move, so a receiver knows whether it has missed any.
+a peer starts, the sequence by one with each change, so a receiver knows whether it has missed any.
 
 The types bound every number, list and byte string. `decode` refuses whatever is beyond, so later code can compute with
 all that it is given: no counter overflows, and all that follows from a message can be stored and loaded again.
@@ -38,7 +38,11 @@ class _Message(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ModelSnapshot(_Message, frozen=True):
-    """A whole model: little-endian uint32 coordinates and float32 values, in the owner's order."""
+    """A whole model: little-endian uint32 coordinates and float32 values, in the owner's order.
+
+    Under block steps it is a shared model, `coordinates` is empty, and `values` is its code (see `dada.peer.coding`)
+    after a byte with the bits of a value.
+    """
 
     epoch: Epoch
     sequence: Count
@@ -75,6 +79,17 @@ class ModelDelta(_Message, frozen=True, tag=2):
     away: Annotated[int, Meta(ge=-2, lt=2**31)]
     gamma: float
     takes_all: bool
+
+
+class BlockChange(_Message, frozen=True, tag=17):
+    """Change number `sequence` of the sender's shared model: a code (see `dada.peer.coding`)."""
+
+    epoch: Epoch
+    sequence: Count
+    code: bytes
+
+
+ModelChange = ModelDelta | BlockChange
 
 
 class SnapshotRequest(_Message, frozen=True, tag=3):
@@ -189,6 +204,7 @@ FriendsMessage = FriendsRequest | FriendsReply
 Message = (
     Hello | Goodbye | ModelDelta | SnapshotRequest | SnapshotReply | StateRequest | StateReply | EdgeState | EdgeAck
     | ViewRequest | ViewReply | Follow | FollowAck | ModelOffer | FriendsRequest | FriendsReply | EpochSeen
+    | BlockChange
 )  # fmt: skip
 
 
@@ -198,14 +214,14 @@ def epoch_of(message: Message) -> int | None:
     >>> epoch_of(FollowAck(version=7, follows=True, epoch=3, sequence=5)), epoch_of(Goodbye())
     (3, None)
     """
-    if isinstance(message, Hello | ModelDelta | EdgeAck | FollowAck):
+    if isinstance(message, Hello | ModelChange | EdgeAck | FollowAck):
         return message.epoch
     if isinstance(message, SnapshotReply | StateReply | EdgeState | ModelOffer) and message.snapshot is not None:
         return message.snapshot.epoch
     return None
 
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 # A model of a hundred thousand coordinates fits; no message needs more.
 LARGEST_MESSAGE = 1 << 20
 
@@ -215,6 +231,10 @@ _decoder = msgspec.msgpack.Decoder(Message)
 
 class CodecError(ValueError):
     """Bytes that are not a message of this protocol."""
+
+
+class ImplausibleError(ValueError):
+    """A message that no sound peer sends."""
 
 
 def encode(message: Message) -> bytes:
@@ -231,7 +251,7 @@ def decode(data: bytes) -> Message:
     if not 1 < len(data) <= LARGEST_MESSAGE:
         raise CodecError(f"a message has 2 to {LARGEST_MESSAGE} bytes, got {len(data)}")
     if data[0] != PROTOCOL_VERSION:
-        raise CodecError(f"protocol version {data[0]}, this peer speaks {PROTOCOL_VERSION}")
+        raise CodecError(f"protocol version {data[0]}, this peer speaks {PROTOCOL_VERSION}: update the older one")
     try:
         return _decoder.decode(data[1:])
     except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:

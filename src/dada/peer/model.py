@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 
+from dada.core import block_steps as blocks
 from dada.core import model_steps as steps
+from dada.core.bits import OF_GRAPH, OF_MODELS, Cost, Ledger, coded_bits, move_cost
 from dada.core.compiled import Array
 from dada.core.graph_steps import log_evidence
 from dada.core.losses import ALL_ALIKE, GRAPH_LOSSES, loss_for_graph
+from dada.core.plan import BLOCK_STEP
+from dada.peer.coding import Code, write_code
 from dada.peer.config import PeerConfig
+from dada.peer.copies import ModelCopy
 from dada.peer.inputs import Persist
-from dada.peer.messages import ModelDelta, ModelSnapshot
+from dada.peer.messages import BlockChange, ImplausibleError, ModelChange, ModelDelta, ModelSnapshot
 
 MODEL_KEY, EPOCH_KEY = b"model", b"epoch"
 
@@ -24,11 +28,58 @@ class _StoredModel(msgspec.Struct, array_like=True):
     updates: int
 
 
+class _StoredBlockModel(_StoredModel, array_like=True):
+    shared: ModelSnapshot
+
+
+class BlockSteps:
+    """The block steps of one peer: settings, the neighbours' mean at the last step, and working memory."""
+
+    def __init__(self, config: PeerConfig) -> None:
+        n, dtype = config.n_predictors, config.dtype
+        self.step, self.finest, self.beta = config.block.checked(), config.finest, config.beta
+        self.previous, self.target = np.zeros(n, dtype), np.empty(n, dtype)
+        self.message = blocks.make_message(n)
+        self.change_bits = 0
+
+    def begin(self, degree: float, neighbour_sum: Array) -> None:
+        """The neighbours have changed: the mean of the former ones says nothing about the trend of the new."""
+        blocks.mean_of_neighbours(degree, neighbour_sum, self.previous)
+
+    def solve(
+        self, settings: steps.ModelSettings, wakeups: int, user: steps.UserModel, model: ModelCopy,
+        scratch: steps.StepScratch,
+    ) -> None:  # fmt: skip
+        """Solve the peer's block; `target` is then the model to share."""
+        if wakeups % blocks.MARGINS_EVERY == blocks.MARGINS_EVERY - 1:
+            steps.refresh_margins(user, model.n_support)
+        model.n_support = int(
+            blocks.block_step(settings, self.step, wakeups, user, model.n_support, self.previous, self.target, scratch)
+        )
+
+    def change(self, model: ModelCopy, shared: ModelCopy, scratch: steps.StepScratch) -> BlockChange | None:
+        """Bring the shared model nearer to the target; returns the message, or None if there is nothing to send yet."""
+        loudest = blocks.largest_weight(model.alpha, model.support, model.n_support)
+        size, exponent = blocks.encode_change(self.step, self.finest, self.target, shared.alpha, loudest, self.message)
+        if size == 0:
+            return None
+        blocks.decode_change(self.message, size, exponent, scratch)
+        if not shared.add(size, exponent, self.beta, scratch):
+            return None
+        shared.sequence += 1
+        self.change_bits = int(coded_bits(shared.alpha.size, size, self.step.quantise_bits))
+        entries = Code(self.message.coordinate[:size], self.message.value[:size], exponent)
+        return BlockChange(*shared.number, write_code(entries, shared.alpha.size, self.step.quantise_bits))
+
+
 class OwnModel:
     """The model of a peer, and the samples it is learned from: row i of A holds the margins y_i h_j(x_i).
 
     Attributes
     ----------
+    model, shared : ModelCopy
+        The model, and what neighbours hold of it: under block steps a model that follows it by messages, otherwise the
+        model itself. The shared model has the numbers.
     updates : int
         Steps since the model was zero.
     is_stale : bool
@@ -53,23 +104,25 @@ class OwnModel:
             )
         self.config = config
         self.size = int(A.shape[0])
-        n = config.n_predictors
-        self.model = ModelCopy.zero(n)
+        n, dtype = config.n_predictors, config.dtype
+        self.model = ModelCopy.zero(n, dtype=dtype)
+        self._blocks = BlockSteps(config) if config.sends_codes else None
+        self.shared = ModelCopy.zero(n, dtype=dtype) if config.sends_codes else self.model
         self.user = steps.UserModel(
-            np.ascontiguousarray(A) if A.dtype == np.int8 else np.ascontiguousarray(A, np.float32),
-            np.zeros(self.size, np.float32),
+            as_margins(A, dtype),
+            np.zeros(self.size, dtype),
             self.model.alpha,
-            np.zeros(n, np.float32),
+            np.zeros(n, dtype),
             self.model.support,
-            np.zeros(self.size, np.float32),
+            np.zeros(self.size, dtype),
             ALL_ALIKE,
         )
         self.updates = 0
         self.is_stale = True
         self.degree = 0.0
-        self.scratch = steps.make_scratch(n, self.size, np.dtype(np.float32))
+        self.scratch = steps.make_scratch(n, self.size, np.dtype(dtype))
         self._settings = config.settings
-        self._rule = steps.STEP_RULES[config.step]
+        self._rule = steps.STEP_RULES.get(config.step, steps.PAIRWISE)
         self._evidence_of_nothing = self.evidence(self.model)
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -92,8 +145,8 @@ class OwnModel:
         return self.evidence(copy) >= self._evidence_of_nothing
 
     def squared_distance(self, copy: ModelCopy) -> float:
-        """Squared distance to another model."""
-        own = self.model
+        """Squared distance of the shared model to another."""
+        own = self.shared
         return float(
             steps.squared_distance(
                 self._settings.coupling, own.alpha, own.support, own.n_support, copy.alpha, copy.support, copy.n_support
@@ -102,7 +155,30 @@ class OwnModel:
 
     def copy_of(self, snapshot: ModelSnapshot) -> ModelCopy:
         """A model that another peer sent, checked."""
+        if self.config.sends_codes:
+            return ModelCopy.from_code(snapshot, self.config)
         return ModelCopy.from_snapshot(snapshot, self.config.n_predictors, self.config.beta)
+
+    def snapshot(self) -> ModelSnapshot:
+        """The shared model, for a message."""
+        return self.shared.coded_snapshot() if self.config.sends_codes else self.shared.snapshot()
+
+    def count_change(self, ledger: Ledger, change: ModelChange, n_receivers: int) -> None:
+        """Enter the change that the last step returned into a ledger."""
+        if isinstance(change, BlockChange):
+            assert self._blocks is not None
+            ledger.models += np.multiply(Cost(1, 0, 0), n_receivers)
+            ledger.coded[OF_MODELS] += n_receivers * self._blocks.change_bits
+        else:
+            ledger.models += np.multiply(move_cost(1 if change.away == steps.ALL else 2), n_receivers)
+
+    def count_reply(self, ledger: Ledger, cost: Cost, copy: ModelCopy) -> None:
+        """Enter a received model, and a message of this cost around it, into a ledger."""
+        if self.config.sends_codes:
+            ledger.coded[OF_GRAPH] += copy.snapshot_bits
+        else:
+            cost = Cost(cost.messages, cost.floats + copy.n_support, cost.indices + copy.n_support)
+        ledger.graph += cost
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
@@ -113,21 +189,29 @@ class OwnModel:
 
     @property
     def _is_rounding_due(self) -> bool:
-        return self.updates % steps.REFRESH_EVERY == steps.REFRESH_EVERY - 1
+        every = steps.REFRESH_EVERY if self._blocks is None else blocks.NEIGHBOUR_SUM_EVERY
+        return self.updates % every == every - 1
 
     def refresh(self, models: Iterable[tuple[float, ModelCopy]]) -> None:
         """Recompute the sum of the neighbours' models, in the given order; from time to time the margins too."""
         self.user.neighbour_sum[:] = 0
         self.degree = add_models(self.user.neighbour_sum, models)
-        self.is_stale = False
-        if self._is_rounding_due:
+        if self._blocks is not None:
+            if self.is_stale:
+                self._blocks.begin(self.degree, self.user.neighbour_sum)
+        elif self._is_rounding_due:
             steps.refresh_margins(self.user, self.model.n_support)
+        self.is_stale = False
 
-    def step(self, gamma: float, confidence: float) -> ModelDelta | None:
-        """Make one step; returns the move, or None if the model did not change."""
+    def step(self, gamma: float, confidence: float) -> ModelChange | None:
+        """Make one step; returns the change to send, or None if there is nothing to send."""
+        user = self.user._replace(confidence=confidence, degree=self.degree)
+        if self._blocks is not None:
+            self._blocks.solve(self._settings, self.updates, user, self.model, self.scratch)
+            self.updates += 1
+            return self._blocks.change(self.model, self.shared, self.scratch)
         if self._rule == steps.LOCAL:
             gamma = steps.step_size(steps.LOCAL, 0, 0, self.updates)
-        user = self.user._replace(confidence=confidence, degree=self.degree)
         move, self.model.n_support, n_changed = steps.model_step(
             self._rule, self._settings, user, self.model.n_support, gamma, self.scratch
         )
@@ -139,22 +223,30 @@ class OwnModel:
             *self.model.number, int(move.j), move.toward > 0, int(move.away), float(move.gamma), bool(move.takes_all)
         )
 
-    def follow(self, copy: ModelCopy, weight: float, delta: ModelDelta) -> None:
-        """Apply a neighbour's move to the copy of its model, and to the sum of the neighbours' models."""
-        n_changed = copy.follow(delta, self.config.beta, self.scratch)
+    def follow(self, copy: ModelCopy, weight: float, change: ModelChange) -> None:
+        """Apply a neighbour's change to the copy of its model, and to the sum of the neighbours' models."""
+        if isinstance(change, BlockChange) != self.config.sends_codes:
+            raise ImplausibleError(f"a {type(change).__name__} in a network with the step {self.config.step!r}")
+        if isinstance(change, BlockChange):
+            n_changed = copy.follow_code(change, self.config, self.scratch)
+        else:
+            n_changed = copy.follow(change, self.config.beta, self.scratch)
         if not self.is_stale:
             scratch = self.scratch
             steps.add_change(self.user.neighbour_sum, weight, n_changed, scratch.coordinate, scratch.delta)
 
     def reset(self) -> None:
         """Start again from zero."""
-        self._adopt(ModelCopy.zero(self.config.n_predictors))
+        zero = ModelCopy.zero(self.config.n_predictors)
+        self._adopt(zero, zero)
         self.updates = 0
 
-    def _adopt(self, model: ModelCopy) -> None:
-        """Replace the values of the model in place, and recompute the margins."""
-        self.model.alpha[:], self.model.support[:] = model.alpha, model.support
-        self.model.n_support, self.model.sequence = model.n_support, self.model.sequence + 1
+    def _adopt(self, model: ModelCopy, shared: ModelCopy) -> None:
+        """Replace the values of the model and of the shared one in place, and recompute the margins."""
+        for mine, new in ((self.model, model), (self.shared, shared)):
+            mine.alpha[:], mine.support[:] = new.alpha, new.support
+            mine.n_support, mine.exponent = new.n_support, new.exponent
+        self.shared.sequence += 1
         steps.refresh_margins(self.user, self.model.n_support)
         self.is_stale = True
 
@@ -162,21 +254,33 @@ class OwnModel:
 
     def record(self) -> Persist:
         """The model, to be stored."""
-        return Persist(MODEL_KEY, msgspec.msgpack.encode(_StoredModel(self.model.snapshot(), self.updates)))
+        stored = _StoredModel(self.model.snapshot(), self.updates)
+        if self.config.sends_codes:
+            stored = _StoredBlockModel(stored.snapshot, self.updates, self.snapshot())
+        return Persist(MODEL_KEY, msgspec.msgpack.encode(stored))
 
     def begin_epoch(self, after: int = 0) -> Persist:
         """Begin an epoch above the last one and above a given one: no number of an earlier life repeats."""
-        self.model.epoch, self.model.sequence = max(self.model.epoch, after) + 1, 0
-        return Persist(EPOCH_KEY, self.model.epoch.to_bytes(8, "big"))
+        self.shared.epoch, self.shared.sequence = max(self.shared.epoch, after) + 1, 0
+        return Persist(EPOCH_KEY, self.shared.epoch.to_bytes(8, "big"))
 
     def restore(self, records: dict[bytes, bytes]) -> None:
         """Take over a stored model."""
         if MODEL_KEY in records:
-            stored = msgspec.msgpack.decode(records[MODEL_KEY], type=_StoredModel)
-            self._adopt(self.copy_of(stored.snapshot))
+            kind = _StoredBlockModel if self.config.sends_codes else _StoredModel
+            stored = msgspec.msgpack.decode(records[MODEL_KEY], type=kind)
+            config = self.config
+            model = ModelCopy.from_snapshot(stored.snapshot, config.n_predictors, config.beta, config.dtype)
+            shared = self.copy_of(stored.shared) if isinstance(stored, _StoredBlockModel) else model
+            self._adopt(model, shared)
             self.updates = stored.updates
         if EPOCH_KEY in records:
-            self.model.epoch = int.from_bytes(records[EPOCH_KEY], "big")
+            self.shared.epoch = int.from_bytes(records[EPOCH_KEY], "big")
+
+
+def as_margins(A: Array, dtype: str) -> Array:
+    """Margins in the form that kernels take."""
+    return np.ascontiguousarray(A) if A.dtype == np.int8 else np.ascontiguousarray(A, dtype)
 
 
 def add_models(neighbour_sum: Array, models: Iterable[tuple[float, ModelCopy]]) -> float:
@@ -186,80 +290,6 @@ def add_models(neighbour_sum: Array, models: Iterable[tuple[float, ModelCopy]]) 
         steps.add_model(neighbour_sum, weight, copy.alpha)
         total += weight
     return total
-
-
-# Rounding errors of sound peers, of other versions and machines too, are smaller than this relative to a bound.
-SLACK = 1e-3
-
-
-class ImplausibleError(ValueError):
-    """A message that no sound peer sends."""
-
-
-@dataclass(eq=False)
-class ModelCopy:
-    """A model at (epoch, sequence)."""
-
-    alpha: Array
-    support: Array
-    n_support: int
-    epoch: int
-    sequence: int
-
-    @classmethod
-    def zero(cls, n: int, epoch: int = 0) -> ModelCopy:
-        """The zero model."""
-        return cls(np.zeros(n, np.float32), np.zeros(n, np.int16 if n < 2**15 else np.int32), 0, epoch, 0)
-
-    @classmethod
-    def from_snapshot(cls, snapshot: ModelSnapshot, n: int, beta: float) -> ModelCopy:
-        """The model in a message, checked."""
-        if len(snapshot.coordinates) % 4 or len(snapshot.coordinates) != len(snapshot.values):
-            raise ImplausibleError("a model's coordinates and values differ in number")
-        coordinates = np.frombuffer(snapshot.coordinates, "<u4")
-        values = np.frombuffer(snapshot.values, "<f4")
-        if coordinates.size > n or (coordinates >= n).any():
-            raise ImplausibleError(f"a model has coordinates beyond the {n} base predictors")
-        if np.unique(coordinates).size != coordinates.size:
-            raise ImplausibleError("a model names a coordinate twice")
-        if not np.isfinite(values).all() or (values == 0).any():
-            raise ImplausibleError("a model has values that are not finite or zero")
-        if np.abs(values.astype(np.float64)).sum() > beta * (1 + SLACK):
-            raise ImplausibleError(f"a model's l1 norm exceeds beta = {beta}")
-        copy = cls.zero(n)
-        copy.alpha[coordinates] = values
-        copy.support[: coordinates.size] = coordinates
-        copy.n_support, copy.epoch, copy.sequence = int(coordinates.size), snapshot.epoch, snapshot.sequence
-        return copy
-
-    @property
-    def number(self) -> tuple[int, int]:
-        """(epoch, sequence)."""
-        return self.epoch, self.sequence
-
-    def snapshot(self) -> ModelSnapshot:
-        """The model for a message."""
-        used = self.support[: self.n_support]
-        return ModelSnapshot(
-            self.epoch, self.sequence, used.astype("<u4").tobytes(), self.alpha[used].astype("<f4").tobytes()
-        )
-
-    def follow(self, delta: ModelDelta, beta: float, scratch: steps.StepScratch) -> int:
-        """Apply the owner's next move; returns the number of changed coordinates, listed in the scratch."""
-        n = self.alpha.size
-        if not (0 <= delta.j < n and (0 <= delta.away < n or delta.away in (steps.CENTRE, steps.ALL))):
-            raise ImplausibleError(f"a move names coordinates beyond the {n} base predictors")
-        if not 0.0 <= delta.gamma <= 1.0:
-            raise ImplausibleError(f"a move has a step of {delta.gamma}, not in [0, 1]")
-        if delta.away >= 0 and self.alpha[delta.away] == 0:
-            raise ImplausibleError("a move takes weight from a coordinate that is zero")
-        toward = beta if delta.positive else -beta
-        move = steps.Move(delta.j, toward, delta.away, float(np.float32(delta.gamma)), delta.takes_all)
-        self.n_support, n_changed = steps.apply_move(move, self.alpha, self.support, self.n_support, scratch)
-        self.sequence = delta.sequence
-        if np.abs(self.alpha[self.support[: self.n_support]].astype(np.float64)).sum() > beta * (1 + SLACK):
-            raise ImplausibleError(f"a move leaves a model whose l1 norm exceeds beta = {beta}")
-        return int(n_changed)
 
 
 # Steps of the fallback model, and parts of the samples that are held out in turn.
@@ -279,11 +309,12 @@ class Fallback:
     """
 
     def __init__(self, A: Array, config: PeerConfig) -> None:
-        self._A = np.ascontiguousarray(A) if A.dtype == np.int8 else np.ascontiguousarray(A, np.float32)
+        self._A, self._dtype = as_margins(A, config.dtype), config.dtype
         self._settings = config.settings
-        self._rule = steps.STEP_RULES["pairwise" if config.step == "paper" else config.step]
-        self._scratch = steps.make_scratch(A.shape[1], A.shape[0], np.dtype(np.float32))
-        no_neighbours = np.zeros(A.shape[1], np.float32)
+        # The paper's steps need a global count, and block steps others to send to.
+        self._rule = steps.STEP_RULES["pairwise" if config.step in ("paper", BLOCK_STEP) else config.step]
+        self._scratch = steps.make_scratch(A.shape[1], A.shape[0], np.dtype(config.dtype))
+        no_neighbours = np.zeros(A.shape[1], config.dtype)
         self.alpha = self.learned(self._A, 1.0, 0.0, no_neighbours)
         self._own_margin = self._held_out_margin(1.0, 0.0, no_neighbours)
 
@@ -313,9 +344,9 @@ class Fallback:
         """A model learned from some samples and a fixed sum of neighbours' models."""
         m, n = A.shape
         support = np.zeros(n, np.int32)
-        margins, offset = np.zeros(m, np.float32), np.zeros(m, np.float32)
+        margins, offset = np.zeros(m, self._dtype), np.zeros(m, self._dtype)
         user = steps.UserModel(
-            A, margins, np.zeros(n, np.float32), neighbour_sum, support, offset, ALL_ALIKE,
+            A, margins, np.zeros(n, self._dtype), neighbour_sum, support, offset, ALL_ALIKE,
             float(confidence), float(degree),
         )  # fmt: skip
         steps.frozen_steps(self._rule, self._settings, user, 0, STEPS, self._scratch)

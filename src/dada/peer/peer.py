@@ -8,9 +8,9 @@ decided on a step, a message arrived, the deadline passed, another peer is unrea
 the order in which they must be carried out. Nothing else happens: the same facts give the same effects and the same
 state, so a journal of facts replays a peer bit for bit.
 
-*Models.* A step changes the model by one move; the move goes to all followers with the next sequence number. A receiver
-that has missed one asks for a snapshot; repeated and late moves are ignored. Each start of a peer has a new epoch, so
-numbers never repeat.
+*Models.* A step changes the model by one move, or by many (block steps). The change goes to all followers with the next
+sequence number. A receiver that has missed one asks for a snapshot; repeated and late changes are ignored. Each start
+of a peer has a new epoch, so numbers never repeat.
 
 *Lives.* A peer that returns with an old epoch learns the highest one from its neighbours and takes a larger one. Two
 processes with one identity are noticed in the same way, by themselves and by their neighbours.
@@ -28,19 +28,15 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
-import numpy as np
-
-from dada.core.bits import move_cost
 from dada.core.compiled import Array
-from dada.core.model_steps import ALL
 from dada.peer import inputs, messages
 from dada.peer.config import PeerConfig
 from dada.peer.distance_graph import DistanceGraph
 from dada.peer.edges import put_last
 from dada.peer.evidence_graph import EvidenceGraph
 from dada.peer.inputs import Effect, Fact, Failed, Refused, Send, Warned
-from dada.peer.messages import Hello, Message, PeerId, epoch_of
-from dada.peer.model import ImplausibleError, OwnModel
+from dada.peer.messages import Hello, ImplausibleError, Message, PeerId, epoch_of
+from dada.peer.model import OwnModel
 
 # Ten years of the epochs that a lost clock can cost, one every ten seconds; and peers whose reports of a higher epoch
 # count in one life.
@@ -148,6 +144,7 @@ class Peer:
 
     Examples
     --------
+    >>> import numpy as np
     >>> peer = Peer(b"me", np.array([[1, -1], [1, 1]], np.int8), PeerConfig(n_predictors=2, beta=1.0, mu1=1.0))
     >>> [type(effect).__name__ for effect in peer.handle(inputs.GraphStep(0.0, batch=(b"you",)))]
     ['Send']
@@ -170,7 +167,7 @@ class Peer:
 
     def hello(self) -> Hello:
         """The first message on a connection."""
-        return Hello(self.config.digest, self.own.model.epoch, self.lives.life)
+        return Hello(self.config.digest, self.own.shared.epoch, self.lives.life)
 
     def handle(self, fact: Fact) -> list[Effect]:
         """Respond to a fact."""
@@ -191,7 +188,7 @@ class Peer:
             return []
         if isinstance(fact, inputs.ResetModel):
             self.own.reset()
-            return [self.own.record(), *self._to_followers(messages.SnapshotReply(self.own.model.snapshot()))]
+            return [self.own.record(), *self._to_followers(messages.SnapshotReply(self.own.snapshot()))]
         if isinstance(fact, inputs.Leave):
             linked = sorted({*self.edges.neighbours, *self.neighbourhood.followers})
             return [Send(peer, messages.Goodbye()) for peer in linked]
@@ -201,11 +198,12 @@ class Peer:
         if self.own.is_refresh_due:
             self.edges.sum_degree()
             self.own.refresh(self.edges.models())
-        delta = self.own.step(gamma, self.neighbourhood.sizes.confidence)
-        if delta is None:
-            return []
-        sends = self._to_followers(delta)
-        self.neighbourhood.bits_counted += np.multiply(move_cost(1 if delta.away == ALL else 2), len(sends))
+        change = self.own.step(gamma, self.neighbourhood.sizes.confidence)
+        if change is None:
+            # A block step may change the model without a message.
+            return [self.own.record()] if self.config.sends_codes else []
+        sends = self._to_followers(change)
+        self.own.count_change(self.neighbourhood.ledger, change, len(sends))
         return [self.own.record(), *sends]
 
     def _begin_round(self, batch: tuple[PeerId, ...], now: float) -> list[Effect]:
@@ -255,10 +253,10 @@ class Peer:
                 return [Refused(sender, reason), Send(sender, messages.EpochSeen(seen, self.lives.life_of(sender)))]
         if isinstance(message, messages.EpochSeen):
             return self._on_epoch(sender, message, now)
-        if isinstance(message, messages.ModelDelta) and self.edges.has_neighbour(sender):
-            return self.edges.apply_delta(sender, message, now)
+        if isinstance(message, messages.ModelChange) and self.edges.has_neighbour(sender):
+            return self.edges.apply_change(sender, message, now)
         if isinstance(message, messages.SnapshotRequest):
-            return [Send(sender, messages.SnapshotReply(self.own.model.snapshot()))]
+            return [Send(sender, messages.SnapshotReply(self.own.snapshot()))]
         if isinstance(message, messages.SnapshotReply):
             return self.edges.receive_snapshot(sender, message.snapshot)
         if isinstance(message, messages.Goodbye):
@@ -271,7 +269,7 @@ class Peer:
 
     def _on_epoch(self, sender: PeerId, seen: messages.EpochSeen, now: float) -> list[Effect]:
         """Another life of this peer was seen with a higher epoch, or with the same one."""
-        own = self.own.model.epoch
+        own = self.own.shared.epoch
         is_other_life = seen.epoch == own and seen.life and seen.life != self.lives.life
         if seen.epoch < own or not (seen.epoch > own or is_other_life):
             return []
@@ -280,4 +278,4 @@ class Peer:
             return [Warned(f"{report}, it has {own}: another process uses its identity. Stop one.")]
         reason = f"{report}, it had {own}: an old state was restored, or another process uses its identity"
         effects = [Warned(reason), self.own.begin_epoch(seen.epoch), *self.neighbourhood.start(now)]
-        return [*effects, *self._to_followers(messages.SnapshotReply(self.own.model.snapshot()))]
+        return [*effects, *self._to_followers(messages.SnapshotReply(self.own.snapshot()))]

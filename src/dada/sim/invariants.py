@@ -1,6 +1,7 @@
 """Invariants of a simulated network, checked after every event for the hosts it involved.
 
-- A model stays in its l1 ball; weights, losses and degrees are finite, and weights are not negative.
+- A model stays in its l1 ball, a shared model within four times its radius.
+- Weights, losses and degrees are finite, and weights are not negative.
 - The two ends of a settled edge hold the same weight. An edge is settled if both ends are running and honest, no
   message is under way between them, and each believes the other to be informed. At the end of a run this holds for
   every edge. In an evidence graph, a peer follows another exactly if the other has it among its followers.
@@ -19,9 +20,9 @@ import numpy as np
 
 from dada.core.compiled import Array
 from dada.core.neighbours import gossip_mix
+from dada.peer.copies import MOST_SHARED, SLACK
 from dada.peer.edges import MOST_ENDED_EDGES, MOST_SIZES, Edge
 from dada.peer.evidence_graph import MOST_FOLLOWERS, EvidenceGraph
-from dada.peer.model import SLACK
 from dada.peer.peer import MOST_EPOCHS, MOST_OFFENDERS
 from dada.peer.sampling import MOST_CANDIDATES, MOST_KNOWN_ADDRESSES
 from dada.sim.world import MOST_LOST_RECORDS, Host, World
@@ -73,13 +74,18 @@ class Invariants:
     # -- one peer --------------------------------------------------------------------------------------------------
 
     def _note_model(self, world: World, host: Host) -> None:
-        model = host.member.peer.own.model
+        own, config = host.member.peer.own, host.member.peer.config
         history = self._history[host.number]
-        if model.number in history:
+        is_new = own.shared.number not in history
+        if is_new or config.sends_codes:
+            norm = float(np.abs(own.model.alpha.astype(np.float64)).sum())
+            self._require(norm <= config.beta * (1 + SLACK), world, host, f"model of l1 norm {norm}")
+        if not is_new:
             return
-        norm = float(np.abs(model.alpha.astype(np.float64)).sum())
-        self._require(norm <= host.member.peer.config.beta * (1 + SLACK), world, host, f"model of l1 norm {norm}")
-        history[model.number] = model.alpha.copy()
+        if config.sends_codes:
+            norm = float(np.abs(own.shared.alpha.astype(np.float64)).sum())
+            self._require(norm <= MOST_SHARED * config.beta, world, host, f"shared model of l1 norm {norm}")
+        history[own.shared.number] = own.shared.alpha.copy()
         if len(history) > MODELS_KEPT:
             history.popitem(last=False)
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from dada.core.compiled import Array
 from dada.peer import messages
+from dada.peer.copies import ModelCopy
 from dada.peer.inputs import Effect, Send
 from dada.peer.member import Member
 from dada.peer.messages import Descriptor, Message, ModelSnapshot, PeerId, encode
@@ -59,6 +60,19 @@ class Liar:
         """What the liar does in addition whenever the timer of its member fires."""
         return ()
 
+    def as_snapshot(self, model: Array, epoch: int, sequence: int) -> ModelSnapshot:
+        """A model in the form of this network."""
+        config = self.member.peer.config
+        used = np.flatnonzero(model)
+        if not config.sends_codes:
+            return ModelSnapshot(epoch, sequence, used.astype("<u4").tobytes(), model[used].astype("<f4").tobytes())
+        copy = ModelCopy.zero(self.n_predictors, epoch, config.dtype)
+        copy.alpha[:] = np.ldexp(np.rint(np.ldexp(model.astype(np.float64), -config.finest)), config.finest)
+        used = np.flatnonzero(copy.alpha)
+        copy.support[: used.size], copy.n_support = used, used.size
+        copy.sequence, copy.exponent = sequence, config.finest
+        return copy.coded_snapshot()
+
     def victims(self, n: int) -> tuple[PeerId, ...]:
         """Some peers of the view."""
         return self.member.sampling.sample(n)
@@ -73,29 +87,31 @@ def _in_place_of_models(message: Message, snapshot: ModelSnapshot) -> Message:
     return message
 
 
-def _as_snapshot(model: Array, epoch: int, sequence: int) -> ModelSnapshot:
-    used = np.flatnonzero(model)
-    return ModelSnapshot(epoch, sequence, used.astype("<u4").tobytes(), model[used].astype("<f4").tobytes())
-
-
 class Exaggerator(Liar):
     """Sends models outside the l1 ball, values that are not finite, unknown coordinates and impossible moves."""
 
     def lie(self, message: Message) -> Message:
         """See `Liar`."""
-        number = self.member.peer.own.model.number
-        lies = (
+        number = self.member.peer.own.shared.number
+        lies = [
             ModelSnapshot(*number, b"\x00\x00\x00\x00", np.float32(1e30).tobytes()),
             ModelSnapshot(*number, b"\x00\x00\x00\x00", np.float32(np.nan).tobytes()),
             ModelSnapshot(*number, b"\xff\xff\xff\xff", np.float32(1.0).tobytes()),
             ModelSnapshot(*number, b"\x00" * 8, np.ones(2, "<f4").tobytes()),
             ModelSnapshot(*number, b"\x00", b""),
-        )
+        ]
         if isinstance(message, messages.ModelDelta):
             gamma = (5.0, -1.0, math.nan, math.inf, 1.0)[self.rng.integers(5)]
             j = int(self.rng.integers(-3, self.n_predictors + 3))
             away = int(self.rng.integers(-3, self.n_predictors + 3))
             return replace(message, gamma=gamma, j=j, away=away)
+        if self.member.peer.config.sends_codes:
+            # Exponents beyond both bounds, no entries, and random bits; a snapshot begins with the width of its values.
+            codes = (b"\x7f\x00\x80\x7f", b"\x80\x00\x80\x7f", b"", self.rng.bytes(int(self.rng.integers(1, 60))))
+            code = codes[self.rng.integers(len(codes))]
+            lies += [ModelSnapshot(*number, b"", bytes([width]) + code) for width in (0, 6, 255)]
+            if isinstance(message, messages.BlockChange):
+                return replace(message, code=code)
         return _in_place_of_models(message, lies[self.rng.integers(len(lies))])
 
 
@@ -110,7 +126,7 @@ class Attractor(Liar):
 
     def lie(self, message: Message) -> Message:
         """See `Liar`."""
-        message = _in_place_of_models(message, _as_snapshot(self.model, *self.member.peer.own.model.number))
+        message = _in_place_of_models(message, self.as_snapshot(self.model, *self.member.peer.own.shared.number))
         if isinstance(message, messages.StateReply):
             return replace(message, loss=-self.beta, degree=0.0, size=10**6)
         if isinstance(message, messages.ModelOffer):
@@ -135,9 +151,9 @@ class Chameleon(Liar):
         if self.member.planner.wakeups < 40:
             return message
         own = self.member.peer.own.model
-        snapshot = _as_snapshot(-own.alpha, *own.number)
-        if isinstance(message, messages.ModelDelta):
-            # A whole model with the number of the move that it replaces.
+        snapshot = self.as_snapshot(-own.alpha, *self.member.peer.own.shared.number)
+        if isinstance(message, messages.ModelChange):
+            # A whole model with the number of the change that it replaces.
             return messages.SnapshotReply(snapshot)
         return _in_place_of_models(message, snapshot)
 
@@ -149,7 +165,7 @@ class Claimer(Liar):
         """See `Liar`."""
         if isinstance(message, messages.EdgeState):
             version, weight = 2 ** int(self.rng.integers(10, 49)), 10.0 ** int(self.rng.integers(0, 10))
-            snapshot = self.member.peer.own.model.snapshot()
+            snapshot = self.member.peer.own.snapshot()
             return messages.EdgeState(version, self.member.me, weight, snapshot)
         return message
 
@@ -178,7 +194,7 @@ class Garbler(Liar):
 
     def attack(self) -> Sequence[Deed]:
         """See `Liar`."""
-        sound = encode(messages.StateReply(1, self.member.peer.own.model.snapshot(), 0.0, 0.0, 1))
+        sound = encode(messages.StateReply(1, self.member.peer.own.snapshot(), 0.0, 0.0, 1))
         garbage = (
             self.rng.bytes(int(self.rng.integers(1, 200))),
             sound[: int(self.rng.integers(len(sound)))],
@@ -243,17 +259,17 @@ class Mirror(Liar):
 
     def lie_to(self, peer: PeerId, message: Message) -> Message:
         """See `Liar`."""
-        if isinstance(message, messages.ModelDelta):
-            message = messages.SnapshotReply(self.member.peer.own.model.snapshot())
+        if isinstance(message, messages.ModelChange):
+            message = messages.SnapshotReply(self.member.peer.own.snapshot())
         self.sent += 1
-        epoch = self.member.peer.own.model.epoch
-        lie = _in_place_of_models(message, _as_snapshot(self.image(peer), epoch, self.sent))
+        epoch = self.member.peer.own.shared.epoch
+        lie = _in_place_of_models(message, self.as_snapshot(self.image(peer), epoch, self.sent))
         return replace(lie, size=10**6) if isinstance(lie, messages.StateReply | messages.ModelOffer) else lie
 
     def attack(self) -> Sequence[Deed]:
         """See `Liar`."""
         victims = self.victims(4)
-        version = messages.VERSIONS_PER_LIFE * (self.member.peer.own.model.epoch + 1) + self.sent
+        version = messages.VERSIONS_PER_LIFE * (self.member.peer.own.shared.epoch + 1) + self.sent
         oracle: list[Deed] = [Send(peer, messages.SnapshotRequest()) for peer in victims]
         oracle += [Send(peer, messages.Follow(version, follows=True)) for peer in victims]
         move = messages.ModelDelta(0, 0, 0, True, 0, 0.0, False)

@@ -58,6 +58,8 @@ class SimulationResult:
         Edges between honest members that are running.
     counts : dict
         Messages and bytes delivered; messages sent, lost and refused; restarts of members.
+    bits : float
+        Bits of honest members' messages about models, in the count of `dada.core.bits`.
     events, checks : int
         Number of events, and of checked invariants.
     """
@@ -68,6 +70,7 @@ class SimulationResult:
     honest: Array
     edges: int
     counts: dict[str, int]
+    bits: float
     events: int
     checks: int
 
@@ -250,6 +253,7 @@ class SimulatedNetwork:
             honest,
             self._edges(),
             dict(self.world.counts),
+            sum(host.bits for host in self.joined),
             self.world.events,
             self.invariants.checked,
         )

@@ -48,6 +48,7 @@ class Host:
     sent: int = 0
     sent_bytes: int = 0
     refused: int = 0
+    earlier_bits: float = 0.0
     overwritten: deque[tuple[bytes, bytes | None]] = field(default_factory=lambda: deque(maxlen=MOST_LOST_RECORDS))
     _member: Member | None = None
     _liar: Liar | None = None
@@ -58,8 +59,14 @@ class Host:
         assert self._member is not None
         return self._member
 
+    @property
+    def bits(self) -> float:
+        """Bits about models in all lives, as its members counted them."""
+        return self.earlier_bits + (self.member.peer.neighbourhood.ledger.bits if self.life else 0.0)
+
     def begin_life(self) -> None:
         """Make a member, and give it the stored records."""
+        self.earlier_bits = self.bits
         self.life += 1
         self.is_up, self.is_doomed = True, False
         self._member, self._liar = self.make(self.life)

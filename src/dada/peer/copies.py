@@ -1,0 +1,167 @@
+"""A model at a number, as its owner and its neighbours hold it, and its form in messages.
+
+Steps of one move send floats: a whole model as coordinates and values, a change as a move. Block steps send whole
+numbers of a unit, `2**exponent`, in the fewest bits (see `dada.peer.coding`): additions of such numbers are exact.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dada.core import block_steps as blocks
+from dada.core import model_steps as steps
+from dada.core.bits import coded_bits
+from dada.core.compiled import Array
+from dada.peer.coding import Code, read_code, width_of, write_code
+from dada.peer.config import PeerConfig
+from dada.peer.messages import BlockChange, ImplausibleError, ModelDelta, ModelSnapshot
+
+# Rounding errors of sound peers, of other versions and machines too, are smaller than this relative to a bound.
+SLACK = 1e-3
+# A shared model may leave the l1 ball while parts of a change are unsent. Up to four times beta, sums are exact.
+MOST_SHARED = 4.0
+
+
+@dataclass(eq=False)
+class ModelCopy:
+    """A model at (epoch, sequence); `exponent` is that of its finest unit, under block steps."""
+
+    alpha: Array
+    support: Array
+    n_support: int
+    epoch: int
+    sequence: int
+    exponent: int = blocks.COARSEST
+
+    @classmethod
+    def zero(cls, n: int, epoch: int = 0, dtype: str = "float32") -> ModelCopy:
+        """The zero model."""
+        return cls(np.zeros(n, dtype), np.zeros(n, np.int16 if n < 2**15 else np.int32), 0, epoch, 0)
+
+    @classmethod
+    def from_snapshot(cls, snapshot: ModelSnapshot, n: int, beta: float, dtype: str = "float32") -> ModelCopy:
+        """The model of floats in a message, checked."""
+        kind = np.dtype(dtype).newbyteorder("<")
+        if len(snapshot.coordinates) % 4 or len(snapshot.coordinates) * kind.itemsize != 4 * len(snapshot.values):
+            raise ImplausibleError("a model's coordinates and values differ in number")
+        coordinates = np.frombuffer(snapshot.coordinates, "<u4")
+        values = np.frombuffer(snapshot.values, kind)
+        if coordinates.size > n or (coordinates >= n).any():
+            raise ImplausibleError(f"a model has coordinates beyond the {n} base predictors")
+        if np.unique(coordinates).size != coordinates.size:
+            raise ImplausibleError("a model names a coordinate twice")
+        if not np.isfinite(values).all() or (values == 0).any():
+            raise ImplausibleError("a model has values that are not finite or zero")
+        if np.abs(values.astype(np.float64)).sum() > beta * (1 + SLACK):
+            raise ImplausibleError(f"a model's l1 norm exceeds beta = {beta}")
+        return cls._with(dtype, n, coordinates, values, snapshot)
+
+    @classmethod
+    def _with(cls, dtype: str, n: int, coordinates: Array, values: Array, snapshot: ModelSnapshot) -> ModelCopy:
+        copy = cls.zero(n, snapshot.epoch, dtype)
+        copy.alpha[coordinates] = values
+        copy.support[: coordinates.size] = coordinates
+        copy.n_support, copy.sequence = int(coordinates.size), snapshot.sequence
+        return copy
+
+    @property
+    def number(self) -> tuple[int, int]:
+        """(epoch, sequence)."""
+        return self.epoch, self.sequence
+
+    @property
+    def norm(self) -> float:
+        """The l1 norm."""
+        return float(np.abs(self.alpha[self.support[: self.n_support]].astype(np.float64)).sum())
+
+    def snapshot(self) -> ModelSnapshot:
+        """The model as floats, in the owner's order."""
+        used = self.support[: self.n_support]
+        values = self.alpha[used].astype(self.alpha.dtype.newbyteorder("<"))
+        return ModelSnapshot(self.epoch, self.sequence, used.astype("<u4").tobytes(), values.tobytes())
+
+    def follow(self, delta: ModelDelta, beta: float, scratch: steps.StepScratch) -> int:
+        """Apply the owner's next move; returns the number of changed coordinates, listed in the scratch."""
+        n = self.alpha.size
+        if not (0 <= delta.j < n and (0 <= delta.away < n or delta.away in (steps.CENTRE, steps.ALL))):
+            raise ImplausibleError(f"a move names coordinates beyond the {n} base predictors")
+        if not 0.0 <= delta.gamma <= 1.0:
+            raise ImplausibleError(f"a move has a step of {delta.gamma}, not in [0, 1]")
+        if delta.away >= 0 and self.alpha[delta.away] == 0:
+            raise ImplausibleError("a move takes weight from a coordinate that is zero")
+        toward = beta if delta.positive else -beta
+        move = steps.Move(delta.j, toward, delta.away, float(np.float32(delta.gamma)), delta.takes_all)
+        self.n_support, n_changed = steps.apply_move(move, self.alpha, self.support, self.n_support, scratch)
+        self.sequence = delta.sequence
+        if self.norm > beta * (1 + SLACK):
+            raise ImplausibleError(f"a move leaves a model whose l1 norm exceeds beta = {beta}")
+        return int(n_changed)
+
+    # -- block steps -----------------------------------------------------------------------------------------------
+
+    @property
+    def snapshot_bits(self) -> int:
+        """Bits of `coded_snapshot`; none without entries, as in the engine's ledger."""
+        return int(coded_bits(self.alpha.size, self.n_support, self._value_bits)) if self.n_support else 0
+
+    @property
+    def _value_bits(self) -> int:
+        largest = blocks.largest_weight(self.alpha, self.support, self.n_support)
+        return int(blocks.value_bits(largest, self.exponent))
+
+    def coded_snapshot(self) -> ModelSnapshot:
+        """The model as a code: the bits of a value in the first byte, then all entries, exact to the last bit."""
+        if self.n_support == 0:
+            return ModelSnapshot(self.epoch, self.sequence, b"", b"")
+        used = np.sort(self.support[: self.n_support])
+        units = np.ldexp(self.alpha[used].astype(np.float64), -self.exponent).astype(np.int64)
+        width = self._value_bits
+        code = write_code(Code(used, units, self.exponent), self.alpha.size, width)
+        return ModelSnapshot(self.epoch, self.sequence, b"", bytes([width]) + code)
+
+    @classmethod
+    def from_code(cls, snapshot: ModelSnapshot, config: PeerConfig) -> ModelCopy:
+        """The coded model in a message, checked."""
+        n = config.n_predictors
+        if snapshot.coordinates:
+            raise ImplausibleError("a model of floats; this network sends coded models")
+        if not snapshot.values:
+            copy = cls.zero(n, snapshot.epoch, config.dtype)
+            copy.sequence = snapshot.sequence
+            return copy
+        width = snapshot.values[0]
+        coordinates, values, exponent = read_code(snapshot.values[1:], n, width, config.finest)
+        if width_of(values) != width:
+            raise ImplausibleError(f"a model has values of {width} bits, but needs {width_of(values)}")
+        # Python's numbers do not overflow.
+        if math.ldexp(1.0, exponent) * sum(abs(value) for value in values.tolist()) > MOST_SHARED * config.beta:
+            raise ImplausibleError(f"a shared model's l1 norm exceeds {MOST_SHARED:g} times beta = {config.beta}")
+        weights = np.ldexp(values.astype(np.float64), exponent)
+        copy = cls._with(config.dtype, n, coordinates, weights, snapshot)
+        copy.exponent = exponent
+        return copy
+
+    def follow_code(self, change: BlockChange, config: PeerConfig, scratch: steps.StepScratch) -> int:
+        """Add the owner's next coded change; returns the number of changed coordinates, listed in the scratch."""
+        width = config.block.quantise_bits
+        coordinates, values, exponent = read_code(change.code, config.n_predictors, width, config.finest)
+        message = blocks.CodedChange(coordinates.astype(np.int32), values.astype(np.int32))
+        blocks.decode_change(message, values.size, exponent, scratch)
+        if not self.add(values.size, exponent, config.beta, scratch):
+            raise ImplausibleError(f"a change leaves a model whose l1 norm exceeds {MOST_SHARED:g} times beta")
+        self.sequence = change.sequence
+        return int(values.size)
+
+    def add(self, n_changed: int, exponent: int, beta: float, scratch: steps.StepScratch) -> bool:
+        """Add the change in the scratch, unless it leads beyond the bound of shared models."""
+        at, delta = scratch.coordinate[:n_changed], scratch.delta[:n_changed].astype(np.float64)
+        before = self.alpha[at].astype(np.float64)
+        growth = float((np.abs(before + delta) - np.abs(before)).sum())
+        if growth > 0.0 and self.norm + growth > MOST_SHARED * beta:
+            return False
+        self.n_support = int(blocks.add_to_model(self.alpha, self.support, self.n_support, n_changed, scratch))
+        self.exponent = min(self.exponent, exponent)
+        return True
