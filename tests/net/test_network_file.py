@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dada.core.block_steps import BlockStep
 from dada.core.regularizers import DegreeTarget, LogDegree
 from dada.data import Constant, Stumps, Union, predictors_from_arrays
 from dada.net.home import Home, HomeError
@@ -45,6 +46,8 @@ def test_a_network_file_comes_back_as_it_was(tmp_path):
     "changes",
     [
         {"settings": {"beta": 6.0, "mu1": 0.5}},
+        {"settings": {"beta": 5.0, "mu1": 0.5, "step": "block", "block": BlockStep(momentum=0.0)}},
+        {"settings": {"beta": 5.0, "mu1": 0.5, "graph": "everyone"}},
         {"classes": ("yes", "no")},
         {"features": ("height", "age")},
         {"regularizer": DegreeTarget(target=2.0)},

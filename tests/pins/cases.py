@@ -302,23 +302,29 @@ def command_fit_in_shards(folder: Path) -> Parts:
 
 @case
 def simulation(folder: Path) -> Parts:
-    """A perfect network, with either way to choose neighbours."""
+    """A perfect network, with one-move steps and either way to choose neighbours, and with block steps."""
     parts = {}
-    for graph in ("evidence", "distance"):
+    for name in ("evidence", "distance", "evidence-block", "everyone-block"):
+        graph, _, step = name.partition("-")
         options = ("--users", 8, "--steps", 20, "--seed", 3, "--faults", "none", "--graph", graph, "--json")
-        parts[graph] = digest(json.loads(command(folder, "sim", *options, "--journal", f"{graph}.journal")))
-        parts |= {f"{graph}-{name}": part for name, part in of_journal(folder / f"{graph}.journal").items()}
-        parts[f"{graph}-replay"] = digest(command(folder, "replay", f"{graph}.journal"))
+        options += ("--step", step or "pairwise")
+        parts[name] = digest(json.loads(command(folder, "sim", *options, "--journal", f"{name}.journal")))
+        parts |= {f"{name}-{part}": value for part, value in of_journal(folder / f"{name}.journal").items()}
+        parts[f"{name}-replay"] = digest(command(folder, "replay", f"{name}.journal"))
     return parts
 
 
 @case
 def simulation_with_faults(folder: Path) -> Parts:
     """Losses, crashes and liars."""
-    options = ("--users", 12, "--steps", 25, "--seed", 5, "--faults", "all", "--json", "--record", "run.dadalog")
-    told = json.loads(still_command(folder, "sim", *options, "--journal", "first.journal"))
-    recording = of_recording(folder / "run.dadalog")
-    return {"told": digest(told), "recording": recording} | of_journal(folder / "first.journal")
+    parts = {}
+    for step in ("pairwise", "block"):
+        options = ("--users", 12, "--steps", 25, "--seed", 5, "--faults", "all", "--step", step, "--json")
+        files = ("--record", f"{step}.dadalog", "--journal", f"{step}.journal")
+        found = {"told": digest(json.loads(still_command(folder, "sim", *options, *files)))}
+        found |= {"recording": of_recording(folder / f"{step}.dadalog"), **of_journal(folder / f"{step}.journal")}
+        parts |= found if step == "pairwise" else {f"block-{name}": value for name, value in found.items()}
+    return parts
 
 
 @case
@@ -351,7 +357,7 @@ def network_files(folder: Path) -> Parts:
         command(folder, "peer", "summarise", f"{name}.csv", "--label", "came", "-o", f"{name}.json")
     ways: dict[str, tuple[Any, ...]] = {
         "by-hand": ("--feature", "age:0:100", "--feature", "income:0:2e5", "--classes", "no,yes"),
-        "like": ("--like", "ann.csv", "--label", "came", "--graph", "distance"),
+        "like": ("--like", "ann.csv", "--label", "came", "--graph", "distance", "--step", "pairwise"),
         "summaries": ("--summary", "ann.json", "--summary", "bob.json", "--stumps", 4),
     }
     for name, options in ways.items():

@@ -24,6 +24,7 @@ CONFIGS = {
 }
 # Networks of block steps, with momentum, theta and silence.
 CONFIGS |= {f"{graph}, block": replace(config, step="block", block=BLOCK) for graph, config in CONFIGS.items()}
+CONFIGS["everyone"] = PeerConfig(30, 5.0, 1.0, graph="everyone", step="block", block=BlockStep(theta=0.5))
 
 
 def users(K, seed=0, n=30):
@@ -65,6 +66,24 @@ def test_the_ends_of_all_edges_agree_after_any_fault(faults, graph):
         outcome = network(seed=seed, faults=faults, graph=graph).run()
         assert outcome.edges > 0
         assert outcome.checks > 5000
+
+
+@pytest.mark.parametrize("faults", ["loss", "churn", "loss,churn"])
+def test_a_background_graph_is_connected_and_bounded(faults):
+    for seed in range(3):
+        one = network(K=40, steps=30, seed=seed, faults=faults, graph="everyone")
+        one.run()
+        edges = {host.me: host.member.peer.edges.neighbours for host in one.joined if host.is_up}
+        reached, waiting = set(), [min(edges)]
+        while waiting:
+            me = waiting.pop()
+            if me in edges and me not in reached:
+                reached.add(me)
+                waiting += edges[me]
+        assert len(reached) == len(edges) > 20
+        sizes = [len(neighbours) for neighbours in edges.values()]
+        assert max(sizes) <= 12
+        assert 8 < np.mean(sizes) < 12
 
 
 def test_each_fault_occurs():

@@ -145,11 +145,12 @@ def mean_of_users(values: Any) -> float | None:
     return None if np.isnan(values).all() else round(float(np.nanmean(values)), 6)
 
 
-GraphRule = Literal["evidence", "distance"]
+GraphRule = Literal["evidence", "distance", "everyone"]
 GraphOption = Annotated[
     GraphRule,
     typer.Option(
-        "--graph", help="How peers choose neighbours: by the accuracy of models on their samples, or as in the paper."
+        "--graph",
+        help="How peers choose neighbours: by the fit of models to their samples, as in the paper, or ten at random.",
     ),
 ]
 StepRule = Literal["block", "pairwise"]
@@ -170,13 +171,15 @@ def peer_settings(graph: GraphRule, step: StepRule) -> dict[str, Any]:
         return by_graph
     from dada.core.block_steps import BlockStep
 
-    return by_graph | {"step": step, "block": BlockStep(inner_moves=10, momentum=0.0, quantise_bits=6, silence=0.02)}
+    on_evidence = BlockStep(inner_moves=10, momentum=0.0, quantise_bits=6, silence=0.02)
+    return by_graph | {"step": step, "block": BlockStep(theta=0.5) if graph == "everyone" else on_evidence}
 
 
 def plan_settings(graph: GraphRule, step: StepRule) -> dict[str, Any]:
-    """The same as settings of `Plan`."""
+    """The same as settings of `Plan`; with "everyone", the plan needs a graph."""
     settings = peer_settings(graph, step)
-    return {"graph_rule": settings.pop("graph"), **settings}
+    rule = settings.pop("graph")
+    return settings | ({"learn_graph": False} if rule == "everyone" else {"graph_rule": rule})
 
 
 class Commands(TyperGroup):

@@ -36,6 +36,7 @@ from dada.net.process import RunOptions, open_node
 from dada.net.session import LinkOptions
 from dada.net.statuses import PeerOverview
 from dada.peer.config import PeerConfig
+from dada.peer.everyone_graph import OWN_EDGES
 from dada.peer.member import Rhythm
 from dada.sim.faults import Faults
 from dada.sim.simulation import NetworkPoint, SimulatedNetwork, SimulationOverview, SimulationResult
@@ -64,6 +65,13 @@ def engine_plan(n_users: int, graph: GraphRule, step: StepRule, kappa: int = 5, 
     """How the compiled engine learns models and graph of the same users, for comparison."""
     options = {"kappa": min(kappa, n_users - 1), "restart": "local", **plan_settings(graph, step), **more}
     return Plan(UPDATES_PER_USER * n_users, **options)
+
+
+def engine_graph(n_users: int, graph: GraphRule) -> CollaborationGraph | None:
+    """The graph on which the engine learns: a background graph if peers have one; else it learns the graph."""
+    if graph != "everyone":
+        return None
+    return CollaborationGraph.background(n_users, np.random.default_rng(0), 2 * OWN_EDGES)
 
 
 def engine_accuracies(
@@ -113,7 +121,8 @@ class SimulationCase:
     def result(self, outcome: SimulationResult) -> dict[str, Any]:
         """The result, ready for JSON; the compiled engine learns from the same users, for comparison."""
         problem = self.network.problem
-        engine, _ = engine_accuracies(problem, engine_plan(problem.n_users, self.graph, self.step), self.test, seed=0)
+        plan, edges = engine_plan(problem.n_users, self.graph, self.step), engine_graph(problem.n_users, self.graph)
+        engine, _ = engine_accuracies(problem, plan, self.test, 0, edges)
         counted = ("messages", "bytes", "lost", "refused", "restarts")
         return {
             **self.accuracies(outcome),
@@ -192,7 +201,7 @@ def learn_centrally(people: SyntheticUsers, predictors: BasePredictors, network:
     graph, step = network.settings["graph"], network.settings.get("step", "pairwise")
     learned = engine_plan(n_users, graph, step, network.rhythm.kappa, graph_every=20 * n_users)
     oracle = CollaborationGraph.from_scipy(people.oracle_weights())
-    engine, neighbours = engine_accuracies(joint, learned, test, seed)
+    engine, neighbours = engine_accuracies(joint, learned, test, seed, engine_graph(n_users, graph))
     return Reference(
         alone=engine_accuracies(alone, fixed, test, seed)[0],
         engine=float(engine.mean()),

@@ -29,9 +29,10 @@ class PeerConfig:
         Number of base predictors; all peers have the same ones, named by `predictors_digest`.
     beta, mu1, mu2, loss, regularizer, graph_loss, coupling
         As in `dada.core.problem.Problem`.
-    graph : {"distance", "evidence"}
+    graph : {"distance", "evidence", "everyone"}
         How neighbours are chosen: "distance" is the paper's rule, from losses and distances of models, with one weight
-        per edge for both ends; with "evidence" each peer chooses the models that do best on its own samples.
+        per edge for both ends; with "evidence" each peer chooses the models that do best on its own samples; with
+        "everyone" it keeps about ten edges of weight 1 to random peers.
     n_neighbours, tau
         Of the evidence graph, as in `dada.core.plan.Plan`.
     step : {"pairwise", "local", "line-search", "paper", "block"}
@@ -83,7 +84,7 @@ class PeerConfig:
 
     def __post_init__(self) -> None:
         for name, known in (
-            ("graph", GRAPH_RULES),
+            ("graph", (*GRAPH_RULES, "everyone")),
             ("step", STEPS),
             ("dtype", ("float32", "float64") if self.step == BLOCK_STEP else ("float32",)),
             ("graph_step", GRAPH_STEPS),
@@ -148,10 +149,9 @@ class PeerConfig:
     @property
     def digest(self) -> bytes:
         """Digest of the learning problem: peers with different digests do not connect."""
-        by_distance, by_evidence = (self.regularizer, self.graph_loss), (self.n_neighbours, self.tau)
+        rules = {"distance": (self.regularizer, self.graph_loss), "evidence": (self.n_neighbours, self.tau)}
         shared = (self.n_predictors, self.beta, self.mu1, self.graph_mu, self.loss, self.graph)
-        graph = by_distance if self.graph == "distance" else by_evidence
-        text = repr((shared, graph, self.settings.coupling.tolist(), self.predictors_digest))
+        text = repr((shared, rules.get(self.graph, ()), self.settings.coupling.tolist(), self.predictors_digest))
         if self.largest_prediction != 1.0:
             text += repr(self.largest_prediction)
         if self.sends_codes:

@@ -1,14 +1,9 @@
 """The paper's graph between real peers: every edge has one weight, on which its two ends agree.
 
-*Agreement.* The weight of an edge has a version and an author. The higher (version, author) wins at both ends. A peer
-that changes a weight sends its `EdgeState` until it is acknowledged, or answered with a higher one. A peer without an
-edge answers a move with the edge state it holds, which ends an edge that only the other end still has.
-
 *Graph steps.* A step asks each peer of its batch for its state, waits for the replies or the time-out, and then solves
 its block with the replies.
 
-*Liars.* Reported losses, degrees and sizes only influence this peer's own proposals, within bounds. If the network
-vets, a model that does harm on this peer's samples gets no edge, and no peer can claim far more weight than others.
+*Liars.* Reported losses, degrees and sizes only influence this peer's own proposals, within bounds.
 """
 
 from __future__ import annotations
@@ -17,60 +12,24 @@ import math
 
 import numpy as np
 
-from dada.core.bits import Ledger, graph_reply_cost, weight_cost
+from dada.core.bits import graph_reply_cost, weight_cost
 from dada.core.graph_steps import GRAPH_STEPS, LIPSCHITZ, exact_step, lipschitz_step, pair_cost
-from dada.peer.copies import SLACK, ModelCopy
-from dada.peer.edges import Edge, PeerEdges, Rounds, Sizes
+from dada.peer.agreed_graph import AgreedGraph
+from dada.peer.copies import SLACK
+from dada.peer.edges import Edge
 from dada.peer.inputs import Effect, Send
-from dada.peer.messages import (
-    EdgeAck,
-    EdgeState,
-    ImplausibleError,
-    Message,
-    ModelChange,
-    PeerId,
-    StateReply,
-    StateRequest,
-)
+from dada.peer.messages import ImplausibleError, Message, PeerId, StateReply, StateRequest
 from dada.peer.model import OwnModel
 
-# If the network vets, no neighbour can raise its weight above this many times that of the heaviest other one.
-MOST_TIMES_OTHERS = 2.0
 LARGEST_DEGREE = 1e9
 
 
-class DistanceGraph:
+class DistanceGraph(AgreedGraph):
     """Edges whose weights come from losses, degrees and distances of models; a `Neighbourhood` of `dada.peer.peer`."""
 
     def __init__(self, me: PeerId, own: OwnModel, largest_size: int) -> None:
-        self.me, self.own, self.config = me, own, own.config
-        self.edges = PeerEdges(me, own, self._edge_state)
-        self.sizes = Sizes(own.size, self.config.trust_largest, largest_size)
-        self.rounds = Rounds(own, self.sizes)
-        self.ledger = Ledger(self.config.n_predictors)
+        super().__init__(me, own, largest_size, own.config.heaviest_weight, own.config.max_neighbours)
         self._regularizer = self.config.regularizer.compiled
-        self._heaviest = self.config.heaviest_weight
-
-    @property
-    def followers(self) -> list[PeerId]:
-        """The neighbours: an edge works in both directions."""
-        return self.edges.neighbours
-
-    def restore(self, records: dict[bytes, bytes]) -> None:
-        """Take over stored edges."""
-        self.edges.restore(records)
-
-    def start(self, now: float) -> list[Effect]:
-        """Report stored edges to their other ends."""
-        return self.edges.start(now)
-
-    def on_hello(self, sender: PeerId, now: float) -> list[Effect]:
-        """Report the edge, so that both ends can compare."""
-        return [self.edges.announce(sender, now)] if self.edges.has_neighbour(sender) else []
-
-    def on_unreachable(self, peer: PeerId) -> list[Effect]:
-        """End the edge to a peer that is gone."""
-        return self.edges.end(peer)
 
     def receive(self, sender: PeerId, message: Message, now: float) -> list[Effect] | None:
         """Answer a message about edges or states."""
@@ -78,91 +37,11 @@ class DistanceGraph:
             return [Send(sender, self._state(message.round))]
         if isinstance(message, StateReply):
             return self._on_state(sender, message, now)
-        if isinstance(message, EdgeState):
-            return self._on_edge(sender, message, now)
-        if isinstance(message, EdgeAck):
-            return self._on_ack(sender, message, now)
-        if isinstance(message, ModelChange):
-            return [self.edges.report(sender, self.edges.get(sender, Edge()))]
-        return None
-
-    # -- agreement -------------------------------------------------------------------------------------------------
-
-    def _on_edge(self, sender: PeerId, state: EdgeState, now: float) -> list[Effect]:
-        if not 0.0 <= state.weight <= self._heaviest:
-            raise ImplausibleError(f"an edge of weight {state.weight}, version {state.version}")
-        if state.version > 0 and state.author not in (sender, self.me):
-            raise ImplausibleError("an edge changed by a third party")
-        edge = self.edges.get(sender, Edge())
-        if (state.version, state.author) < edge.rank:
-            return [self.edges.report(sender, edge)]
-        if (state.version, state.author) == edge.rank:
-            self.edges.settle(sender, edge)
-            return [self._acknowledgement(sender, edge)] if state.version > 0 else []
-        copy = None if state.snapshot is None else self.own.copy_of(state.snapshot)
-        if self.config.vet and state.weight > 0.0 and copy is None and edge.copy is None:
-            # An unknown model cannot be vetted; the other end repeats its message, then with the model.
-            return []
-        agreed = self._agreed_weight(sender, edge, state.weight, copy if copy is not None else edge.copy)
-        if agreed == 0.0 and state.weight > 0.0 and edge.weight == 0.0:
-            # Should this answer be lost, the other end asks again: no timer is needed.
-            effects = self.edges.set(sender, edge, 0.0, self.edges.versions.after(state.version), self.me)
-            edge.acknowledged = False
-            return [*effects, self.edges.report(sender, edge)]
-        effects = self._make_room(now) if edge.weight == 0.0 and agreed > 0.0 else []
-        if copy is not None and agreed > 0.0:
-            self.edges.take_copy(edge, copy)
-        if agreed != state.weight:
-            effects += self.edges.set(sender, edge, agreed, self.edges.versions.after(state.version), self.me)
-            return [*effects, self.edges.announce(sender, now)]
-        effects += self.edges.set(sender, edge, agreed, state.version, state.author)
-        self.edges.settle(sender, edge)
-        effects.append(self._acknowledgement(sender, edge))
-        if edge.weight > 0.0 and edge.copy is None:
-            effects += self.edges.request_snapshot(sender, now)
-        return effects
-
-    def _agreed_weight(self, peer: PeerId, edge: Edge, weight: float, copy: ModelCopy | None) -> float:
-        """The part of a proposed weight that this end agrees to. It always agrees to a lower weight."""
-        if weight <= edge.weight:
-            return weight
-        if edge.weight == 0.0 and self._is_full(weight):
-            return 0.0
-        if not self.config.vet:
-            return weight
-        if copy is None or not self.own.accepts(copy):
-            return 0.0
-        # A claim far above all other weights must first follow from this peer's own steps.
-        others = [held.weight for other, held in self.edges.items() if other != peer and held.weight > 0.0]
-        return min(weight, max(edge.weight, MOST_TIMES_OTHERS * max(others))) if others else weight
-
-    def _on_ack(self, sender: PeerId, ack: EdgeAck, now: float) -> list[Effect]:
-        edge = self.edges.get(sender, Edge())
-        if (ack.version, ack.author) != edge.rank:
-            # The end that is behind learns it from the answer: the sender now, this peer from the reply to it.
-            return [self.edges.report(sender, edge)]
-        self.edges.settle(sender, edge)
-        return self.edges.catch_up(sender, (ack.epoch, ack.sequence), now) if edge.weight > 0.0 else []
-
-    def _edge_state(self, edge: Edge, with_model: bool) -> EdgeState:
-        snapshot = self.own.snapshot() if with_model and edge.weight > 0.0 else None
-        return EdgeState(edge.version, edge.author, edge.weight, snapshot)
-
-    def _acknowledgement(self, peer: PeerId, edge: Edge) -> Send:
-        return Send(peer, EdgeAck(*edge.rank, *self.own.shared.number))
-
-    # -- graph steps -----------------------------------------------------------------------------------------------
+        return self.receive_edge(sender, message, now)
 
     def begin_round(self, batch: tuple[PeerId, ...], now: float) -> list[Effect]:
         """Ask the peers of a batch for their states; end edges to models that have become harmful."""
-        effects: list[Effect] = []
-        for peer in self.edges.neighbours if self.config.vet else ():
-            copy = self.edges[peer].copy
-            if copy is not None and not self.own.accepts(copy):
-                effects += self._propose(peer, copy, 0.0, now)
-        effects += [self._acknowledgement(peer, self.edges[peer]) for peer in self.edges.next_to_remind()]
-        effects += self.rounds.begin(batch, now)
-        return effects
+        return [*self.remind(now), *self.rounds.begin(batch, now)]
 
     def _state(self, number: int) -> StateReply:
         return StateReply(number, self.own.snapshot(), self.own.loss, self.edges.degree, self.own.size)
@@ -183,7 +62,7 @@ class DistanceGraph:
             self.ledger.graph += weight_cost()
             self.own.count_reply(self.ledger, graph_reply_cost(0, False), copy)
             if not self.own.accepts(copy):
-                effects += self._propose(peer, copy, 0.0, now)
+                effects += self.propose(peer, copy, 0.0, now)
                 continue
             loss = min(1.0, reply.size / self.sizes.largest) * reply.loss
             peers.append(peer)
@@ -199,36 +78,5 @@ class DistanceGraph:
         if self.config.damping < 1.0:
             new = w + self.config.damping * (new - w)
         for peer, copy, weight in zip(peers, models, new.tolist(), strict=True):
-            effects += self._propose(peer, copy, weight, now)
+            effects += self.propose(peer, copy, weight, now)
         return effects
-
-    def _propose(self, peer: PeerId, copy: ModelCopy, weight: float, now: float) -> list[Effect]:
-        edge = self.edges.get(peer, Edge())
-        is_new = edge.weight == 0.0
-        if weight == edge.weight or (is_new and self._is_full(weight)):
-            return []
-        effects = self._make_room(now) if is_new else []
-        effects += self.edges.decide(peer, edge, weight)
-        if weight > 0.0:
-            self.edges.take_copy(edge, copy)
-        return [*effects, self.edges.announce(peer, now, with_model=is_new)]
-
-    # -- bounded lists ---------------------------------------------------------------------------------------------
-
-    @property
-    def _has_room(self) -> bool:
-        most = self.config.max_neighbours
-        return most is None or len(self.edges.neighbours) < most
-
-    def _lightest(self) -> PeerId:
-        return min(self.edges.neighbours, key=lambda peer: self.edges[peer].weight)
-
-    def _is_full(self, weight: float) -> bool:
-        """Whether there is no place for a new edge of this weight."""
-        return not self._has_room and self.edges[self._lightest()].weight >= weight
-
-    def _make_room(self, now: float) -> list[Effect]:
-        if self._has_room:
-            return []
-        peer = self._lightest()
-        return [*self.edges.decide(peer, self.edges[peer], 0.0), self.edges.announce(peer, now)]

@@ -16,7 +16,8 @@ of a peer has a new epoch, so numbers never repeat.
 processes with one identity are noticed in the same way, by themselves and by their neighbours.
 
 *Edges.* The neighbourhood decides on weights, and on who must agree to them: the paper's graph
-(`dada.peer.distance_graph`) or the evidence graph (`dada.peer.evidence_graph`).
+(`dada.peer.distance_graph`), the evidence graph (`dada.peer.evidence_graph`), or a background graph of random edges
+(`dada.peer.everyone_graph`).
 
 *Strangers and liars.* Implausible messages are refused and counted; a peer that keeps sending them is ignored. An error
 while one message is handled costs that message and counts as an offence of its sender: `Peer.handle` never raises for a
@@ -33,6 +34,7 @@ from dada.peer import inputs, messages
 from dada.peer.config import PeerConfig
 from dada.peer.distance_graph import DistanceGraph
 from dada.peer.edges import put_last
+from dada.peer.everyone_graph import EveryoneGraph
 from dada.peer.evidence_graph import EvidenceGraph
 from dada.peer.inputs import Effect, Fact, Failed, Refused, Send, Warned
 from dada.peer.messages import Hello, ImplausibleError, Message, PeerId, epoch_of
@@ -47,9 +49,13 @@ PATIENCE = 20
 MOST_OFFENDERS, MOST_EPOCHS = 1024, 4096
 
 
-# The rule by which a peer chooses its neighbours. The third argument of both classes is the largest number of samples.
-Neighbourhood = DistanceGraph | EvidenceGraph
-NEIGHBOURHOODS: dict[str, type[Neighbourhood]] = {"distance": DistanceGraph, "evidence": EvidenceGraph}
+# The rule by which a peer chooses its neighbours. The third argument of the classes is the largest number of samples.
+Neighbourhood = DistanceGraph | EvidenceGraph | EveryoneGraph
+NEIGHBOURHOODS: dict[str, type[Neighbourhood]] = {
+    "distance": DistanceGraph,
+    "evidence": EvidenceGraph,
+    "everyone": EveryoneGraph,
+}
 
 
 class Offences:

@@ -22,6 +22,7 @@ from dada.core.compiled import Array
 from dada.core.neighbours import gossip_mix
 from dada.peer.copies import MOST_SHARED, SLACK
 from dada.peer.edges import MOST_ENDED_EDGES, MOST_SIZES, Edge
+from dada.peer.everyone_graph import MOST_EDGES
 from dada.peer.evidence_graph import MOST_FOLLOWERS, EvidenceGraph
 from dada.peer.peer import MOST_EPOCHS, MOST_OFFENDERS
 from dada.peer.sampling import MOST_CANDIDATES, MOST_KNOWN_ADDRESSES
@@ -95,7 +96,9 @@ class Invariants:
         round_ = neighbourhood.rounds.current
         most_edges = (peer.config.max_neighbours or len(world.hosts)) + MOST_ENDED_EDGES
         most_followers = len(world.hosts) if isinstance(neighbourhood, EvidenceGraph) else 0
+        background = [("neighbours", len(peer.edges.neighbours), MOST_EDGES)] if peer.config.graph == "everyone" else []
         bounds = (
+            *background,
             ("edges", len(peer.edges), most_edges + MOST_LOST_RECORDS),
             ("records", len(host.records), most_edges + 2 * MOST_LOST_RECORDS + OTHER_RECORDS + most_followers),
             ("waiting edges", len(peer.edges.waiting), len(peer.edges)),

@@ -1,0 +1,172 @@
+"""Edges on whose weight both ends agree: what the paper's graph and the background graph have in common.
+
+The weight of an edge has a version and an author. The higher (version, author) wins at both ends. A peer that changes a
+weight sends its `EdgeState` until it is acknowledged, or answered with a higher one. A peer without an edge answers a
+change of a model with the edge state it holds, which ends an edge that only the other end still has.
+
+If the network vets, a model that does harm on this peer's samples gets no edge, and no peer can claim far more weight
+than others.
+"""
+
+from __future__ import annotations
+
+from dada.core.bits import Ledger
+from dada.peer.copies import ModelCopy
+from dada.peer.edges import Edge, PeerEdges, Rounds, Sizes
+from dada.peer.inputs import Effect, Send
+from dada.peer.messages import EdgeAck, EdgeState, ImplausibleError, Message, ModelChange, PeerId
+from dada.peer.model import OwnModel
+
+# If the network vets, no neighbour can raise its weight above this many times that of the heaviest other one.
+MOST_TIMES_OTHERS = 2.0
+
+
+class AgreedGraph:
+    """Edges of at most `heaviest` weight and, if there is a bound, to at most `most_neighbours` peers."""
+
+    def __init__(
+        self, me: PeerId, own: OwnModel, largest_size: int, heaviest: float, most_neighbours: int | None
+    ) -> None:
+        self.me, self.own, self.config = me, own, own.config
+        self.edges = PeerEdges(me, own, self._edge_state)
+        self.sizes = Sizes(own.size, self.config.trust_largest, largest_size)
+        self.rounds = Rounds(own, self.sizes)
+        self.ledger = Ledger(self.config.n_predictors)
+        self._heaviest, self._most_neighbours = heaviest, most_neighbours
+
+    @property
+    def followers(self) -> list[PeerId]:
+        """The neighbours: an edge works in both directions."""
+        return self.edges.neighbours
+
+    def restore(self, records: dict[bytes, bytes]) -> None:
+        """Take over stored edges."""
+        self.edges.restore(records)
+
+    def start(self, now: float) -> list[Effect]:
+        """Report stored edges to their other ends."""
+        return self.edges.start(now)
+
+    def on_hello(self, sender: PeerId, now: float) -> list[Effect]:
+        """Report the edge, so that both ends can compare."""
+        return [self.edges.announce(sender, now)] if self.edges.has_neighbour(sender) else []
+
+    def on_unreachable(self, peer: PeerId) -> list[Effect]:
+        """End the edge to a peer that is gone."""
+        return self.edges.end(peer)
+
+    def receive_edge(self, sender: PeerId, message: Message, now: float) -> list[Effect] | None:
+        """Answer a message about edges."""
+        if isinstance(message, EdgeState):
+            return self._on_edge(sender, message, now)
+        if isinstance(message, EdgeAck):
+            return self._on_ack(sender, message, now)
+        if isinstance(message, ModelChange):
+            return [self.edges.report(sender, self.edges.get(sender, Edge()))]
+        return None
+
+    # -- agreement -------------------------------------------------------------------------------------------------
+
+    def _on_edge(self, sender: PeerId, state: EdgeState, now: float) -> list[Effect]:
+        if not 0.0 <= state.weight <= self._heaviest:
+            raise ImplausibleError(f"an edge of weight {state.weight}, version {state.version}")
+        if state.version > 0 and state.author not in (sender, self.me):
+            raise ImplausibleError("an edge changed by a third party")
+        edge = self.edges.get(sender, Edge())
+        if (state.version, state.author) < edge.rank:
+            return [self.edges.report(sender, edge)]
+        if (state.version, state.author) == edge.rank:
+            self.edges.settle(sender, edge)
+            return [self._acknowledgement(sender, edge)] if state.version > 0 else []
+        copy = None if state.snapshot is None else self.own.copy_of(state.snapshot)
+        if self.config.vet and state.weight > 0.0 and copy is None and edge.copy is None:
+            # An unknown model cannot be vetted; the other end repeats its message, then with the model.
+            return []
+        agreed = self._agreed_weight(sender, edge, state.weight, copy if copy is not None else edge.copy)
+        if agreed == 0.0 and state.weight > 0.0 and edge.weight == 0.0:
+            # Should this answer be lost, the other end asks again: no timer is needed.
+            effects = self.edges.set(sender, edge, 0.0, self.edges.versions.after(state.version), self.me)
+            edge.acknowledged = False
+            return [*effects, self.edges.report(sender, edge)]
+        effects = self._make_room(now) if edge.weight == 0.0 and agreed > 0.0 else []
+        if copy is not None and agreed > 0.0:
+            self.edges.take_copy(edge, copy)
+        if agreed != state.weight:
+            effects += self.edges.set(sender, edge, agreed, self.edges.versions.after(state.version), self.me)
+            return [*effects, self.edges.announce(sender, now)]
+        effects += self.edges.set(sender, edge, agreed, state.version, state.author)
+        self.edges.settle(sender, edge)
+        effects.append(self._acknowledgement(sender, edge))
+        if edge.weight > 0.0 and edge.copy is None:
+            effects += self.edges.request_snapshot(sender, now)
+        return effects
+
+    def _agreed_weight(self, peer: PeerId, edge: Edge, weight: float, copy: ModelCopy | None) -> float:
+        """The part of a proposed weight that this end agrees to. It always agrees to a lower weight."""
+        if weight <= edge.weight:
+            return weight
+        if edge.weight == 0.0 and self._is_full(weight):
+            return 0.0
+        if not self.config.vet:
+            return weight
+        if copy is None or not self.own.accepts(copy):
+            return 0.0
+        # A claim far above all other weights must first follow from this peer's own steps.
+        others = [held.weight for other, held in self.edges.items() if other != peer and held.weight > 0.0]
+        return min(weight, max(edge.weight, MOST_TIMES_OTHERS * max(others))) if others else weight
+
+    def _on_ack(self, sender: PeerId, ack: EdgeAck, now: float) -> list[Effect]:
+        edge = self.edges.get(sender, Edge())
+        if (ack.version, ack.author) != edge.rank:
+            # The end that is behind learns it from the answer: the sender now, this peer from the reply to it.
+            return [self.edges.report(sender, edge)]
+        self.edges.settle(sender, edge)
+        return self.edges.catch_up(sender, (ack.epoch, ack.sequence), now) if edge.weight > 0.0 else []
+
+    def _edge_state(self, edge: Edge, with_model: bool) -> EdgeState:
+        snapshot = self.own.snapshot() if with_model and edge.weight > 0.0 else None
+        return EdgeState(edge.version, edge.author, edge.weight, snapshot)
+
+    def _acknowledgement(self, peer: PeerId, edge: Edge) -> Send:
+        return Send(peer, EdgeAck(*edge.rank, *self.own.shared.number))
+
+    def propose(self, peer: PeerId, copy: ModelCopy, weight: float, now: float) -> list[Effect]:
+        """Give an edge a new weight, and send it to the other end."""
+        edge = self.edges.get(peer, Edge())
+        is_new = edge.weight == 0.0
+        if weight == edge.weight or (is_new and self._is_full(weight)):
+            return []
+        effects = self._make_room(now) if is_new else []
+        effects += self.edges.decide(peer, edge, weight)
+        if weight > 0.0:
+            self.edges.take_copy(edge, copy)
+        return [*effects, self.edges.announce(peer, now, with_model=is_new)]
+
+    def remind(self, now: float) -> list[Effect]:
+        """End edges to models that have become harmful, and remind the next neighbour of its edge."""
+        effects: list[Effect] = []
+        for peer in self.edges.neighbours if self.config.vet else ():
+            copy = self.edges[peer].copy
+            if copy is not None and not self.own.accepts(copy):
+                effects += self.propose(peer, copy, 0.0, now)
+        return [*effects, *(self._acknowledgement(peer, self.edges[peer]) for peer in self.edges.next_to_remind())]
+
+    # -- bounded lists ---------------------------------------------------------------------------------------------
+
+    @property
+    def has_room(self) -> bool:
+        """Whether there is a place for one more edge."""
+        return self._most_neighbours is None or len(self.edges.neighbours) < self._most_neighbours
+
+    def _lightest(self) -> PeerId:
+        return min(self.edges.neighbours, key=lambda peer: self.edges[peer].weight)
+
+    def _is_full(self, weight: float) -> bool:
+        """Whether there is no place for a new edge of this weight."""
+        return not self.has_room and self.edges[self._lightest()].weight >= weight
+
+    def _make_room(self, now: float) -> list[Effect]:
+        if self.has_room:
+            return []
+        peer = self._lightest()
+        return [*self.edges.decide(peer, self.edges[peer], 0.0), self.edges.announce(peer, now)]
