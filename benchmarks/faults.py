@@ -27,7 +27,7 @@ FAULTS = ("none", "loss,churn", "byzantine", "all")
 
 def measure(faults, seed, users, steps, graph):
     """Mean accuracies of the honest users of one network."""
-    case = make_case("moons", users, steps, seed, faults, graph)
+    case = make_case("moons", users, steps, seed, faults, graph, step="pairwise")
     outcome = case.network.run()
     return {**case.accuracies(outcome), "edges": outcome.edges, "bytes": outcome.counts["bytes"]}
 
