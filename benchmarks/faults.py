@@ -34,7 +34,7 @@ def measure(faults, seed, users, steps, graph):
 
 def measure_liars(liar, share, seed, users, steps, graph):
     """Mean accuracies of the honest users among liars of one kind, and of the same users without any lies."""
-    case = make_case("moons", users, steps, seed, "none", graph)
+    case = make_case("moons", users, steps, seed, "none", graph, step="pairwise")
     network, kind = case.network, next(one for one in KINDS + ADAPTIVE_KINDS if one.__name__ == liar)
     calm = network.run()
     network = SimulatedNetwork(
