@@ -236,7 +236,11 @@ def decide(
     trials = Trials(settings, population, recipes, rng, observer, most_users)
     # Stumps converge late, so families are compared at the end of a run; graphs and mu are compared earlier.
     doubt = DOUBT if settings.takes_blocks else 1.0
-    best = trials.best([Choice(family, graph, whole=True) for family in recipes], doubt=doubt)._replace(whole=False)
+    by_family = [Choice(family, graph, whole=True) for family in recipes]
+    # Features clipped at one deviation or at two are equally simple: the better ones compete with the next family.
+    equals = [choice for choice in by_family if choice.family in (LINEAR, CLIPPED)]
+    best = trials.best(equals or by_family[:1], doubt=0.0)
+    best = trials.best([best, *(c for c in by_family if c not in equals)], doubt=doubt)._replace(whole=False)
     # Evidence makes directed graphs, which do not allow latency.
     if is_open and n_users > 2 and settings.mu != 0 and settings.message_latency == 0:
         best = trials.best([best._replace(graph=name, early=True) for name in GRAPHS], doubt=doubt)
