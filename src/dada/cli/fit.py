@@ -415,7 +415,8 @@ def _reason_of_graph(model: Model, decided: Decided) -> str:
 
     graph = model.settings_["graph"]
     who = WHO_LEARNS.get(graph, "Users learn along the given graph")
-    everyone, evidence = (decided.held_out.get(str(Choice(decided.family, name))) for name in ("everyone", "evidence"))
+    trials = (Choice(decided.family, name, early=True) for name in ("everyone", "evidence"))
+    everyone, evidence = (decided.held_out.get(str(trial)) for trial in trials)
     if isinstance(model.graph, str) and model.graph != "auto":
         return f"{who}, as asked for."
     if everyone is None or evidence is None:
@@ -427,10 +428,13 @@ def _reason_of_graph(model: Model, decided: Decided) -> str:
 
 def _reason_of_family(decided: Decided) -> list[str]:
     from dada.fitting.held_out import Choice
-    from dada.fitting.settings import LINEAR, STUMPS
+    from dada.fitting.settings import CLIPPED, LINEAR, STUMPS
 
     for graph in ("everyone", "evidence", "none"):
-        linear, stumps = (decided.held_out.get(str(Choice(name, graph, whole=True))) for name in (LINEAR, STUMPS))
+        found = {name: decided.held_out.get(str(Choice(name, graph, whole=True))) for name in (LINEAR, CLIPPED, STUMPS)}
+        linear, stumps = found.get(decided.family), found[STUMPS]
+        if decided.family == STUMPS:
+            linear = max((score for name, score in found.items() if name != STUMPS and score is not None), default=None)
         if linear is not None and stumps is not None:
             if decided.family == STUMPS:
                 return [f"Models use thresholds of features (stumps): these {_ahead(stumps, linear)} linear ones."]
@@ -439,15 +443,16 @@ def _reason_of_family(decided: Decided) -> list[str]:
 
 
 def _reason_of_mu(model: Model, decided: Decided) -> list[str]:
-    from dada.fitting.held_out import MU_SCALES, Choice
+    from dada.fitting.held_out import WEAKER, Choice
 
-    usual, weaker = (str(Choice(decided.family, model.settings_["graph"], scale)) for scale in MU_SCALES)
-    if usual not in decided.held_out or weaker not in decided.held_out:
+    if str(Choice(decided.family, model.settings_["graph"], WEAKER[0])) not in decided.held_out:
         return []
     mu = model.settings_["mu"]
     if decided.mu_scale == 1.0:
-        return [f"Neighbours pull with the usual strength (mu {mu:.3g}): held-out labels were no likelier with less."]
-    share = f"{decided.mu_scale:g} of the usual strength"
+        return [
+            f"Neighbours pull with the usual strength (mu {mu:.3g}): held-out labels were no likelier with another."
+        ]
+    share = f"{decided.mu_scale:g} times the usual strength"
     return [f"Neighbours pull with {share} (mu {mu:.3g}): held-out labels were likelier then."]
 
 

@@ -240,7 +240,7 @@ def decide(
     # Features clipped at one deviation or at two are equally simple: the better ones compete with the next family.
     equals = [choice for choice in by_family if choice.family in (LINEAR, CLIPPED)]
     best = trials.best(equals or by_family[:1], doubt=0.0)
-    best = trials.best([best, *(c for c in by_family if c not in equals)], doubt=doubt)._replace(whole=False)
+    best = trials.best([best, *(c for c in by_family if c not in (*equals, best))], doubt=doubt)._replace(whole=False)
     # Evidence makes directed graphs, which do not allow latency.
     if is_open and n_users > 2 and settings.mu != 0 and settings.message_latency == 0:
         best = trials.best([best._replace(graph=name, early=True) for name in GRAPHS], doubt=doubt)
