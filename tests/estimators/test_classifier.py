@@ -14,7 +14,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.tree import DecisionTreeClassifier
 
 from dada import CollaborationGraph, Constant, DadaClassifier, DegreeTarget, Pretrained, Stumps, Union
-from dada.fitting.fit import average_model, blockwise_decisions, positions_of
+from dada.fitting.models import average_model, blockwise_decisions, positions_of
 from tests.helpers.people import moons_rows, opposites
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dada.cli.predict import Model
     from dada.data import ParquetUsers, TableEncoder, UserTable
     from dada.events import Observer
-    from dada.fitting.fit import Decided
+    from dada.fitting.models import Decided
 
 TableFile = Annotated[
     Path, typer.Argument(help="CSV or Parquet file, or folder of Parquet files; one row per example.")
@@ -324,7 +324,7 @@ def kept_rows(sizes: Any, holdout: float, rng: np.random.Generator) -> Any:
 
 def _scores(model: Model, features: Any, users: Any, held_out: Population) -> dict[str, Any]:
     from dada import DadaClassifier
-    from dada.fitting.fit import best_class, class_scores
+    from dada.fitting.models import best_class, class_scores
 
     if not isinstance(model, DadaClassifier):
         return _scores_of_numbers(model.predict(features, users=users), held_out)

@@ -132,7 +132,7 @@ def predictions(model: Path, file: Path, user: str | None, unknown_user: str) ->
     from dada.data import read_table
     from dada.data.arrays import as_values, did_you_mean, shorten
     from dada.estimators.files import restored
-    from dada.fitting.fit import best_class, class_scores
+    from dada.fitting.models import best_class, class_scores
 
     stored = modelfile.read(model)
     estimator = restored(stored, model).set_params(unknown_user=unknown_user)

@@ -22,8 +22,17 @@ from dada.data.arrays import as_features, as_values, collected, frame_columns, i
 from dada.data.encoding import TableEncoder, needs_encoding, telling_columns
 from dada.estimators.explanation import FeatureEffect, contributions, effects, features_of, references
 from dada.events import Event, Observer, TracePoint, TrialStarted, fan_out, silent
-from dada.fitting.fit import Checkpoint, Decided, Fit, average_model, blockwise_decisions, decisions, fit, positions_of
 from dada.fitting.held_out import decide
+from dada.fitting.models import (
+    Checkpoint,
+    Decided,
+    Fit,
+    average_model,
+    blockwise_decisions,
+    decisions,
+    fit,
+    positions_of,
+)
 from dada.fitting.private import fit_privately
 from dada.fitting.settings import Parameters, Settings, check_unknown_user, generator
 

@@ -17,8 +17,8 @@ from dada.core.accuracy import mean_per_user
 from dada.data import ParquetUsers, Population
 from dada.data.arrays import as_values
 from dada.estimators.online import GrowingEstimator
-from dada.fitting.fit import Fit, best_class, class_scores
 from dada.fitting.held_out import HeldOutScores
+from dada.fitting.models import Fit, best_class, class_scores
 from dada.privacy.accounting import Privacy
 
 

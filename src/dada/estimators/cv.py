@@ -18,7 +18,6 @@ from sklearn.utils.validation import check_is_fitted
 from dada.data import Population, Recipe
 from dada.engine import RunResult
 from dada.estimators.classifier import DadaClassifier
-from dada.fitting.fit import run_engine
 from dada.fitting.held_out import (
     DOUBT,
     SHORT_WAKEUPS,
@@ -31,6 +30,7 @@ from dada.fitting.held_out import (
     is_ahead,
     share_right,
 )
+from dada.fitting.models import run_engine
 from dada.fitting.settings import AUTO, LEAST_UPDATES, Settings, check_workers, generator
 from dada.task import n_blocks, shared_predictors
 

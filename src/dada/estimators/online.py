@@ -18,7 +18,7 @@ from dada.core.problem import Problem
 from dada.data import Population
 from dada.data.arrays import NUMERIC_KINDS, shorten
 from dada.estimators.base import PersonalEstimator
-from dada.fitting.fit import positions_of
+from dada.fitting.models import positions_of
 from dada.fitting.newcomers import NOBODY, Candidates, follow, learn_next_to, with_rows
 from dada.fitting.settings import generator
 from dada.task import problem

@@ -17,8 +17,8 @@ from dada.engine import run
 from dada.engine.shards import remote_problem
 from dada.estimators.classifier import DadaClassifier
 from dada.events import Observer, silent
-from dada.fitting.fit import Fit
 from dada.fitting.lam import MANY_USERS, SAMPLES, extended, find_lam
+from dada.fitting.models import Fit
 from dada.fitting.settings import AUTO, LATENCY, Settings, generator
 
 # A feature takes eight bytes, a margin of a stump one: so features of few users are held at a time.

@@ -19,7 +19,7 @@ from dada.core.problem import Problem
 from dada.data import Population, Recipe
 from dada.data.arrays import as_values
 from dada.events import Observer, TrialStarted, silent
-from dada.fitting.fit import Decided, check_fits, decisions, run_engine
+from dada.fitting.models import Decided, check_fits, decisions, run_engine
 from dada.fitting.settings import AUTO, CLIPPED, LEAST_UPDATES, LINEAR, UPDATES_OF_LINEAR, Settings, generator
 from dada.task import n_blocks, shared_predictors
 

@@ -23,8 +23,8 @@ from dada.data import BasePredictors, Constant, Linear, Population, Recipe, Unio
 from dada.engine import Ledger, RunResult
 from dada.engine.model_loops import nothing_shared
 from dada.events import Observer, TracePoint, silent
-from dada.fitting.fit import Checkpoint, Fit, decisions, fit
 from dada.fitting.held_out import DOUBT, HeldOutScores, PerUserKFold, better_alone, decide
+from dada.fitting.models import Checkpoint, Fit, decisions, fit
 from dada.fitting.newcomers import NOBODY, Candidates, follow, learn_next_to
 from dada.fitting.settings import Settings, everyone
 from dada.privacy.accounting import Privacy, PrivacyCost, PrivacyLedger
