@@ -213,7 +213,9 @@ def measure(path: Path, user: str, label: str, folder: Path, *options: object) -
     seen = json.loads(dada("inspect", model, "--json"))
     assert len(predicted) == fitted["rows"]
     assert seen["users"] == fitted["users"]
-    ours = fitted["held_out"] or {"together": None, "alone": None}
+    measure_of = "r2" if fitted["task"] == "numbers" else "accuracy_over_users"
+    scores = fitted["held_out"] or {}
+    ours, alone = (scores.get(name, {}).get(measure_of) for name in ("together", "alone"))
     table = UserTable.read(path, user=user, label=label)
     return {
         "rows": fitted["rows"],
@@ -221,8 +223,8 @@ def measure(path: Path, user: str, label: str, folder: Path, *options: object) -
         "columns": table.features.width,
         "features": fitted["features"],
         "label": "numbers" if fitted["task"] == "numbers" else f"{len(np.unique(table.targets))} classes",
-        "ours": ours["together"],
-        "alone": ours["alone"],
+        "ours": ours,
+        "alone": alone,
         **simpler(table),
         "s": seconds,
     }

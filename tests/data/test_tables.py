@@ -114,7 +114,7 @@ def test_named_features_are_taken_in_the_order_named():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"user": "name"}, "no column 'name'; it has 5: 'who', 'age', 'income', 'came', 'town'"),
+        ({"user": "name"}, "no column 'name' (did you mean 'came'?); it has 5: 'who', 'age', 'income', 'came', 'town'"),
         ({"label": "visited"}, "no column 'visited'"),
         ({"features": ["age", "size"]}, "no column 'size'"),
         ({"drop": ["city"]}, "no column 'city'"),

@@ -22,6 +22,8 @@ Floats = NDArray[np.float64]
 # Quantiles at which importances are measured, and the two between which effects are.
 SHARES = (np.arange(20) + 0.5) / 20
 LOW, HIGH = 0.1, 0.9
+# Standard deviations at which the automatic linear predictors are clipped.
+CLIPS = (1.0, 2.0)
 
 
 class FeatureEffect(NamedTuple):
@@ -92,7 +94,7 @@ def references(predictors: BasePredictors) -> References:
                 cuts.setdefault(d, set()).add(threshold)
     for d in sorted({*moments, *cuts}):
         mean, scale = moments.get(d, (np.nan, np.nan))
-        if abs(scale**2 - mean * (1 - mean)) < 1e-9:
+        if min(abs((scale / clip) ** 2 - mean * (1 - mean)) for clip in CLIPS) < 1e-9:
             # Only values 0 and 1, such as levels, have this variance.
             values[:, d], ends[:, d] = 1 - mean < SHARES, (0, 1)
         elif d in cuts:
