@@ -252,7 +252,7 @@ def _table() -> list[Method]:
         ours("dada-alone", "Our defaults, each user alone", "none", alone=None),
         ours("dada-auto", "Dada, our defaults", "auto"),
         ours("dada-auto-evidence", "Dada, our defaults, evidence graph", "evidence"),
-        ours("dada-auto-everyone", "Dada, our defaults, complete graph", "everyone"),
+        ours("dada-auto-everyone", "Dada, our defaults, everyone", "everyone"),
         Method("dada-cv", "Dada, our predictors, cross-validated",
                lambda g: estimated(g, DadaClassifierCV(random_state=g.rng)), alone="dada-alone"),
         Method("constant", "Constant (each user's majority)", lambda g: constant_majority(g.train, g.test),
