@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dada import DadaClassifier, DadaClassifierCV
+from dada import DadaClassifier, DadaClassifierCV, DadaRegressor, DadaRegressorCV
 from dada.data import Population, moons
 from dada.estimators.cv import Setting, best_setting, better_alone
 from dada.fitting.held_out import HeldOutScores
@@ -24,7 +24,7 @@ def test_cross_validation_chooses_and_tells():
     assert best.family == "stumps"
     together = [each for setting, each in tried.items() if setting.graph == best.graph]
     assert best.mu_scale == 2.0 or tried[best].log_score == max(each.log_score for each in together)
-    assert all(0 < each.accuracy < 1 and each.log_score < 0 for each in search.cv_results_)
+    assert all(0 < each.score < 1 and each.log_score < 0 for each in search.cv_results_)
     assert search.best_estimator_.settings_["graph"] == search.best_setting_.graph
     Xt, yt, ownert = people(users.test)
     assert search.score(Xt, yt, users=ownert) == search.best_estimator_.score(Xt, yt, users=ownert)
@@ -39,6 +39,25 @@ def test_a_user_whom_nobody_resembles_keeps_its_local_model():
     ).fit(X, y, users=owner)
     assert search.alone_.tolist() == [k == 5 for k in range(12)]
     assert search.score(X[owner == 5], y[owner == 5], users=5) > 0.9
+
+
+def test_numbers_are_compared_by_their_squared_error():
+    rng = np.random.default_rng(0)
+    X, owner = rng.normal(size=(12 * 20, 1)), np.repeat(np.arange(12), 20)
+    y = 100 + 10 * np.where(owner == 5, -X[:, 0], X[:, 0]) + rng.normal(size=240)
+    search = DadaRegressorCV(
+        DadaRegressor(graph="everyone", n_updates=40), betas=(10.0,), mu_scales=(20.0, 0.01), random_state=0
+    ).fit(X, y, users=owner)
+    tried = {each.setting.mu_scale: each for each in search.cv_results_}
+    assert search.best_setting_.mu_scale == 0.01
+    # In units of y: close to the variance of the noise, and to that of y if all must agree with user 5.
+    assert -3 < tried[0.01].score < -0.9
+    assert tried[20.0].score < -15
+    assert search.score(X, y, users=owner) > 0.95
+    assert not search.alone_.any()
+    same = DadaRegressorCV(search.estimator, betas=(10.0,), mu_scales=(20.0,), random_state=0).fit(X, y, users=owner)
+    assert same.alone_[5]
+    assert same.score(X[owner == 5], y[owner == 5], users=5) > 0.95
 
 
 def judged(right, log_score):
@@ -91,3 +110,10 @@ def test_a_local_model_is_kept_only_beyond_chance():
     gains[0, :5] = gains[1, :4] = gains[2, :6] = 1.0
     assert better_alone(gains.ravel(), rows, doubt=1.64).tolist() == [True, False, True, False]
     assert not better_alone(gains.ravel(), rows, doubt=np.inf).any()
+
+
+def test_a_local_model_of_numbers_is_kept_beyond_chance_in_any_unit():
+    rows = Population.from_arrays(np.zeros((12, 1)), np.linspace(0, 1, 12), np.repeat([0, 1], 6), task="numbers")
+    gains = np.array([1, 2, 1, 2, 1, 2, 5, -4, 3, -2, 1, 0], np.float32)
+    for unit in (1e-3, 1.0, 1e3):
+        assert better_alone(np.float32(unit) * gains, rows, doubt=1.64).tolist() == [True, False]

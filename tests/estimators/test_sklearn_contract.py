@@ -5,13 +5,18 @@ import pytest
 from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from dada import Pretrained
-from dada.estimators import DadaClassifier, DadaRegressor
+from dada import Constant, Linear, Pretrained, Union
+from dada.estimators import DadaClassifier, DadaClassifierCV, DadaRegressor, DadaRegressorCV
 
+# One family and one setting: few trials.
+FEW = {"betas": (10.0,), "mu_scales": (1.0,), "n_splits": 2}
+QUICK = {"predictors": Union(Linear(clip=2.0), Constant()), "graph": "everyone", "n_updates": 20}
 SETTINGS = [
     DadaClassifier(n_updates=50),
     DadaClassifier(graph="none", loss="squared-hinge", unknown_user="average", n_updates=50),
     DadaRegressor(n_updates=50),
+    DadaClassifierCV(DadaClassifier(**QUICK), **FEW),
+    DadaRegressorCV(DadaRegressor(**QUICK), **FEW),
 ]
 
 SCALES = "thresholds and scales of base predictors, and of targets, come from rows, whatever these weigh"

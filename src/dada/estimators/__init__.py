@@ -2,7 +2,7 @@
 
 from dada.estimators.base import Neighbour
 from dada.estimators.classifier import DadaClassifier, DadaRegressor
-from dada.estimators.cv import DadaClassifierCV
+from dada.estimators.cv import DadaClassifierCV, DadaRegressorCV
 from dada.estimators.explanation import FeatureEffect
 from dada.estimators.files import load_model, save_model
 from dada.fitting.held_out import PerUserKFold
@@ -11,6 +11,7 @@ __all__ = [
     "DadaClassifier",
     "DadaClassifierCV",
     "DadaRegressor",
+    "DadaRegressorCV",
     "FeatureEffect",
     "Neighbour",
     "PerUserKFold",

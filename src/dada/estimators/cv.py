@@ -1,4 +1,4 @@
-"""`DadaClassifierCV`: settings chosen on held-out rows, and for every user whether its local model is better."""
+"""`DadaClassifierCV` and `DadaRegressorCV`: settings chosen on held-out rows, and who keeps its local model."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from dada.data import Population, Recipe
 from dada.engine import RunResult
-from dada.estimators.classifier import DadaClassifier
+from dada.estimators.classifier import DadaClassifier, DadaRegressor
 from dada.fitting.held_out import (
     DOUBT,
     SHORT_WAKEUPS,
@@ -47,10 +47,14 @@ class Setting(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """Scores of a setting on held-out rows: share of right rows, mean over users, and mean log score of all rows."""
+    """Scores of a setting on held-out rows, the higher the better.
+
+    `score` is the share of right rows, as a mean over users, and `log_score` the mean log-likelihood of the labels of
+    all rows. For numbers both are minus the squared error, as a mean over users and over rows.
+    """
 
     setting: Setting
-    accuracy: float
+    score: float
     log_score: float
 
 
@@ -61,68 +65,14 @@ def _on_ray() -> Any:
 
 
 @dataclass(eq=False, repr=False)
-class DadaClassifierCV(ClassifierMixin, BaseEstimator):
-    """A `DadaClassifier` whose beta and mu are chosen by cross-validation inside users' rows.
-
-    Base predictors and graph are those of the estimator; if open, short trials choose them as in its own fit. For each
-    beta, the values of mu form a path along which each run starts from the models of the one before. Among the settings
-    that are right as often as the automatic one, that with the highest likelihood of held-out labels is chosen; or the
-    automatic one if the difference is within a standard error. Afterwards every user compares its local model on the
-    same rows, and keeps it if it was significantly better.
-
-    Parameters
-    ----------
-    estimator : DadaClassifier, optional
-        Holds all other settings.
-    betas : sequence of float
-        Bounds to try.
-    mu_scales : sequence of float
-        Values of mu to try, as multiples of the automatic one.
-    n_splits, n_repeats : int
-        Number of folds, and of repetitions with other folds.
-    doubt : float
-        A user keeps its local model if that was right more often on held-out rows by this many standard errors of the
-        difference (McNemar's test); with infinity, never.
-    engine : {"local", "ray"}
-        Where trials run: by joblib on this machine (or as `joblib.parallel_config` sets), or on a Ray cluster. The
-        result is the same.
-    n_jobs : int, optional
-        Parallel trials, one per fold; -1 for all processors.
-    verbose : int
-        Above 0, joblib reports finished trials.
-    random_state : int, numpy.random.Generator, numpy.random.RandomState or None
-        Decides folds and runs.
-    user_column : str or int, optional
-        As in `DadaClassifier`; by default that of the estimator.
-
-    Attributes
-    ----------
-    best_estimator_ : DadaClassifier
-        Fitted to all rows with the best setting; users in `alone_` have their local models.
-    best_setting_ : Setting
-        Graph, beta, mu_scale and family.
-    alone_ : array of bool of shape (n_users,)
-        Users who keep their local model.
-    cv_results_ : list of Tried
-        Every setting, and learning alone, with mean accuracy over users on held-out rows and the mean log-likelihood of
-        their labels, the most accurate first.
-
-    Examples
-    --------
-    >>> from dada.data import moons
-    >>> train = moons(1, n_users=12).train
-    >>> search = DadaClassifierCV(DadaClassifier(n_updates=30), betas=(10.0,), mu_scales=(1.0,), random_state=0)
-    >>> search.fit(train.X, train.y, users=train.users).best_setting_.beta
-    10.0
-    """
+class PersonalSearch(BaseEstimator):
+    """What the searches of classifier and regressor share."""
 
     __metadata_request__fit: ClassVar[dict[str, Any]] = {"users": True}
     __metadata_request__predict: ClassVar[dict[str, Any]] = {"users": True}
-    __metadata_request__predict_proba: ClassVar[dict[str, Any]] = {"users": True}
-    __metadata_request__decision_function: ClassVar[dict[str, Any]] = {"users": True}
     __metadata_request__score: ClassVar[dict[str, Any]] = {"users": True}
 
-    estimator: DadaClassifier | None = None
+    estimator: Any = None
     _: KW_ONLY
     betas: Any = (10.0, 30.0)
     mu_scales: Any = (4.0, 2.0, 1.0, 0.5, 0.25, 0.1)
@@ -136,17 +86,17 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
     user_column: Any = None
 
     def fit(self, X: Any, y: Any, users: Any = None, sample_weight: Any = None) -> Self:
-        """Choose settings and learn from all rows; parameters as in `DadaClassifier.fit`.
+        """Choose settings and learn from all rows; parameters as in the estimator's `fit`.
 
         Weights apply when models learn; held-out rows count equally.
         """
-        base = DadaClassifier() if self.estimator is None else clone(self.estimator)
+        base = self._base()
         if self.user_column is not None:
             base.set_params(user_column=self.user_column)
         settings = base._settings()
         if settings.privacy is not None:
             raise ValueError(
-                "a search compares settings on exact rows, which reveals them: fit DadaClassifier(privacy=...)"
+                f"a search compares settings on exact rows, which reveals them: fit {type(base).__name__}(privacy=...)"
             )
         check_workers(self.engine, "auto", self.n_jobs)
         for name in ("betas", "mu_scales"):
@@ -173,36 +123,24 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
             self.best_estimator_.models_[self.alone_] = own.models_[self.alone_]
         # The only row of a user is in no fold.
         n_tested = int(population.sizes[population.sizes > 1].sum())
-        tried = [Tried(s, share_right(population, each), each.likelihood / n_tested) for s, each in scores.items()]
-        self.cv_results_ = sorted(tried, key=lambda each: -each.accuracy)
-        self.classes_ = self.best_estimator_.classes_
+        unit = getattr(self.best_estimator_, "target_scale_", 1.0) ** 2
+        tried = [
+            Tried(s, unit * share_right(population, each), unit * each.likelihood / n_tested)
+            for s, each in scores.items()
+        ]
+        self.cv_results_ = sorted(tried, key=lambda each: -each.score)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.best_estimator_, name):
                 setattr(self, name, getattr(self.best_estimator_, name))
         return self
 
-    def decision_function(self, X: Any, users: Any = None) -> NDArray[np.float64]:
-        """As in `DadaClassifier`, with the best estimator."""
-        check_is_fitted(self)
-        return self.best_estimator_.decision_function(X, users)
-
     def predict(self, X: Any, users: Any = None) -> NDArray[Any]:
-        """As in `DadaClassifier`, with the best estimator."""
+        """As the best estimator does."""
         check_is_fitted(self)
         return self.best_estimator_.predict(X, users)
 
-    def predict_proba(self, X: Any, users: Any = None) -> NDArray[np.float64]:
-        """As in `DadaClassifier`, with the best estimator."""
-        check_is_fitted(self)
-        return self.best_estimator_.predict_proba(X, users)
-
-    def score(self, X: Any, y: Any, users: Any = None, sample_weight: Any = None) -> float:
-        """As in `DadaClassifier`, with the best estimator."""
-        check_is_fitted(self)
-        return self.best_estimator_.score(X, y, users, sample_weight)
-
     def users_frame(self) -> Any:
-        """As in `DadaClassifier`, with a column `kept_local`: whether the user keeps its local model.
+        """As the best estimator does, with a column `kept_local`: whether the user keeps its local model.
 
         Examples
         --------
@@ -216,6 +154,15 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
 
         check_is_fitted(self)
         return self.best_estimator_.users_frame().with_columns(kept_local=pl.Series(self.alone_))
+
+    def _base(self) -> DadaClassifier | DadaRegressor:
+        """The estimator to search with, not fitted."""
+        raise NotImplementedError
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def _held_out(
         self, settings: Settings, family: str, recipe: Recipe, population: Population, rng: np.random.Generator
@@ -270,6 +217,132 @@ class DadaClassifierCV(ClassifierMixin, BaseEstimator):
                 for mu_scale in self.mu_scales:
                     last = run_of(last, beta=beta, mu=mu_scale * automatic)
                     yield Setting(graph, beta, mu_scale, family), last.models
+
+
+@dataclass(eq=False, repr=False)
+class DadaClassifierCV(ClassifierMixin, PersonalSearch):
+    """A `DadaClassifier` whose beta and mu are chosen by cross-validation inside users' rows.
+
+    Base predictors and graph are those of the estimator; if open, short trials choose them as in its own fit. For each
+    beta, the values of mu form a path along which each run starts from the models of the one before. Among the settings
+    that are right as often as the automatic one, that with the highest likelihood of held-out labels is chosen; or the
+    automatic one if the difference is within a standard error. Afterwards every user compares its local model on the
+    same rows, and keeps it if it was significantly better.
+
+    Parameters
+    ----------
+    estimator : DadaClassifier, optional
+        Holds all other settings.
+    betas : sequence of float
+        Bounds to try.
+    mu_scales : sequence of float
+        Values of mu to try, as multiples of the automatic one.
+    n_splits, n_repeats : int
+        Number of folds, and of repetitions with other folds.
+    doubt : float
+        A user keeps its local model if that was right more often on held-out rows by this many standard errors of the
+        difference (McNemar's test); with infinity, never.
+    engine : {"local", "ray"}
+        Where trials run: by joblib on this machine (or as `joblib.parallel_config` sets), or on a Ray cluster. The
+        result is the same.
+    n_jobs : int, optional
+        Parallel trials, one per fold; -1 for all processors.
+    verbose : int
+        Above 0, joblib reports finished trials.
+    random_state : int, numpy.random.Generator, numpy.random.RandomState or None
+        Decides folds and runs.
+    user_column : str or int, optional
+        As in `DadaClassifier`; by default that of the estimator.
+
+    Attributes
+    ----------
+    best_estimator_ : DadaClassifier
+        Fitted to all rows with the best setting; users in `alone_` have their local models.
+    best_setting_ : Setting
+        Graph, beta, mu_scale and family.
+    alone_ : array of bool of shape (n_users,)
+        Users who keep their local model.
+    cv_results_ : list of Tried
+        Every setting, and learning alone, with mean accuracy over users on held-out rows and the mean log-likelihood of
+        their labels, the most accurate first.
+
+    Examples
+    --------
+    >>> from dada.data import moons
+    >>> train = moons(1, n_users=12).train
+    >>> search = DadaClassifierCV(DadaClassifier(n_updates=30), betas=(10.0,), mu_scales=(1.0,), random_state=0)
+    >>> search.fit(train.X, train.y, users=train.users).best_setting_.beta
+    10.0
+    """
+
+    __metadata_request__predict_proba: ClassVar[dict[str, Any]] = {"users": True}
+    __metadata_request__decision_function: ClassVar[dict[str, Any]] = {"users": True}
+
+    def fit(self, X: Any, y: Any, users: Any = None, sample_weight: Any = None) -> Self:
+        """Choose settings and learn from all rows; parameters as in `DadaClassifier.fit`.
+
+        Weights apply when models learn; held-out rows count equally.
+        """
+        super().fit(X, y, users, sample_weight)
+        self.classes_ = self.best_estimator_.classes_
+        return self
+
+    def decision_function(self, X: Any, users: Any = None) -> NDArray[np.float64]:
+        """As the best estimator does."""
+        check_is_fitted(self)
+        return self.best_estimator_.decision_function(X, users)
+
+    def predict_proba(self, X: Any, users: Any = None) -> NDArray[np.float64]:
+        """As the best estimator does."""
+        check_is_fitted(self)
+        return self.best_estimator_.predict_proba(X, users)
+
+    def score(self, X: Any, y: Any, users: Any = None, sample_weight: Any = None) -> float:
+        """As the best estimator does."""
+        check_is_fitted(self)
+        return self.best_estimator_.score(X, y, users, sample_weight)
+
+    def _base(self) -> DadaClassifier:
+        return DadaClassifier() if self.estimator is None else clone(self.estimator)
+
+
+@dataclass(eq=False, repr=False)
+class DadaRegressorCV(RegressorMixin, PersonalSearch):
+    """A `DadaRegressor` whose beta and mu are chosen by cross-validation inside users' rows.
+
+    Settings are compared by the squared error of held-out rows: the one with the least error is chosen, or the
+    automatic one if the difference is within a standard error. A user keeps its local model if its squared error was
+    smaller by `doubt` standard errors of the difference. Parameters and attributes are otherwise those of
+    `DadaClassifierCV`.
+
+    Parameters
+    ----------
+    estimator : DadaRegressor, optional
+        Holds all other settings.
+
+    Attributes
+    ----------
+    best_estimator_ : DadaRegressor
+        Fitted to all rows with the best setting; users in `alone_` have their local models.
+    cv_results_ : list of Tried
+        Every setting, and learning alone, with minus the mean squared error of held-out rows, as a mean over users
+        (score) and over rows (log_score), the best first.
+
+    Examples
+    --------
+    >>> X, users = np.linspace(-1, 1, 40)[:, None], np.tile(["ann", "bob"], 20)
+    >>> search = DadaRegressorCV(DadaRegressor(n_updates=20), mu_scales=(1.0, 0.25), random_state=0)
+    >>> search.fit(X, 3 * X[:, 0] + 1, users=users).cv_results_[0].score > -0.1
+    True
+    """
+
+    def score(self, X: Any, y: Any, users: Any = None, sample_weight: Any = None) -> float:
+        """As the best estimator does."""
+        check_is_fitted(self)
+        return self.best_estimator_.score(X, y, users, sample_weight)
+
+    def _base(self) -> DadaRegressor:
+        return DadaRegressor() if self.estimator is None else clone(self.estimator)
 
 
 def _check_grid(name: str, values: Any) -> None:

@@ -191,12 +191,15 @@ def is_clear(gains: NDArray[np.float64], doubt: float = 1.0) -> bool:
 def better_alone(gains: NDArray[np.float32], population: Population, doubt: float) -> NDArray[np.bool_]:
     """Users whose local model was right more often, by McNemar's test with Edwards' correction for few rows.
 
+    Of numbers, gains are differences of squared errors: their sum is compared with its standard error.
+
     >>> people = Population.from_arrays(np.zeros((6, 1)), [0, 1] * 3, ["ann"] * 6)
     >>> better_alone(np.ones(6, np.float32), people, doubt=1.64).tolist()
     [True]
     """
-    error = np.sqrt(np.maximum(per_user(population, gains**2), 1.0))
-    return np.asarray(per_user(population, gains) - 1.0 > doubt * error)
+    least = 1.0 if population.n_classes else 0.0
+    error = np.sqrt(np.maximum(per_user(population, gains**2), least))
+    return np.asarray(per_user(population, gains) - least > doubt * error)
 
 
 class Choice(NamedTuple):
