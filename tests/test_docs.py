@@ -8,6 +8,7 @@ pictures that pages draw become those that they show.
 import doctest
 import os
 import re
+import runpy
 import shutil
 from pathlib import Path
 
@@ -32,6 +33,12 @@ def test_pictures_of_page_are_there(page):
     shown = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
     missing = [name for name in shown if not (page.parent / name).is_file()]
     assert missing == []
+
+
+def test_reference_of_commands_is_that_of_the_code():
+    written = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    made = runpy.run_path(str(ROOT / "docs" / "commands.py"))["reference"]()
+    assert written == made, "commands have changed: run `python docs/commands.py` and commit docs/commands.md"
 
 
 def test_a_wrong_page_fails_at_its_line(tmp_path):
