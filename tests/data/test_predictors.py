@@ -165,8 +165,8 @@ def test_damaged_unions_and_scales_are_refused():
     with pytest.raises(ValueError, match="must be a list of families, got 3"):
         predictors_from_arrays({"kind": "union", "parts": 3}, arrays)
     spec, arrays = STORABLE["linear"].fit(X).to_arrays()
-    with pytest.raises(ValueError, match=r"scales of linear predictors must be > 0, got 0\.0"):
-        predictors_from_arrays(spec, {**arrays, "scale": arrays["scale"] * 0})
+    with pytest.raises(ValueError, match=r"std and clip of linear predictors must be > 0, got 0\.0"):
+        predictors_from_arrays(spec, {**arrays, "std": arrays["std"] * 0})
 
 
 @given(st.sampled_from(sorted(STORABLE)), st.integers(0, 50))

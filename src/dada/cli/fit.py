@@ -428,10 +428,11 @@ def _reason_of_graph(model: Model, decided: Decided) -> str:
 
 def _reason_of_family(decided: Decided) -> list[str]:
     from dada.fitting.held_out import Choice
-    from dada.fitting.settings import CLIPPED, LINEAR, STUMPS
+    from dada.fitting.settings import LINEAR_FAMILIES, STUMPS
 
+    names = (*LINEAR_FAMILIES, STUMPS)
     for graph in ("everyone", "evidence", "none"):
-        found = {name: decided.held_out.get(str(Choice(name, graph, whole=True))) for name in (LINEAR, CLIPPED, STUMPS)}
+        found = {name: decided.held_out.get(str(Choice(name, graph, whole=True))) for name in names}
         linear, stumps = found.get(decided.family), found[STUMPS]
         if decided.family == STUMPS:
             linear = max((score for name, score in found.items() if name != STUMPS and score is not None), default=None)

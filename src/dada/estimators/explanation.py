@@ -22,8 +22,6 @@ Floats = NDArray[np.float64]
 # Quantiles at which importances are measured, and the two between which effects are.
 SHARES = (np.arange(20) + 0.5) / 20
 LOW, HIGH = 0.1, 0.9
-# Standard deviations at which the automatic linear predictors are clipped.
-CLIPS = (1.0, 2.0)
 
 
 class FeatureEffect(NamedTuple):
@@ -87,20 +85,20 @@ def references(predictors: BasePredictors) -> References:
     cuts: dict[int, set[float]] = {}
     for part in _parts(predictors):
         if isinstance(part, FittedLinear):
-            each = zip(part.feature.tolist(), part.mean.tolist(), part.scale.tolist(), strict=True)
-            moments |= {d: (mean, scale) for d, mean, scale in each}
+            each = zip(part.feature.tolist(), part.mean.tolist(), part.std.tolist(), strict=True)
+            moments |= {d: (mean, std) for d, mean, std in each}
         if isinstance(part, FittedStumps):
             for d, threshold in zip(part.feature.tolist(), part.threshold.tolist(), strict=True):
                 cuts.setdefault(d, set()).add(threshold)
     for d in sorted({*moments, *cuts}):
-        mean, scale = moments.get(d, (np.nan, np.nan))
-        if min(abs((scale / clip) ** 2 - mean * (1 - mean)) for clip in CLIPS) < 1e-9:
+        mean, std = moments.get(d, (np.nan, np.nan))
+        if abs(std**2 - mean * (1 - mean)) < 1e-9:
             # Only values 0 and 1, such as levels, have this variance.
             values[:, d], ends[:, d] = 1 - mean < SHARES, (0, 1)
         elif d in cuts:
             values[:, d], ends[:, d] = (_between(sorted(cuts[d]), at) for at in (SHARES, np.array([LOW, HIGH])))
         else:
-            values[:, d], ends[:, d] = (mean + scale * ndtri(at) for at in (SHARES, np.array([LOW, HIGH])))
+            values[:, d], ends[:, d] = (mean + std * ndtri(at) for at in (SHARES, np.array([LOW, HIGH])))
     return References(values, ends)
 
 

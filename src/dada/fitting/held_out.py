@@ -20,7 +20,7 @@ from dada.data import Population, Recipe
 from dada.data.arrays import as_values
 from dada.events import Observer, TrialStarted, silent
 from dada.fitting.models import Decided, check_fits, decisions, run_engine
-from dada.fitting.settings import AUTO, CLIPPED, LEAST_UPDATES, LINEAR, UPDATES_OF_LINEAR, Settings, generator
+from dada.fitting.settings import AUTO, LEAST_UPDATES, LINEAR_FAMILIES, UPDATES_OF_LINEAR, Settings, generator
 from dada.task import n_blocks, shared_predictors
 
 GRAPHS = ("everyone", "evidence")
@@ -240,8 +240,8 @@ def decide(
     # Stumps converge late, so families are compared at the end of a run; graphs and mu are compared earlier.
     doubt = DOUBT if settings.takes_blocks else 1.0
     by_family = [Choice(family, graph, whole=True) for family in recipes]
-    # Features clipped at one deviation or at two are equally simple: the better ones compete with the next family.
-    equals = [choice for choice in by_family if choice.family in (LINEAR, CLIPPED)]
+    # Features clipped at one deviation or at several are equally simple: the best compete with the next family.
+    equals = [choice for choice in by_family if choice.family in LINEAR_FAMILIES]
     best = trials.best(equals or by_family[:1], doubt=0.0)
     best = trials.best([best, *(c for c in by_family if c not in (*equals, best))], doubt=doubt)._replace(whole=False)
     # Evidence makes directed graphs, which do not allow latency.
@@ -395,12 +395,12 @@ class Trials:
         tables, settings = fold.through(choice.family, self.recipes[choice.family], self.settings)
         mu, n_updates = choice.mu_scale * settings.model_settings["mu1"], settings.n_updates
         if settings.takes_blocks:
-            converges_late = choice.family in (LINEAR, CLIPPED) and tables.held_out.shape[1] > MANY_FEATURES
+            converges_late = choice.family in LINEAR_FAMILIES and tables.held_out.shape[1] > MANY_FEATURES
             early = TRIAL_WAKEUPS if converges_late else EARLY_WAKEUPS
             n_updates = min(int(n_updates), TRIAL_WAKEUPS if choice.whole else early if choice.early else SHORT_WAKEUPS)
         elif not choice.whole:
             # Early models separate graphs best, but linear predictors must be almost converged.
-            is_quick = choice.family in (LINEAR, CLIPPED) and self.population.n_classes <= 2
+            is_quick = choice.family in LINEAR_FAMILIES and self.population.n_classes <= 2
             n_updates = min(int(n_updates), UPDATES_OF_LINEAR // 2 if is_quick else LEAST_UPDATES // 2)
         settings = replace(settings, graph=choice.graph, mu=mu, lam=AUTO, n_updates=n_updates)
         problem = replace(tables.problem, **settings.model_settings)

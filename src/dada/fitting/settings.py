@@ -39,7 +39,8 @@ ALL_PROCESSORS = -1
 # On Moons the objective is then 0.4 % above that without latency, and accuracies are the same.
 LATENCY = 0.1
 # Families of base predictors, and those given by the caller.
-LINEAR, CLIPPED, STUMPS, GIVEN = "linear", "clipped", "stumps", "given"
+LINEAR, CLIPPED, WIDE, STUMPS, GIVEN = "linear", "clipped", "wide", "stumps", "given"
+LINEAR_FAMILIES = (LINEAR, CLIPPED, WIDE)
 # mu is this multiple of the mean confidence, so that it has the scale of users' losses.
 MU_SCALE = {"adaboost": 2.0}
 OTHER_MU_SCALE = 0.35
@@ -170,13 +171,13 @@ class Settings(Parameters):
         if mu == AUTO:
             scale = MU_SCALE.get(loss, OTHER_MU_SCALE) if isinstance(loss, str) else OTHER_MU_SCALE
             scale *= float(people.confidence.mean())
-            scale *= MU_SCALE_OF_LINEAR if family in (LINEAR, CLIPPED) else 1.0
+            scale *= MU_SCALE_OF_LINEAR if family in LINEAR_FAMILIES else 1.0
             mu = scale / (n_classes - 1)
         if n_updates == AUTO and self.takes_blocks:
             n_updates = WAKEUPS_BY_EVIDENCE if self.is_graph(*BY_EVIDENCE) else WAKEUPS
         elif n_updates == AUTO:
             # Linear features are correlated and converge slowly, but their updates are fast.
-            least = UPDATES_OF_LINEAR if family in (LINEAR, CLIPPED) else LEAST_UPDATES
+            least = UPDATES_OF_LINEAR if family in LINEAR_FAMILIES else LEAST_UPDATES
             n_updates = max(least, min(n_weights // 2, MOST_UPDATES * n_classes // 2))
         return replace(self, loss=loss, beta=beta, mu=mu, n_updates=n_updates)
 
@@ -394,9 +395,9 @@ def generator(random_state: Any) -> np.random.Generator:
 def families(people: Population | ParquetUsers) -> dict[str, Recipe]:
     """Automatic families of base predictors by name, the simplest first.
 
-    Linear features are clipped at two standard deviations, or at one. Stumps lie at quantiles, four to ten per feature,
-    next to linear features. All have a weakly coupled constant. Stumps are left out if several classes would make the
-    table of margins too large.
+    Linear features are clipped at two standard deviations, at one, or, for numbers, which can follow a feature however
+    far, at six. Stumps lie at quantiles, four to ten per feature, next to linear features. All have a weakly coupled
+    constant. Stumps are left out if several classes would make the table of margins too large.
     """
     constant = Constant(coupling=0.1)
     linear: tuple[Recipe, ...] = (Linear(clip=2.0), constant)
@@ -405,6 +406,9 @@ def families(people: Population | ParquetUsers) -> dict[str, Recipe]:
         cells = people.n_rows * (people.n_classes - 1) * people.n_classes
         per_feature = min(per_feature, MOST_CELLS // (cells * people.n_features) - 1)
     found: dict[str, Recipe] = {LINEAR: Union(*linear), CLIPPED: Union(Linear(), constant)}
+    if people.n_classes == 0:
+        # A third of the prediction needs three times the weight: a ninth of the coupling then allows equal differences.
+        found[WIDE] = Union(Linear(clip=6.0, coupling=1 / 9), constant)
     if per_feature >= 1:
         found[STUMPS] = Union(Stumps(per_feature=per_feature, drop_duplicates=True), *linear)
     return found

@@ -71,23 +71,31 @@ class Linear:
     def _scaled(self, mean: np.ndarray, std: np.ndarray) -> FittedLinear:
         feature = np.flatnonzero(std).astype(np.int32)
         coupling = np.full(len(feature), float(self.coupling))
-        return FittedLinear(feature, mean[feature], std[feature] * self.clip, n_features=len(mean), coupling=coupling)
+        clip = np.full(len(feature), float(self.clip))
+        return FittedLinear(feature, mean[feature], std[feature], clip, n_features=len(mean), coupling=coupling)
 
 
 @dataclass(frozen=True, eq=False)
 class FittedLinear(FittedFamily):
-    """Linear predictors: predictor j is ``clip((x[feature[j]] - mean[j]) / scale[j], -1, 1)``."""
+    """Linear predictors: predictor j is ``clip((x[feature[j]] - mean[j]) / (std[j] * clip[j]), -1, 1)``."""
 
     kind = "linear"
-    shapes = (("feature", "n"), ("mean", "n"), ("scale", "n"))
+    shapes = (("feature", "n"), ("mean", "n"), ("std", "n"), ("clip", "n"))
 
     feature: np.ndarray
     mean: np.ndarray
-    scale: np.ndarray
+    std: np.ndarray
+    clip: np.ndarray
 
     def __post_init__(self) -> None:
-        if self.scale.min() <= 0:
-            raise ValueError(f"scales of linear predictors must be > 0, got {self.scale.min()}: the file is damaged")
+        least = min(self.std.min(), self.clip.min())
+        if least <= 0:
+            raise ValueError(f"std and clip of linear predictors must be > 0, got {least}: the file is damaged")
+
+    @property
+    def scale(self) -> np.ndarray:
+        """Distance from the mean at which each prediction reaches -1 or +1."""
+        return self.std * self.clip
 
     def _predict(self, rows: np.ndarray, out: np.ndarray) -> None:
         out[:] = np.clip((np.take(rows, self.feature, axis=1) - self.mean) / self.scale, -1, 1)
