@@ -40,8 +40,9 @@ from dada.core.model_steps import (
 SOLVED_PART = 0.1
 # Standard errors by which evidence must be ahead of the background graph.
 CLEARLY_AHEAD = 2.0
-# Part of mu1 at a user's first wake-up: the neighbours' models are then mostly noise.
-FIRST_MU_PART = 0.25
+# Part of mu1 at a user's first wake-up, and its growth to 1 by wake-ups: the neighbours' models are mostly noise at
+# first, and a strong coupling to them would hold back what all users have to learn.
+FIRST_MU_PART, MU_GROWTH = 0.25, 1.12
 LEAST_BITS, MOST_BITS = 2, 32
 # The finest unit is this many powers of two below beta: sums of a few beta then fit the digits of the format exactly.
 DIGITS = {np.dtype(np.float32): 22, np.dtype(np.float64): 51}
@@ -187,7 +188,7 @@ def block_step(
     """
     mean_of_neighbours(user.degree, user.neighbour_sum, target)
     extrapolate(step.momentum, wakeups, previous, target)
-    mu = settings.mu * (FIRST_MU_PART if wakeups == 0 else 1.0)
+    mu = settings.mu * min(1.0, FIRST_MU_PART * MU_GROWTH ** min(wakeups, 99))
     coupled = ModelSettings(settings.loss, settings.beta, mu, settings.coupling)
     has_neighbours = 1.0 if user.degree > 0.0 else 0.0
     towards = UserModel(
