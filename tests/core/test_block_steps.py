@@ -91,7 +91,7 @@ def test_a_wake_up_solves_the_block_towards_the_mean_carried_on(loss, wakeups):
 
     def block(own):
         # The graph of user k alone: one neighbour, at y.
-        pulled = replace(problem, mu1=problem.mu1 * (0.25 if wakeups == 0 else 1.0))
+        pulled = replace(problem, mu1=problem.mu1 * min(1.0, 0.25 * 1.12**wakeups))
         others = np.zeros_like(models)
         others[0] = y
         return block_in_numpy(pulled, CollaborationGraph.from_edges(6, [0], [k], [1.0]), others, k, own)
