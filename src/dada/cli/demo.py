@@ -43,7 +43,7 @@ def demo(
     - `dada demo --record run.dadalog`
     - `dada demo --json`
     """
-    from dada.cli.demo_report import HEADER, METHODS, row_of, run_demo, write_report
+    from dada.cli.demo_report import HEADER, OURS, row_of, run_demo, write_report
     from dada.events import fan_out
     from dada.plot.theme import name_of
 
@@ -54,9 +54,9 @@ def demo(
         with progress() as bars:
 
             def watch(method: str) -> Observer:
-                """A progress bar for each method; the page shows the last one, Dada-Learned."""
+                """A progress bar for each method; the page shows ours."""
                 bar = bars(name_of(method))
-                return fan_out(bar, shown) if method == [*METHODS][-1] else bar
+                return fan_out(bar, shown) if method == OURS else bar
 
             result = run_demo(seed, users, rule, watch)
         with working("Drawing"):
@@ -65,7 +65,7 @@ def demo(
             print_json(as_dict(result, files))
             return
         rows = [row_of(*outcome) for outcome in result.outcomes.items()]
-        print_table(HEADER, rows, best=len(rows) - 1, title=f"{result.dataset}, {users} users, seed {seed}")
+        print_table(HEADER, rows, best=0, title=f"{result.dataset}, {users} users, seed {seed}")
         stdout().print(f"\nOpen [bold]{files[0]}[/bold] for curves and graphs.", highlight=False, soft_wrap=True)
 
 

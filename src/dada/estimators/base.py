@@ -107,6 +107,7 @@ class PersonalEstimator(Parameters, BaseEstimator):
         *,
         encoder: TableEncoder | None = None,
         like: PersonalEstimator | None = None,
+        test: Population | None = None,
         observer: Observer = silent,
         checkpoint: Checkpoint = None,
     ) -> Self:
@@ -121,6 +122,8 @@ class PersonalEstimator(Parameters, BaseEstimator):
         like : DadaClassifier or DadaRegressor, optional
             An estimator that was fitted before: base predictors, graph and mu are chosen as there, where they are open,
             instead of by trials on held-out rows.
+        test : Population, optional
+            Other rows of the same users; with two classes, `trace_` follows the accuracy on them.
         observer, checkpoint
             As in `fit`.
 
@@ -135,7 +138,7 @@ class PersonalEstimator(Parameters, BaseEstimator):
         names = population.feature_names if encoder is None else encoder.inputs
         self.n_features_in_, self.feature_names_in_ = len(names), np.array(names, dtype=object)
         self.encoder_: TableEncoder | None = encoder
-        self._learn(settings, self._weighted(self._adopted(population)), observer, checkpoint, like)
+        self._learn(settings, self._weighted(self._adopted(population)), observer, checkpoint, like, test)
         return self
 
     def neighbours_of(self, user: Any) -> list[Neighbour]:
@@ -344,6 +347,7 @@ class PersonalEstimator(Parameters, BaseEstimator):
         observer: Observer = silent,
         checkpoint: Checkpoint = None,
         like: PersonalEstimator | None = None,
+        test: Population | None = None,
     ) -> None:
         rng, watch = generator(self.random_state), fan_out(observer, write_line) if self.verbose else observer
         if settings.privacy is not None:
@@ -355,7 +359,7 @@ class PersonalEstimator(Parameters, BaseEstimator):
         trial_rng = rng.spawn(1)[0]
         decided = decide(settings, population, trial_rng, watch) if like is None else like.decision_.filling(settings)
         self.decision_: Decided = decided
-        found = fit(decided, population, rng, watch, checkpoint)
+        found = fit(decided, population, rng, watch, checkpoint, test)
         self._keep(population, found)
         if self.status_ is Status.INTERRUPTED:
             warnings.warn(self.status_.value, ConvergenceWarning, stacklevel=3)

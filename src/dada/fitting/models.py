@@ -56,10 +56,12 @@ def fit(
     rng: np.random.Generator,
     observer: Observer = silent,
     checkpoint: Checkpoint = None,
+    test: Population | None = None,
 ) -> Fit:
     """Learn models and graph; what is still open in the settings follows from sizes.
 
-    A checkpoint holds the state of the run: a run with the same data, settings and seed continues from it.
+    A checkpoint holds the state of the run: a run with the same data, settings and seed continues from it. The trace
+    follows the accuracy on `test`, other rows of the same users.
     """
     recipe, family, settings, held_out, _ = decided
     predictors, source = shared_predictors(recipe, population)
@@ -74,9 +76,13 @@ def fit(
     if observer is not silent:
         title = f"{population.n_users} users, {population.n_rows} rows"
         observer(info(population, predictors, title))
+    traced: dict[str, Samples] = {}
     # Only two classes have an accuracy by signs.
-    train = samples(population, predictors, predictions) if population.n_classes == 2 else None
-    result = run_engine(settings, problem, rng, train=train, observer=observer, checkpoint=checkpoint)
+    if population.n_classes == 2:
+        traced["train"] = samples(population, predictors, predictions)
+        if test is not None:
+            traced["test"] = samples(test, predictors)
+    result = run_engine(settings, problem, rng, observer=observer, checkpoint=checkpoint, **traced)
     shown = settings.shown() | {"n_predictors": predictors.n, "predictors": recipe}
     return Fit(predictors, shown | {"predictors_from": source, "held_out": held_out}, result)
 
@@ -88,6 +94,7 @@ def run_engine(
     *,
     start: RunResult | None = None,
     train: Samples | None = None,
+    test: Samples | None = None,
     observer: Observer = silent,
     checkpoint: Checkpoint = None,
     traced: bool = True,
@@ -102,7 +109,7 @@ def run_engine(
     models = None if start is None else start.models
     if start is not None and plan.learn_graph:
         plan = replace(plan, local_updates=0, restart="local")
-    options: Any = {"train": train, "dtype": settings.dtype, "observer": observer}
+    options: Any = {"train": train, "test": test, "dtype": settings.dtype, "observer": observer}
     if start is not None and settings.takes_blocks:
         options["shared"] = start.shared
     if not (plan.learn_graph and settings.is_graph("evidence-symmetric")):

@@ -241,22 +241,26 @@ def weights(
     return ax
 
 
-def graph_picture(panels: Sequence[GraphPanel], theme: Theme = LIGHT) -> Figure:
-    """Figure of graphs side by side: node size is confidence, colour is loss, edge darkness is weight."""
+def graph_picture(panels: Sequence[GraphPanel], theme: Theme = LIGHT, measure: str = "loss") -> Figure:
+    """Figure of graphs side by side: node size is confidence, colour is loss (or another measure), darkness is weight."""
     with theme.applied():
         figure, axes = new_figure(7.2 * len(panels) + 0.6, 7.6, columns=len(panels))
+        # One scale of colours: panels are compared.
+        low, high = np.percentile(np.concatenate([panel.loss for panel in panels]), [2, 98])
         for ax, panel in zip(axes, panels, strict=True):
-            _draw_graph(ax, theme, panel)
+            _draw_graph(ax, theme, panel, colours=Normalize(low, high, clip=True))
         scale = ScalarMappable(Normalize(0, 1), LOSS_COLOURS)
         bar = figure.colorbar(scale, ax=axes, location="bottom", shrink=0.3, aspect=40, pad=0.02)
-        bar.set_ticks([0, 1], labels=["smallest loss", "largest"])
+        bar.set_ticks([0, 1], labels=[f"smallest {measure}", "largest"])
         bar.ax.tick_params(length=0)
         bar.set_label("node size: confidence      edge darkness: weight", fontsize=9)
         bar.outline.set_visible(False)
     return figure
 
 
-def _draw_graph(ax: Axes, theme: Theme, panel: GraphPanel, side_points: float = SIDE_POINTS) -> None:
+def _draw_graph(
+    ax: Axes, theme: Theme, panel: GraphPanel, side_points: float = SIDE_POINTS, colours: Normalize | None = None
+) -> None:
     """Draw a graph on axes whose shorter side has the given length, in points."""
     k, l, w = panel.graph.edges()
     order = np.argsort(w)
@@ -266,15 +270,16 @@ def _draw_graph(ax: Axes, theme: Theme, panel: GraphPanel, side_points: float = 
         # Many edges overlap: the more there are, the fainter each is drawn.
         darkest = np.clip(12.0 / np.sqrt(w.size), 0.05, 0.8)
         ink = np.array(to_rgb(theme.ink))
-        colours = np.column_stack([np.tile(ink, (w.size, 1)), 0.03 + darkest * darkness**1.5])
+        shades = np.column_stack([np.tile(ink, (w.size, 1)), 0.03 + darkest * darkness**1.5])
         segments = np.stack([panel.positions[k], panel.positions[l]], axis=1)
-        ax.add_collection(LineCollection(list(segments), colors=colours, linewidths=0.35 + 1.1 * darkness, zorder=1))
+        ax.add_collection(LineCollection(list(segments), colors=shades, linewidths=0.35 + 1.1 * darkness, zorder=1))
         if panel.graph.directed:
             heads = _arrow_heads(panel.positions[k], panel.positions[l], node_radius(panel.confidence)[l])
-            ax.add_collection(PolyCollection(list(heads), facecolors=colours, zorder=1))
+            ax.add_collection(PolyCollection(list(heads), facecolors=shades, zorder=1))
     sizes = np.pi * (side_points * node_radius(panel.confidence)) ** 2
-    low, high = np.percentile(panel.loss, [2, 98])
-    fill = LOSS_COLOURS(Normalize(low, high, clip=True)(panel.loss))
+    if colours is None:
+        colours = Normalize(*np.percentile(panel.loss, [2, 98]), clip=True)
+    fill = LOSS_COLOURS(colours(panel.loss))
     x, y = panel.positions.T
     ax.scatter(x, y, s=sizes, c=fill, edgecolors=theme.paper, linewidths=1.2, zorder=2)
     if panel.graph.n_users <= MOST_LABELS:

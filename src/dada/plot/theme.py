@@ -14,12 +14,13 @@ from matplotlib.figure import Figure
 
 # Colours that stay apart for colour-blind readers (Okabe and Ito); a method keeps its colour in every picture.
 METHODS = {
+    "dada-classifier": ("DadaClassifier()", "#e69f00"),
     "dada-learned": ("Dada-Learned", "#0072b2"),
     "dada-oracle": ("Dada-Oracle", "#009e73"),
     "local-boost": ("Local-boost", "#d55e00"),
     "global-boost": ("Global-boost", "#cc79a7"),
 }
-OTHER_COLOURS = ("#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f")
+OTHER_COLOURS = ("#56b4e9", "#8c6bb1", "#7f7f7f", "#a6761d")
 
 
 @dataclass(frozen=True)
