@@ -9,7 +9,7 @@ from matplotlib.image import imread
 from typer.testing import CliRunner
 
 from dada.cli import app
-from dada.cli.demo_report import METHODS, demo_settings, run_demo
+from dada.cli.demo_report import METHODS, OURS, demo_settings, run_demo
 from dada.events import Progress, silent
 
 PICTURES = ("accuracy.png", "graph.png", "weights.png")
@@ -35,8 +35,10 @@ def as_json(folder):
 def three_seeds():
     """Mean test accuracy of every method over seeds 1 to 3, as the README reports it, and neighbours learned."""
     results = [run_demo(seed, 100, "run", lambda _: silent).outcomes for seed in (1, 2, 3)]
-    accuracy = {name: np.mean([outcomes[name].test_accuracy.mean() for outcomes in results]) for name in METHODS}
-    neighbours = {name: np.mean([outcomes[name].neighbours or 0 for outcomes in results]) for name in METHODS}
+    accuracy = {
+        name: np.mean([outcomes[name].test_accuracy.mean() for outcomes in results]) for name in (*METHODS, OURS)
+    }
+    neighbours = {name: np.mean([outcomes[name].neighbours or 0 for outcomes in results]) for name in (*METHODS, OURS)}
     return accuracy, neighbours
 
 
@@ -44,7 +46,13 @@ def test_json_has_the_promised_structure(as_json, folder):
     assert set(as_json) == {"dataset", "seed", "methods", "files"}
     assert as_json["dataset"] == "moons"
     assert as_json["seed"] == 4
-    assert list(as_json["methods"]) == ["global-boost", "local-boost", "dada-oracle", "dada-learned"]
+    assert list(as_json["methods"]) == [
+        "dada-classifier",
+        "dada-learned",
+        "dada-oracle",
+        "local-boost",
+        "global-boost",
+    ]
     for name, method in as_json["methods"].items():
         assert 0 <= method["test_accuracy"] <= 1
         assert 0 <= method["test_accuracy_pooled"] <= 1
@@ -62,7 +70,7 @@ def test_the_report_is_self_contained_and_names_the_command_that_repeats_it(as_j
     assert text.count("data:image/png;base64,") == 2 * len(PICTURES)
     assert re.findall(r'(?:src|srcset|href)="(?!data:)[^"]*"', text) == []
     assert "dada demo --seed 4 --users 12 --rule run" in text
-    for name in ("Global-boost", "Local-boost", "Dada-Oracle", "Dada-Learned"):
+    for name in ("DadaClassifier()", "Global-boost", "Local-boost", "Dada-Oracle", "Dada-Learned"):
         assert f"<td>{name}</td>" in text
 
 
@@ -80,7 +88,7 @@ def test_table_has_a_row_for_every_method(tmp_path):
     result = invoke("--out", str(tmp_path))
     assert result.exit_code == 0
     lines = [line for line in result.stdout.splitlines() if line.startswith(("Global", "Local", "Dada"))]
-    assert len(lines) == 4
+    assert len(lines) == 5
     assert all(line.count("%") == 4 for line in lines)
     assert "report.html" in result.stdout
 
@@ -105,7 +113,7 @@ def test_too_few_users_are_refused():
 def test_every_method_reports_its_progress_to_the_end():
     seen = {}
     run_demo(1, 12, "run", lambda method: lambda event: seen.setdefault(method, []).append(event))
-    for method in METHODS:
+    for method in (*METHODS, OURS):
         last = [event for event in seen[method] if isinstance(event, Progress)][-1]
         assert last.done == last.total
 
@@ -128,3 +136,9 @@ def test_the_learned_graph_wins_with_fewer_neighbours_than_the_true_one(three_se
     assert accuracy["dada-learned"] >= accuracy["local-boost"] + 0.04
     assert accuracy["dada-learned"] >= accuracy["global-boost"] + 0.07
     assert neighbours["dada-learned"] < neighbours["dada-oracle"]
+
+
+def test_the_defaults_win_over_the_learned_graph_of_the_paper(three_seeds):
+    accuracy, neighbours = three_seeds
+    assert accuracy[OURS] >= accuracy["dada-learned"] + 0.02
+    assert neighbours[OURS] <= 12
