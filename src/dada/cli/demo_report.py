@@ -142,7 +142,7 @@ CAPTIONS = {
     ),
     "graph": (
         "The graphs that the users learned, next to the graph of their true angles. Numbers are rotation angles in "
-        "degrees. A larger node has more data, a greener one has a higher test accuracy, a darker edge has more weight. "
+        "degrees. A larger node has more data, a greener one a higher test accuracy, a darker edge more weight. "
         "No user knew an angle."
     ),
     "weights": "The same graphs as matrices, users sorted by their true group. A darker cell is a larger weight.",

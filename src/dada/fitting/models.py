@@ -76,7 +76,7 @@ def fit(
     if observer is not silent:
         title = f"{population.n_users} users, {population.n_rows} rows"
         observer(info(population, predictors, title))
-    traced: dict[str, Samples] = {}
+    traced: dict[str, Any] = {}
     # Only two classes have an accuracy by signs.
     if population.n_classes == 2:
         traced["train"] = samples(population, predictors, predictions)

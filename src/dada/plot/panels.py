@@ -242,7 +242,7 @@ def weights(
 
 
 def graph_picture(panels: Sequence[GraphPanel], theme: Theme = LIGHT, measure: str = "loss") -> Figure:
-    """Figure of graphs side by side: node size is confidence, colour is loss (or another measure), darkness is weight."""
+    """Figure of graphs side by side: node size is confidence, colour the measured loss, edge darkness weight."""
     with theme.applied():
         figure, axes = new_figure(7.2 * len(panels) + 0.6, 7.6, columns=len(panels))
         # One scale of colours: panels are compared.
@@ -278,7 +278,8 @@ def _draw_graph(
             ax.add_collection(PolyCollection(list(heads), facecolors=shades, zorder=1))
     sizes = np.pi * (side_points * node_radius(panel.confidence)) ** 2
     if colours is None:
-        colours = Normalize(*np.percentile(panel.loss, [2, 98]), clip=True)
+        low, high = np.percentile(panel.loss, [2, 98])
+        colours = Normalize(low, high, clip=True)
     fill = LOSS_COLOURS(colours(panel.loss))
     x, y = panel.positions.T
     ax.scatter(x, y, s=sizes, c=fill, edgecolors=theme.paper, linewidths=1.2, zorder=2)
