@@ -26,12 +26,6 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from scipy import sparse
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.metrics import r2_score
-from sklearn.model_selection import GridSearchCV
-from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
 from dada import DadaClassifier, DadaRegressor, PerUserKFold
@@ -40,6 +34,7 @@ from dada.cli.fit import kept_rows
 from dada.core.accuracy import mean_per_user
 from dada.data import UserTable
 from dada.data.datasets import dataset_path
+from dada.experiments.untouched import WHO, score_of, table_prediction
 
 HOLDOUT = 0.2
 HEADER = ("table", "rows", "users", "columns", "features", "label", "ours", "alone", "one for all", "commonest", "s")
@@ -254,49 +249,15 @@ def simpler(table: UserTable, seed: int = 0) -> dict[str, float | None]:
     }
 
 
-def search(model, grid, cv, X, y):
-    return GridSearchCV(model, grid, cv=cv, refit=True).fit(X, y)
-
-
 def rivals(table: UserTable, seed: int = 0) -> dict[str, float]:
     """Mean score over five folds inside users' rows: share of right rows, or R2. Inner folds tune the rivals."""
-    numbers = table.task == "numbers"
-    kinds = table.targets if not numbers else None
-    linear, key = (Ridge(), "alpha") if numbers else (LogisticRegression(max_iter=100), "C")
-    boosted = HistGradientBoostingRegressor if numbers else HistGradientBoostingClassifier
-    grid = {key: [0.03, 0.3, 3.0, 30.0]}
-    scores: dict[str, list[float]] = {}
+    kinds = table.targets if table.task == "classes" else None
+    scores: dict[str, list[float]] = {who: [] for who in WHO}
     for kept, tested in PerUserKFold(5, shuffle=True, random_state=seed).split(table.users, kinds, users=table.users):
-        encoder = table.encoder(np.isin(np.arange(len(table.users)), kept))
-        people = table.people(encoder)
-        X, owners = StandardScaler().fit(people.X[kept]).transform(people.X), people.owners
-        y, users = table.targets, people.owners[kept]
-        dummies = sparse.csr_array(
-            (np.ones(len(y)), (np.arange(len(y)), owners)), shape=(len(y), people.n_users)
-        )  # fmt: skip
-        crossed = sparse.hstack([dummies.multiply(X[:, [j]]).tocsr() for j in range(X.shape[1])]).tocsr()
-        designs = {
-            "one for all": X,
-            "per user": sparse.hstack([crossed, dummies]).tocsr(),
-            "dummies": sparse.hstack([X, dummies]).tocsr(),
-            "crossed": sparse.hstack([X, dummies, crossed]).tocsr(),
-        }
-        inner = list(PerUserKFold(3, shuffle=True, random_state=seed).split(users, None, users=users))
-        found = {
-            name: search(linear, grid, inner, A[kept], y[kept]).score(A[tested], y[tested])
-            for name, A in designs.items()
-        }
-        with_user = np.column_stack([people.X, owners])
-        trees = {"max_iter": [50, 150, 400], "learning_rate": [0.05]}
-        best = search(boosted(random_state=seed), trees, inner, with_user[kept], y[kept])
-        found["boosting"] = best.score(with_user[tested], y[tested])
-        ours = (DadaRegressor if numbers else DadaClassifier)(random_state=seed)
-        model = ours.fit_population(people.take(kept), encoder=encoder)
-        guess = model.predict(table.rows(np.isin(np.arange(len(y)), tested)), users=table.users[tested])
-        found["ours"] = r2_score(y[tested], guess) if numbers else float(np.mean(guess == y[tested]))
-        for name, score in found.items():
-            scores.setdefault(name, []).append(score)
-    return {name: float(np.mean(each)) for name, each in scores.items()}
+        for who, found in scores.items():
+            labels = table_prediction(table, kept, tested, who, seed).labels
+            found.append(score_of(labels, table.targets[tested], table.task))
+    return {WHO[who]: float(np.mean(each)) for who, each in scores.items()}
 
 
 def compare(names: list[str], folder: Path) -> None:

@@ -1,20 +1,24 @@
 """Methods without a graph: what each learns from, and what it predicts."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 
+from dada.baselines.central import user_lightgbm
 from dada.baselines.classical import (
+    central_result,
     constant_majority,
     global_lin,
     hierarchical,
     hierarchical_models,
+    home_ridge,
     joint_loss,
     linear_values,
     local_lin,
-    trees_local,
-    trees_pooled,
+    trees_with_user,
 )
 from dada.baselines.outcome import accuracies
 from dada.data import Population
@@ -125,14 +129,13 @@ def opposed():
     return Population.from_arrays(X, y, users)
 
 
-def test_trees_that_know_the_user_separate_users(opposed):
-    data, settings = (opposed, opposed, np.random.default_rng(0)), {"trees": 30, "depth": 3}
-    assert trees_pooled(*data, **settings, with_user=True).test_accuracy_pooled > 0.95
-    assert trees_pooled(*data, **settings).test_accuracy_pooled < 0.8
-    assert trees_local(*data, **settings).test_accuracy_pooled > 0.95
+@pytest.mark.parametrize(
+    "learn", [trees_with_user, partial(central_result, learn=user_lightgbm, trees=30, rate=0.3, leaves=4)]
+)
+def test_trees_that_know_the_user_separate_users(opposed, learn):
+    assert learn(opposed, opposed).test_accuracy_pooled > 0.95
 
 
-def test_trees_of_a_user_with_one_class_predict_that_class():
-    people = Population.from_arrays(np.arange(4.0)[:, None], [1, 1, -1, 1], [0, 0, 1, 1])
-    result = trees_local(people, people, np.random.default_rng(0), trees=3)
-    assert result.test_accuracy[0] == 1.0
+def test_one_message_per_user_has_half_a_matrix(opposed):
+    # Two weights: three numbers of X'X and two of X'y.
+    assert home_ridge(opposed, opposed).bits == 2 * 32 * (3 + 2)

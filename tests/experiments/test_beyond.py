@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from dada.experiments.beyond import LINEUP, ON_SPLITS, better_methods, far_below, school_scores, verdict
+from dada.experiments.beyond import LINEUP, ON_SPLITS, better_methods, far_below, school_scores, short_table, verdict
 from dada.experiments.lab import Lab
 from dada.experiments.protocol import final_jobs, summarise
 from dada.experiments.tasks import people
@@ -63,13 +63,20 @@ def test_better_methods_are_named():
     assert better_methods("school", summaries).endswith("above it: none.")
 
 
+def test_the_short_table_has_published_numbers_in_brackets():
+    summaries = {("school", method): summary(70.0) for method in LINEUP}
+    rows = {row[0]: row[1] for row in short_table(["school"], summaries).rows}
+    assert rows["the paper's method (Dada-Learned)"] == "70.0 (72.5)"
+    assert rows["**`DadaClassifier()`**"] == "**70.0**"
+
+
 def test_methods_on_random_splits_are_also_on_the_published_one():
     assert set(ON_SPLITS) <= set(LINEUP)
 
 
 def test_variance_inside_schools_is_less_than_over_all():
     rows = load_or_skip("school")
-    found = school_scores("local", split=1, seed=0)
+    found = school_scores("home-ridge", split=1, seed=0)
     assert 0 < found["explained_within"] < found["explained"] < 1
     scores = rows.extras["score"][rows.extras["split1"] == 1].astype(float)
     assert_allclose(found["rmse"] ** 2, (1 - found["explained"]) * scores.var())

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dada.experiments.lab import Job, Lab, ResultJournal
-from dada.experiments.methods import train_job
+from dada.experiments.methods import train, train_job
 from dada.experiments.protocol import final_jobs
 
 
@@ -93,6 +93,8 @@ def test_jobs_differ_by_function_arguments_and_data():
         Job(square, {"number": 1}),
         Job(hang, {"number": 1}),
         Job(hang, {"number": 1}, data="digest"),
+        Job(train, {}),
+        Job(train, {}, loads=("dada.experiments.ours",)),
     ]
     assert len({job.key for job in jobs}) == len(jobs)
 
@@ -103,16 +105,16 @@ def test_wrong_arguments_are_refused(tmp_path, arguments, message):
         Lab(tmp_path, **arguments)
 
 
-def written(path, n, identity=None):
-    with ResultJournal(path, identity or {"code": "a"}) as journal:
+def written(path, n):
+    with ResultJournal(path) as journal:
         for i in range(n):
-            journal.add(f"job {i}", {"value": i / 3})
+            journal.add(f"job {i}", {"value": i / 3}, seconds=0.5)
     return path
 
 
 def test_results_come_back_as_they_were(tmp_path):
     path = written(tmp_path / "journal.jsonl", 5)
-    with ResultJournal(path, {"code": "a"}) as journal:
+    with ResultJournal(path) as journal:
         assert journal.results == {f"job {i}": {"value": i / 3} for i in range(5)}
 
 
@@ -120,18 +122,30 @@ def test_results_come_back_as_they_were(tmp_path):
 def test_a_torn_last_line_is_dropped_and_written_over(tmp_path, cut):
     path = written(tmp_path / "journal.jsonl", 3)
     path.write_bytes(path.read_bytes()[:-cut])
-    with ResultJournal(path, {"code": "a"}) as journal:
+    with ResultJournal(path) as journal:
         assert sorted(journal.results) == ["job 0", "job 1"]
-        journal.add("job 2", "again")
+        journal.add("job 2", "again", seconds=0.5)
     lines = path.read_text().splitlines()
     assert [json.loads(line).get("key") for line in lines] == [None, "job 0", "job 1", "job 2"]
 
 
-def test_a_journal_of_other_code_is_moved_aside(tmp_path):
+def test_a_journal_of_another_format_is_moved_aside(tmp_path):
     path = written(tmp_path / "journal.jsonl", 2)
-    with ResultJournal(path, {"code": "b"}) as journal:
+    path.write_text(path.read_text().replace('"format":2', '"format":1'))
+    with ResultJournal(path) as journal:
         assert journal.results == {}
     assert (tmp_path / "journal.jsonl.old").read_text().count("job") == 2
+
+
+def test_the_time_of_a_page_includes_results_of_earlier_commands(tmp_path):
+    job = Job(square, {"number": 1, "log": str(tmp_path / "log")})
+    path = tmp_path / "journal.jsonl"
+    with ResultJournal(path) as journal:
+        journal.add(job.key, {"square": 1}, seconds=2.5)
+        journal.add("other", None, seconds=1.0)
+    with Lab(tmp_path, n_jobs=1) as lab:
+        lab.run([job, job], "")
+        assert [lab.spent(), lab.spent()] == [2.5, 0]
 
 
 def test_a_torn_header_starts_afresh(tmp_path):
@@ -146,4 +160,4 @@ def test_damage_in_the_middle_is_an_error_with_its_line(tmp_path):
     lines[2] = b"garbage\n"
     path.write_bytes(b"".join(lines))
     with pytest.raises(ValueError, match="damaged at line 3"):
-        ResultJournal(path, {"code": "a"})
+        ResultJournal(path)

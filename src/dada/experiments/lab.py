@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
@@ -22,13 +23,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from threadpoolctl import threadpool_limits
 
-import dada
+from dada.experiments.digest import digest
 
-FORMAT = 1
+FORMAT = 2
 _Key = TypeVar("_Key")
-# What every result depends on. A job's key also names the code of the module that defines its function.
-_SOURCES = ("core", "data", "engine", "fitting", "estimators", "baselines", "task.py", "experiments/tasks.py",
-            "experiments/methods.py")  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +34,8 @@ class Job:
     """A call of a function with plain arguments. Equal keys give equal results, in any process and at any time.
 
     The function is at the top level of a module; its keyword arguments and its result are what JSON can hold. `data` is
-    the digest of the data that it reads from disk.
+    the digest of the data that it reads from disk. The key contains the digest of the function's module and of what
+    that imports; `loads` names modules that the function loads by name.
 
     Examples
     --------
@@ -48,46 +47,54 @@ class Job:
     function: Callable[..., Any]
     arguments: dict[str, Any]
     data: str = ""
+    loads: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
-        """What the result depends on, except the code shared by all jobs."""
+        """What the result depends on."""
         name = f"{self.function.__module__}.{self.function.__qualname__}"
-        code = _module_digest(self.function)
-        return json.dumps([name, code, self.data, self.arguments], sort_keys=True)
+        return json.dumps([name, _code_of(self.function, self.loads), self.data, self.arguments], sort_keys=True)
 
     def execute(self) -> Any:
         """Call the function."""
         return self.function(**self.arguments)
 
+    def timed(self) -> tuple[Any, float]:
+        """Call the function; return its result and the processor time in seconds."""
+        started = time.process_time()
+        return self.execute(), time.process_time() - started
+
 
 @lru_cache
-def _module_digest(function: Callable[..., Any]) -> str:
-    """Digest of the source file of a function."""
+def _code_of(function: Callable[..., Any], loads: tuple[str, ...]) -> str:
+    """Digest of the code behind a function; of its file only if it is not of this package."""
+    if function.__module__.startswith("dada."):
+        return digest([function.__module__, *loads])
     return hashlib.sha256(Path(inspect.getfile(function)).read_bytes()).hexdigest()[:16]
 
 
 class ResultJournal:
     """Results by key, each on disk before it is used; the file is created if missing.
 
-    `identity` is what all results depend on, such as a digest of the code. A file of another identity is renamed
-    (``.old`` is appended), never mixed with new results.
+    `seconds` has the processor time of each. A key contains the digest of the code, so results of other code are never
+    used. A file of another format is renamed (``.old`` is appended).
 
     Examples
     --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with ResultJournal(Path(folder) / "journal.jsonl", {"code": "1"}) as journal:
-    ...         journal.add("a", {"x": 1.5})
-    ...     with ResultJournal(Path(folder) / "journal.jsonl", {"code": "1"}) as journal:
-    ...         journal.results
-    {'a': {'x': 1.5}}
+    ...     with ResultJournal(Path(folder) / "journal.jsonl") as journal:
+    ...         journal.add("a", {"x": 1.5}, seconds=0.25)
+    ...     with ResultJournal(Path(folder) / "journal.jsonl") as journal:
+    ...         journal.results, journal.seconds
+    ({'a': {'x': 1.5}}, {'a': 0.25})
     """
 
-    def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.header = {"format": FORMAT, **identity}
+        self.header = {"format": FORMAT}
         self.results: dict[str, Any] = {}
+        self.seconds: dict[str, float] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
         whole = self._read() if path.exists() else 0
         self._file: BinaryIO = path.open("ab")
@@ -102,10 +109,10 @@ class ResultJournal:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def add(self, key: str, result: Any) -> None:
+    def add(self, key: str, result: Any, seconds: float) -> None:
         """Store a result; it is on disk when this returns."""
-        self._write({"key": key, "result": result})
-        self.results[key] = result
+        self._write({"key": key, "result": result, "seconds": round(seconds, 3)})
+        self.results[key], self.seconds[key] = result, seconds
 
     def _write(self, row: Mapping[str, Any]) -> None:
         self._file.write(json.dumps(row, separators=(",", ":")).encode() + b"\n")
@@ -124,7 +131,7 @@ class ResultJournal:
         for number, line in enumerate(lines[1:], start=2):
             try:
                 row = json.loads(line)
-                self.results[row["key"]] = row["result"]
+                self.results[row["key"]], self.seconds[row["key"]] = row["result"], row["seconds"]
             except (ValueError, KeyError) as error:
                 raise ValueError(
                     f"{self.path} is damaged at line {number} ({error}): remove the file to start afresh"
@@ -176,7 +183,8 @@ class Lab:
             raise ValueError(f"seed must be >= 0, got {seed}")
         self.folder, self.seed, self.quick, self.n_jobs, self.engine = folder, seed, quick, n_jobs, engine
         self.console = Console(quiet=True) if console is None else console
-        self.journal = ResultJournal(folder / "journal.jsonl", {"code": code_digest()})
+        self.journal = ResultJournal(folder / "journal.jsonl")
+        self._used: set[str] = set()
         self._pool: Executor | None = None
 
     def __enter__(self) -> Lab:
@@ -195,16 +203,23 @@ class Lab:
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
             with Progress(*columns, TimeRemainingColumn(), console=self.console) as shown:
                 task = shown.add_task(label, total=len(set(keys)), completed=len(set(keys)) - len(missing))
-                for key, result in self._work(missing):
-                    self.journal.add(key, result)
+                for key, (result, seconds) in self._work(missing):
+                    self.journal.add(key, result, seconds)
                     shown.advance(task)
+        self._used.update(keys)
         return [self.journal.results[key] for key in keys]
 
-    def _work(self, jobs: dict[str, Job]) -> Iterator[tuple[str, Any]]:
+    def spent(self) -> float:
+        """Processor time in seconds of all results used since the last call, of earlier commands too."""
+        seconds = sum(self.journal.seconds[key] for key in sorted(self._used))
+        self._used.clear()
+        return seconds
+
+    def _work(self, jobs: dict[str, Job]) -> Iterator[tuple[str, tuple[Any, float]]]:
         if self.n_jobs == 1 and self.engine == "local":
             with threadpool_limits(1):
                 for key, job in jobs.items():
-                    yield key, job.execute()
+                    yield key, job.timed()
             return
         if self._pool is None:
             self._pool = self._workers()
@@ -214,7 +229,7 @@ class Lab:
                 # A short queue, so that Ctrl-C ends the work soon.
                 while waiting and len(running) < 4 * self.n_jobs:
                     key, job = waiting.popleft()
-                    running[self._pool.submit(Job.execute, job)] = key
+                    running[self._pool.submit(Job.timed, job)] = key
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     yield running.pop(future), future.result()
         except BrokenProcessPool as error:
@@ -246,13 +261,3 @@ def _start_worker() -> None:
 def _end_with(sentinel: int) -> None:
     wait_for([sentinel])
     os._exit(1)
-
-
-def code_digest() -> str:
-    """Digest of the code on which all results depend."""
-    root, digest = Path(dada.__file__).parent, hashlib.sha256()
-    for part in _SOURCES:
-        path = root / part
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()[:16]

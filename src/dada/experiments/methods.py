@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -13,7 +14,16 @@ import numpy as np
 
 from dada import task
 from dada.baselines.boosting import BoostSettings, boost, random_graph
-from dada.baselines.classical import constant_majority, global_lin, hierarchical, local_lin, trees_local, trees_pooled
+from dada.baselines.central import user_lightgbm, user_linear
+from dada.baselines.classical import (
+    central_result,
+    constant_majority,
+    global_lin,
+    hierarchical,
+    home_ridge,
+    local_lin,
+    trees_with_user,
+)
 from dada.baselines.outcome import MethodResult
 from dada.baselines.persolin import PersolinSettings, persolin
 from dada.core.compiled import Array
@@ -21,23 +31,22 @@ from dada.core.graph import CollaborationGraph
 from dada.core.regularizers import LogDegree
 from dada.data import BasePredictors, Population
 from dada.engine import Plan
-from dada.estimators import DadaClassifier, DadaClassifierCV
 from dada.experiments.lab import Job
+from dada.experiments.ladders import Grid, Settings
 from dada.experiments.tasks import SPECS, DatasetSpec, data_digest, people, validation_draw, validation_task, whole_task
-
-Settings = dict[str, Any]
-Grid = dict[str, tuple[float, ...]]
 
 ALL_DATA = -1
 DIGITS = 6
 GRAPH_PHASES = 10
 DELTA = 0.1
-# The published grids, and the coarse ones of quick runs and random splits.
+# The published grids, and the coarse ones of quick runs. Searches go on from the best of either, see `ladders`.
 POWERS = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
-FULL: Grid = {"beta": (1.0, 10.0, 100.0, 1000.0), "mu": POWERS, "lam": POWERS, "C": POWERS,
-              "trees": (30, 100), "depth": (1, 3)}  # fmt: skip
+FULL: Grid = {"beta": (1.0, 10.0, 100.0, 1000.0), "mu": POWERS, "lam": POWERS, "C": POWERS, "C_own": POWERS[1:-1:2],
+              "trees": (100, 350), "rate": (0.1,), "leaves": (4, 16)}  # fmt: skip
 COARSE: Grid = {"beta": (1.0, 10.0, 100.0), "mu": (0.1, 1.0, 10.0), "lam": (0.01, 1.0), "C": (0.1, 1.0, 10.0),
-                "trees": (30, 100), "depth": (3,)}  # fmt: skip
+                "C_own": (0.1, 1.0), "trees": (30, 100), "rate": (0.1,), "leaves": (4,)}  # fmt: skip
+# The module of our estimators is loaded by name, so that the pages of the paper do not depend on it.
+OURS = "dada.experiments.ours"
 # Optional settings of a run, with the meaning they have in `Plan`.
 PLANNED = ("graph_rule", "step", "graph_step", "kappa", "graph_every", "local_updates", "trace_every")
 
@@ -57,8 +66,8 @@ class RunInput(NamedTuple):
 class Method:
     """A method of the tables.
 
-    `grid` and `coarse` are the values tried for each hyper-parameter, by default those of `FULL` and `COARSE`; among
-    equally good settings the first wins. `updates` are those of full and of quick runs, (0, 0) takes those of the
+    `grid` has the values from which a search for hyper-parameters starts, `coarse` those of quick runs, by default of
+    `COARSE`. `updates` are those of full and of quick runs, (0, 0) takes those of the
     dataset, None is for methods without updates; `fixed` holds other settings that are not tuned. `alone` is the method
     without collaboration that its users are compared with, and `has_chance` is whether two runs on the same data may
     differ.
@@ -75,7 +84,7 @@ class Method:
     has_chance: bool = True
 
     def points(self, coarse: bool) -> list[Settings]:
-        """Every combination of hyper-parameters."""
+        """Every combination of hyper-parameters from which a search starts."""
         grid = self.grid
         if coarse:
             grid = {name: COARSE[name] for name in grid} if self.coarse is None else self.coarse
@@ -104,7 +113,7 @@ def train(
     Parameters
     ----------
     dataset, method : str
-        Keys of `SPECS` and `METHODS`.
+        Key of `SPECS`, and name of a method.
     settings : dict
         Hyper-parameters of the method (`beta`, `mu`, `lam`, `C`, `C_own`, `neighbours`) and of its run: `updates` per
         user, and optionally `graph_loss`, `delta` and those of `PLANNED`. `stumps` and `rule` replace the base
@@ -118,7 +127,7 @@ def train(
         What to return besides accuracies: the trace, or the trace, the graph and every user's loss. Cross-validation
         returns the rows held out, those classified correctly, and the bits sent.
     """
-    spec, settings = SPECS[dataset], dict(settings)
+    spec, settings, run_method = SPECS[dataset], dict(settings), method_of(method).run
     stumps, rule = settings.pop("stumps", spec.stumps), settings.pop("rule", spec.rule)
     rng = np.random.default_rng([seed, run, zlib.crc32(method.encode())])
     draw = split
@@ -127,11 +136,11 @@ def train(
     users = people(dataset, seed, draw)
     if fold != ALL_DATA:
         train, predictors, held_out = validation_task(dataset, seed, run, fold, stumps, rule, split)
-        result = METHODS[method].run(RunInput(train, predictors, held_out, settings, rng, users.oracle))
+        result = run_method(RunInput(train, predictors, held_out, settings, rng, users.oracle))
         right = np.rint(np.nan_to_num(result.test_accuracy) * held_out.sizes).astype(int)
         return {"right": right.tolist(), "rows": held_out.sizes.tolist(), "bits": result.bits}
     given = RunInput(*whole_task(dataset, seed, draw, stumps, rule), users.test, settings, rng, users.oracle)
-    result = METHODS[method].run(given)
+    result = run_method(given)
     found = {
         "test": rounded(result.test_accuracy),
         "test_pooled": result.test_accuracy_pooled,
@@ -147,7 +156,9 @@ def train(
 
 def train_job(dataset: str, method: str, settings: Settings, **arguments: Any) -> Job:
     """A job that calls :func:`train`."""
-    return Job(train, {"dataset": dataset, "method": method, "settings": settings, **arguments}, data_digest(dataset))
+    loads = () if method in METHODS else (OURS,)
+    named = {"dataset": dataset, "method": method, "settings": settings}
+    return Job(train, named | arguments, data_digest(dataset), loads)
 
 
 def rounded(values: Array | Sequence[Any]) -> list[float]:
@@ -206,16 +217,6 @@ def _oracle(given: RunInput) -> CollaborationGraph:
     return given.oracle
 
 
-def estimated(given: RunInput, model: DadaClassifier | DadaClassifierCV) -> MethodResult:
-    """The result of one of our estimators."""
-    train = given.train
-    model.fit(train.X, train.y, users=train.users)
-    best: DadaClassifier = model.best_estimator_ if isinstance(model, DadaClassifierCV) else model
-    values = [model.decision_function(people.X, users=people.users) for people in (train, given.test)]
-    rest: Any = {"graph": best.graph_, "bits": best.bits_, "status": best.status_}
-    return MethodResult.of(train, given.test, values, best.models_, **rest)
-
-
 def _tuned(*names: str) -> Grid:
     return {name: FULL[name] for name in names}
 
@@ -224,15 +225,11 @@ def _table() -> list[Method]:
     lin = partial(Method, grid=_tuned("C"), has_chance=False)
     linear = partial(Method, updates=(60, 20), alone="local-lin")
     boosting = partial(Method, grid=_tuned("beta", "mu"), updates=(0, 0), alone="local-boost")
-    trees = partial(Method, grid=_tuned("trees", "depth"))
-    powers = POWERS[1:-1]
-    hierarchy: Any = {"grid": {"C": powers, "C_own": powers}, "coarse": {"C": (0.1, 10.0), "C_own": (0.1, 1.0)}}
+    central = partial(Method, grid=_tuned("C", "C_own"), has_chance=False, alone="local-lin")
+    trees = partial(Method, grid=_tuned("trees", "rate", "leaves"), has_chance=False, alone="local-boost")
     mixed: Any = {"grid": {"beta": (1.0, 3.0, 10.0, 30.0, 100.0), "mu": (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)},
                   "fixed": {"rule": "mixed", "lam": 1.0}}  # fmt: skip
     pooled: Any = {"grid": _tuned("beta"), "updates": (2000, 300), "has_chance": False}
-
-    def ours(name: str, title: str, graph: str, alone: str | None = "dada-alone") -> Method:
-        return Method(name, title, lambda g: estimated(g, DadaClassifier(graph=graph, random_state=g.rng)), alone=alone)
 
     return [
         lin("global-lin", "Global-lin", lambda g: global_lin(g.train, g.test, **g.settings), alone="local-lin"),
@@ -249,23 +246,25 @@ def _table() -> list[Method]:
                  lambda g: boosted(g, random_graph(g.train.n_users, g.settings["neighbours"], g.rng))),
         boosting("dada-evidence", "Dada, evidence graph (ours)", lambda g: boosted(g, "learned", "evidence")),
         boosting("dada-mixed", "Dada-Learned, mixed predictors (ours)", lambda g: boosted(g, "learned"), **mixed),
-        ours("dada-alone", "Our defaults, each user alone", "none", alone=None),
-        ours("dada-auto", "Dada, our defaults", "auto"),
-        ours("dada-auto-evidence", "Dada, our defaults, evidence graph", "evidence"),
-        ours("dada-auto-everyone", "Dada, our defaults, everyone", "everyone"),
-        Method("dada-cv", "Dada, our predictors, cross-validated",
-               lambda g: estimated(g, DadaClassifierCV(random_state=g.rng)), alone="dada-alone"),
         Method("constant", "Constant (each user's majority)", lambda g: constant_majority(g.train, g.test),
                has_chance=False),
-        lin("hierarchical", "Hierarchical logistic regression (central)",
-            lambda g: hierarchical(g.train, g.test, **g.settings), alone="local-lin", **hierarchy),
-        trees("trees-local", "Gradient boosting, each user alone",
-              lambda g: trees_local(g.train, g.test, g.rng, **g.settings)),
-        trees("trees-pooled", "Gradient boosting (central)",
-              lambda g: trees_pooled(g.train, g.test, g.rng, **g.settings), alone="trees-local"),
-        trees("trees-pooled-user", "Gradient boosting with the user as a feature (central)",
-              lambda g: trees_pooled(g.train, g.test, g.rng, **g.settings, with_user=True), alone="trees-local"),
+        central("dummies", "Logistic regression with user intercepts (central)",
+                lambda g: central_result(g.train, g.test, user_linear, **g.settings)),
+        central("hierarchical", "Hierarchical logistic regression (central)",
+                lambda g: hierarchical(g.train, g.test, **g.settings)),
+        central("home-ridge", "Pooled least squares and home ridge (one message per user)",
+                lambda g: home_ridge(g.train, g.test, **g.settings)),
+        trees("trees-user", "Gradient boosting with the user as a feature (central)",
+              lambda g: trees_with_user(g.train, g.test, **g.settings)),
+        trees("lightgbm-user", "LightGBM with the user as a feature (central)",
+              lambda g: central_result(g.train, g.test, user_lightgbm, **g.settings)),
     ]  # fmt: skip
 
 
 METHODS = {method.name: method for method in _table()}
+
+
+def method_of(name: str) -> Method:
+    """The method of a name: of this table, or one of our estimators."""
+    found: Method = METHODS[name] if name in METHODS else import_module(OURS).METHODS[name]
+    return found

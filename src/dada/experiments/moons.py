@@ -15,7 +15,8 @@ from dada.core.graph import CollaborationGraph
 from dada.data.synthetic import GROUP_ANGLES_DEG
 from dada.experiments import page
 from dada.experiments.lab import Lab, run_groups
-from dada.experiments.methods import METHODS, Settings
+from dada.experiments.ladders import Settings
+from dada.experiments.methods import method_of
 from dada.experiments.page import Block, Figure, Heading, Page, Table
 from dada.experiments.protocol import (
     ChosenSettings,
@@ -160,7 +161,7 @@ def size_page(lab: Lab, datasets: Sequence[str]) -> Page:
         runs = run_all(lab, chosen) if spec.synthetic else finals(lab, settings, "final runs")
         rows = found[dataset] = _by_size(lab, dataset, methods, runs)
         caption = "test accuracy by number of training rows"
-        titles = ["rows", "users (three runs)", *(METHODS[method].title for method in methods)]
+        titles = ["rows", "users (three runs)", *(method_of(method).title for method in methods)]
         cells = [[row["rows"], str(row["users"]), *(page.percent(row[method]) for method in methods)] for row in rows]
         blocks += [
             Heading(spec.title),
@@ -216,7 +217,7 @@ def _printed_table(lab: Lab, chosen: Chosen) -> Table:
     rows = []
     for (_, method), runs in finals(lab, settings, "as printed").items():
         summary = summarise(runs)
-        rows.append([METHODS[method].title, page.percent(summary.mean, summary.std), page.percent(summary.pooled)])
+        rows.append([method_of(method).title, page.percent(summary.mean, summary.std), page.percent(summary.pooled)])
     return Table("Moons as printed: test accuracy", ["method", "mean over users", "all rows"], rows)
 
 
@@ -236,11 +237,11 @@ def _accuracy_figure(dataset: str, runs: Runs) -> Figure:
                 updates, values = mean_trace(runs[dataset, method], part)
                 per_user = updates / len(runs[dataset, method][0]["test"])
                 colour = theme.colour_of(method, position)
-                ax.plot(per_user[1:], 100 * values[1:], color=colour, linewidth=1.8, label=METHODS[method].title)
+                ax.plot(per_user[1:], 100 * values[1:], color=colour, linewidth=1.8, label=method_of(method).title)
             for position, method in enumerate(LEVELS):
                 level = 100 * float(np.mean([run[part] for run in runs[dataset, method]]))
                 colour = theme.colour_of(method, position + 2)
-                ax.axhline(level, color=colour, linewidth=1.2, linestyle="--", label=METHODS[method].title)
+                ax.axhline(level, color=colour, linewidth=1.2, linestyle="--", label=method_of(method).title)
             ax.set(title=f"{title} accuracy", xlabel="model updates per user", ylabel="accuracy, %")
         axes[1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=9)
 
@@ -344,7 +345,7 @@ def _size_picture(dataset: str, methods: Sequence[str], rows: Sequence[Mapping[s
     def picture(theme: Theme, axes: list[Axes]) -> None:
         for method in methods:
             points = [(row["rows"], row[method]) for row in rows if row[method] is not None]
-            colour, label = theme.colour_of(method), METHODS[method].title
+            colour, label = theme.colour_of(method), method_of(method).title
             axes[0].plot(*zip(*points, strict=True), marker="o", color=colour, label=label)
         axes[0].set(title=SPECS[dataset].title, xlabel="training rows of a user", ylabel="test accuracy, %")
         axes[0].legend()

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from dada.experiments.lab import Lab
-from dada.experiments.methods import METHODS
+from dada.experiments.methods import method_of
 from dada.experiments.protocol import FAR, ChosenSettings, Pair, Summary
 from dada.experiments.tasks import SPECS
 from dada.plot import html
@@ -53,13 +53,13 @@ def signed(value: float | None) -> str:
     return DASH if value is None else f"{value:+.2f}"
 
 
-def settings_text(values: Mapping[str, Any]) -> str:
-    """Hyper-parameters in one line.
+def settings_text(values: Mapping[str, Any], at_the_end: Sequence[str] = ()) -> str:
+    """Hyper-parameters in one line; those at the end of what was tried have a star.
 
-    >>> settings_text({"beta": 10.0, "mu": 0.001})
-    'beta 10, mu 0.001'
+    >>> settings_text({"beta": 10.0, "mu": 0.001}, ["mu"])
+    'beta 10, mu 0.001*'
     """
-    return ", ".join(f"{name} {value:g}" for name, value in values.items()) or DASH
+    return ", ".join(f"{name} {value:g}{'*' * (name in at_the_end)}" for name, value in values.items()) or DASH
 
 
 def bits_text(value: float | None) -> str:
@@ -116,7 +116,7 @@ TAILS = {"10th percentile": DASH, "worst user": DASH}
 
 def title_of(pair: Pair) -> str:
     """Dataset and method, as pages name them."""
-    return f"{SPECS[pair[0]].title}, {METHODS[pair[1]].title}"
+    return f"{SPECS[pair[0]].title}, {method_of(pair[1]).title}"
 
 
 def summary_table(
@@ -130,15 +130,15 @@ def summary_table(
     rows = []
     for pair, choice in chosen.items():
         cells = {name: cell(summaries[pair]) for name, cell in SUMMARY_COLUMNS.items()}
-        cells |= {"chosen": settings_text(choice.tuned), **more(pair)}
+        cells |= {"chosen": settings_text(choice.tuned, choice.at_the_end), **more(pair)}
         cells |= TAILS if pair[0] == "vehicle_partial" else {}
-        rows.append([METHODS[pair[1]].title, *(cells[name] for name in columns)])
+        rows.append([method_of(pair[1]).title, *(cells[name] for name in columns)])
     return Table(caption, ["method", *columns], rows)
 
 
 def dataset_table(caption: str, datasets: Sequence[str], methods: Iterable[str], cell: Callable[[Pair], str]) -> Table:
     """A table with a row per method and a column per dataset."""
-    rows = [[METHODS[method].title, *(cell((dataset, method)) for dataset in datasets)] for method in methods]
+    rows = [[method_of(method).title, *(cell((dataset, method)) for dataset in datasets)] for method in methods]
     return Table(caption, ["method", *(SPECS[dataset].title for dataset in datasets)], rows)
 
 
@@ -209,12 +209,16 @@ class Page:
         lead = texts["lead"].replace("{how}", texts.get("quick" if lab.quick else "full", ""))
         return cls(name, texts["title"], lead, blocks, data)
 
-    def write(self, folder: Path, made_with: dict[str, Any]) -> Path:
-        """Write all files of the page into a folder; return the HTML file."""
+    def write(self, folder: Path, made_with: dict[str, Any], seconds: int | None = None) -> Path:
+        """Write all files of the page into a folder; return the HTML file.
+
+        `seconds` is the processor time behind the page. It is not in the JSON file, which has the same bytes each time.
+        """
         folder.mkdir(parents=True, exist_ok=True)
-        files = {"json": self.json, "md": self.markdown, "html": self.html}
-        for ending, content in files.items():
-            (folder / f"{self.name}.{ending}").write_text(content(made_with), encoding="utf-8")
+        shown = made_with if seconds is None else made_with | {"processor time": f"{seconds} s"}
+        contents = {"json": self.json(made_with), "md": self.markdown(shown), "html": self.html(shown)}
+        for ending, content in contents.items():
+            (folder / f"{self.name}.{ending}").write_text(content, encoding="utf-8")
         for block in self.blocks:
             if isinstance(block, Figure):
                 (folder / f"{self.file_of(block)}.png").write_bytes(drawn_png(block.picture, LIGHT, PRINT_PIXELS))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import NamedTuple
 
-from dada.experiments.methods import Settings
+from dada.experiments.ladders import Settings
 from dada.experiments.tasks import SPECS
 
 SOURCE = (

@@ -84,7 +84,7 @@ def _details(dataset: str, chosen: Mapping[Pair, ChosenSettings], summaries: Map
 
 def _data(pair: Pair, choice: ChosenSettings, summary: Summary) -> dict[str, Any]:
     published, difference = accuracy_of(*pair), _difference(pair, summary)
-    more = {"settings": choice.settings, "settings_tried": choice.tried, "difference": difference}
+    more = {"settings": choice.settings, "difference": difference}
     return method_data(choice, summary, published=None if published is None else published._asdict(), **more)
 
 

@@ -12,7 +12,7 @@ from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.data import BasePredictors, Constant, Linear, Population, Recipe, Stumps, Union, moons, moons100
 from dada.data.datasets import dataset_path, load
-from dada.estimators import PerUserKFold
+from dada.fitting.held_out import PerUserKFold
 
 N_FOLDS = 3
 QUANTILES = 4

@@ -1,0 +1,74 @@
+"""Values of hyper-parameters, and the search that climbs them until no step improves the score."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
+
+Settings = dict[str, Any]
+Grid = Mapping[str, tuple[float, ...]]
+
+_POWERS = tuple(10.0**power for power in range(-5, 6))
+# Every value that a search may reach. Published grids are parts of these.
+LADDERS: Grid = {
+    "beta": (0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0),
+    **dict.fromkeys(("mu", "lam", "C", "C_own"), _POWERS),
+    "trees": (10, 30, 100, 200, 350, 500),
+    "rate": (0.01, 0.03, 0.1, 0.3, 1.0),
+    "leaves": (2, 4, 8, 16, 31),
+}
+# Ends of a ladder beyond which there is nothing to try.
+_NATURAL = {"leaves": 2}
+
+
+def climb(start: Sequence[Settings], names: Sequence[str]) -> Generator[list[Settings], Sequence[float], Settings]:
+    """Search `LADDERS` from some settings: yields settings to score, receives their scores, returns the best setting.
+
+    Each round scores the settings one step away from the best one so far that have no score yet. The search ends when
+    there is none, so that the best setting is at the end of a ladder only if the ladder ends there. Only parameters in
+    `names` change. Among equals the first wins.
+
+    Examples
+    --------
+    >>> search = climb([{"mu": 1.0}], ["mu"])
+    >>> next(search), search.send([0.0]), search.send([-1.0, 1.0])
+    ([{'mu': 1.0}], [{'mu': 0.1}, {'mu': 10.0}], [{'mu': 100.0}])
+    >>> try:
+    ...     search.send([0.5])
+    ... except StopIteration as end:
+    ...     end.value
+    {'mu': 10.0}
+    """
+    scores: dict[tuple[float, ...], float] = {}
+    points: dict[tuple[float, ...], Settings] = {}
+    new = list(start)
+    while new:
+        values = yield new
+        for point, value in zip(new, values, strict=True):
+            points[tuple(point.values())], scores[tuple(point.values())] = point, value
+        best = points[max(scores, key=scores.__getitem__)]
+        new = [point for point in _neighbours(best, names) if tuple(point.values()) not in scores]
+    return best
+
+
+def _neighbours(point: Settings, names: Sequence[str]) -> list[Settings]:
+    """The settings one step away. A value between two steps of its ladder has these as neighbours."""
+    found = []
+    for name in names:
+        lower = [value for value in LADDERS[name] if value < point[name]][-1:]
+        higher = [value for value in LADDERS[name] if value > point[name]][:1]
+        found += [point | {name: value} for value in lower + higher]
+    return found
+
+
+def at_the_end(settings: Settings) -> tuple[str, ...]:
+    """Names of the settings at the end of their ladder, where a value further out might be better.
+
+    >>> at_the_end({"lam": 1e5, "mu": 1.0, "leaves": 2})
+    ('lam',)
+    """
+    return tuple(
+        name
+        for name, value in settings.items()
+        if name in LADDERS and value in (LADDERS[name][0], LADDERS[name][-1]) and _NATURAL.get(name) != value
+    )
