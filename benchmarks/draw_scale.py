@@ -1,7 +1,7 @@
 """Draw cost, memory and the gain by threads against the number of users.
 
-python benchmarks/scale.py --threads 2 > docs/results/scale.json
-python benchmarks/draw_scale.py docs/results/scale.json docs/results/scale.png
+python benchmarks/scale.py --threads 2 > scale.json
+python benchmarks/draw_scale.py scale.json docs/images/scale.png
 """
 
 import json

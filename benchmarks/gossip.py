@@ -1,7 +1,7 @@
 """How many graph wake-ups find the neighbours that matter: uniform batches against the gossip search, on Moons.
 
     python benchmarks/gossip.py [--users 100 --users 1000] [--most-uniform 1000] [--json] [--plot FILE]
-    python benchmarks/gossip.py --from docs/results/gossip.json --plot docs/results/gossip.png
+    python benchmarks/gossip.py --from gossip.json --plot docs/images/gossip.png
 
 Models are learned alone (beta = 10, mu = 1, logistic loss, 100 pairwise updates per user) and then frozen. From the
 empty graph on, users wake in random order with kappa = 5, and h(w) is followed until it is near its optimum h*; lam is

@@ -1,6 +1,6 @@
 """Cost of an update and memory per user, for growing populations of 20 neighbours and 200 predictors.
 
-    python benchmarks/scale.py [--users 1000 --users 1000000] [--threads 2] > docs/results/scale.json
+    python benchmarks/scale.py [--users 1000 --users 1000000] [--threads 2] > scale.json
 
 Times are processor time of one thread for pairwise updates in random order, best of several; `near_update_us` is the
 same with consecutive wake-ups among 1,024 users (`Plan(span=1024)`). The speed-up by threads is wall-clock time and

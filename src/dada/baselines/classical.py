@@ -215,7 +215,7 @@ def home_ridge(train: Population, test: Population, C: float = 1.0, C_own: float
     >>> home_ridge(users.train, users.test).models.shape
     (5, 21)
     """
-    y = train.y[:, None].astype(np.float64)
+    y = train.y.astype(np.float64)[:, None]
     models = home_ridge_weights(train.X, y, train.owners, C=C, C_own=C_own)[:, :, 0]
     D = models.shape[1]
     # X'X is symmetric: half of it, the diagonal, and X'y.
