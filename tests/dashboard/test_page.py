@@ -125,7 +125,9 @@ def test_the_slider_replays_the_run_from_the_start(url, new_page):
 
 
 def test_playing_runs_through_all_moments_and_ends_at_the_latest(url, new_page):
-    page = new_page(motion="no-preference").open(url)
+    page = new_page(motion="no-preference").open(url).until_drawn()
+    assert page.value("dada.player.index") == 7, "a page opens at the latest moment"
+    page.tab.keyboard.press("Space")
     seen = set()
     while page.value("!window.dada || dada.player.index < 0 || dada.player.playing"):
         seen.add(page.value("window.dada ? dada.player.index : -1"))

@@ -83,12 +83,9 @@ export class App {
 
   start() {
     $("#message").hidden = true;
-    const { frames } = this.history;
-    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    this.player.count = frames.length;
-    if (this.view.frame !== "last") this.player.seek(this.view.frame);
-    else if (frames.length > 2 && this.connection !== "report" && !calm && this.view.user === null) this.player.play(0);
-    else this.player.toLatest();
+    this.player.count = this.history.frames.length;
+    if (this.view.frame === "last") this.player.toLatest();
+    else this.player.seek(this.view.frame);
     if (this.view.user !== null) this.select(this.view.user);
   }
 

@@ -3,6 +3,8 @@
 // Margins around the graph when all users are in view, in pixels: controls are above it, a legend below, and buttons
 // to its right.
 const [LEFT, RIGHT, ABOVE, BELOW] = [34, 64, 68, 64];
+// A few users are shown together in the middle: the side of the graph grows with the root of their number.
+const SIDE_PER_USER = 140;
 
 // The smallest rectangle that holds all places: left, right, top, bottom.
 export function boundsOf(places) {
@@ -63,6 +65,7 @@ export class Camera {
     const scale = Math.min(
       (this.width - LEFT - RIGHT) / Math.max(right - left, 1e-6),
       (this.height - ABOVE - BELOW) / Math.max(bottom - top, 1e-6),
+      (SIDE_PER_USER * Math.sqrt(places.length / 2)) / Math.max(right - left, bottom - top, 1e-6),
       60,
     );
     const unit = 1 / Math.max(scale, 1e-6);

@@ -9,6 +9,8 @@ const AXES = {
 };
 const SERIES_COLOURS = ["--series-1", "--series-2", "--series-3"];
 const HEIGHT = 150;
+// Lines of other methods differ by their dashes; a key below the chart names them, where it hides no curve.
+const DASHES = [[3, 3], [8, 3], [1, 3], [8, 3, 1, 3]];
 
 // One row per distinct x, in ascending order; where several items share an x, the last one counts.
 export function columns(items, x, series) {
@@ -49,6 +51,8 @@ function rate(frames) {
 const CHARTS = [
   {
     title: "Accuracy",
+    height: 200,
+    titleOf: (history) => (history.judgedOn ? `Accuracy on ${history.judgedOn} rows` : "Accuracy"),
     format: (value) => percent(value, 0),
     exact: (value) => percent(value),
     baselines: true,
@@ -59,8 +63,8 @@ const CHARTS = [
     },
     series: [
       { label: "mean", value: (item) => item.accuracy?.mean },
-      { label: "10 %", value: (item) => item.accuracy?.tenth },
-      { label: "worst", value: (item) => item.accuracy?.worst },
+      { label: "10 % of users below", value: (item) => item.accuracy?.tenth },
+      { label: "worst user", value: (item) => item.accuracy?.worst },
     ],
   },
   {
@@ -99,9 +103,19 @@ const CHARTS = [
   },
 ];
 
+// Other methods from the best to the worst, as their lines lie from top to bottom.
 function baselineLines(history) {
   const lines = Object.entries(history.info?.baselines ?? {}).map(([name, value]) => ({ name, value }));
-  return lines.sort((a, b) => b.value - a.value);
+  lines.sort((a, b) => b.value - a.value);
+  return lines.map((line, i) => ({ ...line, dash: DASHES[i % DASHES.length] }));
+}
+
+function keyOf({ name, value, dash }) {
+  const part = document.createElement("span");
+  const sample = `<svg width="26" height="8" aria-hidden="true"><path d="M0 4h26" stroke="currentColor" stroke-dasharray="${dash}"/></svg>`;
+  part.innerHTML = sample;
+  part.append(` ${name} ${percent(value)}`);
+  return part;
 }
 
 export class Charts {
@@ -130,11 +144,12 @@ export class Charts {
     const figure = document.createElement("figure");
     figure.className = "chart";
     const caption = document.createElement("figcaption");
-    caption.append(Object.assign(document.createElement("span"), { textContent: chart.title, className: "chart-title" }));
+    const title = Object.assign(document.createElement("span"), { textContent: chart.title, className: "chart-title" });
     const legend = Object.assign(document.createElement("span"), { className: "chart-legend" });
-    caption.append(legend);
+    caption.append(title, legend);
     const holder = document.createElement("div");
-    figure.append(caption, holder);
+    const key = Object.assign(document.createElement("p"), { className: "chart-key" });
+    figure.append(caption, holder, key);
     this.box.append(figure);
     const colours = SERIES_COLOURS.map(variable);
     const axis = { stroke: variable("--faint"), grid: { stroke: variable("--line"), width: 1 }, ticks: { show: false } };
@@ -142,7 +157,7 @@ export class Charts {
     const plot = new uPlot(
       {
         width: Math.max(holder.clientWidth, 120),
-        height: HEIGHT,
+        height: chart.height ?? HEIGHT,
         padding: [8, 16, 0, 0],
         legend: { show: false },
         cursor: { sync: { key: "run" }, drag: { x: false, y: false }, points: { size: 6 } },
@@ -175,7 +190,7 @@ export class Charts {
       [[], ...chart.series.map(() => [])],
       holder,
     );
-    return { plot, chart, legend, figure };
+    return { plot, chart, title, legend, key, figure };
   }
 
   xText(tick) {
@@ -196,7 +211,9 @@ export class Charts {
 
   update(history) {
     this.history = history;
-    for (const { plot, chart, legend, figure } of this.plots) {
+    for (const { plot, chart, title, legend, key, figure } of this.plots) {
+      title.textContent = chart.titleOf?.(history) ?? chart.title;
+      key.replaceChildren(...(chart.baselines ? baselineLines(history).map(keyOf) : []));
       const table = columns(chart.items(history), this.x, chart.series);
       // A network of peers has no objective that anybody could know: what is never known is left out.
       const isKnown = table.slice(1).some((column) => column.some((value) => value !== null));
@@ -234,35 +251,17 @@ export class Charts {
 
   drawBaselines(plot) {
     const { ctx, bbox } = plot;
-    const ratio = devicePixelRatio;
-    const ink = variable("--faint");
-    ctx.font = `${10.5 * ratio}px ${getComputedStyle(document.body).fontFamily}`;
-    ctx.textAlign = "right";
-    ctx.textBaseline = "middle";
-    ctx.lineWidth = ratio;
-    const right = bbox.left + bbox.width - 4 * ratio;
-    const lines = baselineLines(this.history).map((line) => ({ ...line, y: Math.round(plot.valToPos(line.value, "y", true)) }));
-    ctx.strokeStyle = ink;
-    ctx.setLineDash([3 * ratio, 3 * ratio]);
-    for (const { y } of lines) {
+    ctx.lineWidth = devicePixelRatio;
+    ctx.strokeStyle = variable("--faint");
+    for (const { value, dash } of baselineLines(this.history)) {
+      const y = Math.round(plot.valToPos(value, "y", true));
+      ctx.setLineDash(dash.map((length) => length * devicePixelRatio));
       ctx.beginPath();
       ctx.moveTo(bbox.left, y);
       ctx.lineTo(bbox.left + bbox.width, y);
       ctx.stroke();
     }
     ctx.setLineDash([]);
-    let [lastY, end] = [-Infinity, right];
-    for (const { name, value, y } of lines) {
-      // A name is on its line; if two lines are close, the second name is to the left of the first.
-      if (y - lastY >= 13 * ratio) end = right;
-      const text = `${name} ${percent(value)}`;
-      const width = ctx.measureText(text).width + 6 * ratio;
-      ctx.fillStyle = variable("--card");
-      ctx.fillRect(end - width, y - 6 * ratio, width, 12 * ratio);
-      ctx.fillStyle = ink;
-      ctx.fillText(text, end - 3 * ratio, y);
-      [lastY, end] = [y, end - width - 4 * ratio];
-    }
   }
 
   describe(plot, chart, legend) {
@@ -294,9 +293,9 @@ export class Charts {
   }
 
   resize() {
-    for (const { plot } of this.plots) {
+    for (const { plot, chart } of this.plots) {
       const width = plot.root.parentElement.clientWidth;
-      if (width && Math.abs(width - plot.width) > 1) plot.setSize({ width, height: HEIGHT });
+      if (width && Math.abs(width - plot.width) > 1) plot.setSize({ width, height: chart.height ?? HEIGHT });
     }
   }
 }

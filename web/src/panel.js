@@ -18,10 +18,12 @@ function bar(share, className = "") {
 export function runTiles(history, frame) {
   if (!frame) return [tile("users", count(history.userCount || NaN))];
   const K = frame.users.loss.length;
-  const gain = frame.accuracy && history.alone ? frame.accuracy.mean - mean(history.alone) : NaN;
+  // On training rows a model learned alone is at its best, so a comparison there would mislead.
+  const isFair = history.judgedOn !== "training" && frame.accuracy && history.alone;
+  const gain = isFair ? frame.accuracy.mean - mean(history.alone) : NaN;
   const sign = gain >= 0 ? "+" : "−";
   const tiles = [
-    tile(`${history.judgedOn === "training" ? "train" : history.judgedOn || "mean"} accuracy`, percent(frame.accuracy?.mean), "mean over users"),
+    tile(`${history.judgedOn || "mean"} accuracy`, percent(frame.accuracy?.mean), `mean over users${rowsOf(history)}`),
     tile("worst user", percent(frame.accuracy?.worst)),
     tile("neighbours", decimal(((frame.directed ? 1 : 2) * frame.total) / K), "neighbours of a user, on average"),
     tile("messages", count(frame.messages)),
@@ -34,6 +36,10 @@ export function runTiles(history, frame) {
   return tiles;
 }
 
+function rowsOf(history) {
+  return history.judgedOn ? ` on ${history.judgedOn} rows` : "";
+}
+
 function mean(values) {
   const known = Array.from(values).filter(Number.isFinite);
   return known.reduce((sum, value) => sum + value, 0) / known.length;
@@ -41,7 +47,7 @@ function mean(values) {
 
 function accuracyRows(history, frame, k) {
   const rows = [["now", frame.users.accuracy[k], ""]];
-  if (history.alone) rows.push(["alone", history.alone[k], "bar-faint"]);
+  if (history.alone && history.judgedOn !== "training") rows.push(["alone", history.alone[k], "bar-faint"]);
   return rows
     .filter(([, value]) => Number.isFinite(value))
     .map(([label, value, className]) =>
@@ -108,7 +114,6 @@ export function userPanel(history, frame, edges, k, onSelect) {
     el("i", { className: "dot", style: { background: css(groupColour(group)) } }),
     groupName,
   );
-  const on = history.judgedOn ? ` on ${history.judgedOn} samples` : "";
   const rows = neighbourRows(history, found, onSelect);
   const neighbours = section("Who it learns from", rows.slice(0, FIRST_NEIGHBOURS), "Nobody yet: it learns alone.");
   if (found.length > FIRST_NEIGHBOURS) {
@@ -117,7 +122,7 @@ export function userPanel(history, frame, edges, k, onSelect) {
   }
   return [
     el("header", { className: "user-head" }, el("h2", {}, `User ${history.name(k)}`), chip),
-    section(`Accuracy${on}`, accuracyRows(history, frame, k), "Unknown: the run was given no samples to judge on."),
+    section(`Accuracy${rowsOf(history)}`, accuracyRows(history, frame, k), "Unknown: the run has no rows of two classes to judge on."),
     el(
       "div",
       { className: "tiles" },
@@ -160,7 +165,8 @@ export function peerPanel(history, record, onSelect) {
       tile("round trip", known.length ? `${decimal(known[known.length >> 1])} ms` : "–", "median over peers"),
       tile("refused", count(sum(record.refused)), "messages that a peer did not accept"),
     ),
-    el("table", { className: "peers" }, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows)),
+    el("p", { className: "hint" }, "Scroll sideways for all columns."),
+    el("div", { className: "scroll" }, el("table", { className: "peers" }, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows))),
   ];
 }
 

@@ -23,6 +23,10 @@ _STYLE = "\n" + files("dada.plot").joinpath("page.css").read_text(encoding="utf-
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
+# Shown on narrow screens, where tables and pictures are wider than the page.
+HINT = '<p class="hint">Scroll sideways to see all of it.</p>'
+
+
 @dataclass(frozen=True)
 class Section:
     """A heading and its content, as pieces of HTML from `paragraph`, `table` and `figure`."""
@@ -44,14 +48,14 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], best: int | None
     for position, row in enumerate(rows):
         mark = ' class="best"' if position == best else ""
         body.append(f"<tr{mark}>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>")
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+    return f'{HINT}<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
 
 
 def figure(light: bytes, dark: bytes, caption: str) -> str:
     """A picture with its caption, as two embedded PNG files: for light and for dark mode."""
     words = escape(caption)
     return (
-        f'<figure><div class="scroll"><picture><source media="(prefers-color-scheme: dark)" srcset="{data_uri(dark)}">'
+        f'<figure>{HINT}<div class="scroll"><picture><source media="(prefers-color-scheme: dark)" srcset="{data_uri(dark)}">'
         f'<img src="{data_uri(light)}" alt="{words}"></picture></div><figcaption>{words}</figcaption></figure>'
     )
 
