@@ -2,7 +2,14 @@
 
 from dada.data.encoding import TableEncoder
 from dada.data.population import Population
-from dada.data.predictors.families import BasePredictors, Recipe, Union, predictors_from_arrays
+from dada.data.predictors.families import (
+    BasePredictors,
+    FittedFamily,
+    Recipe,
+    Union,
+    predictors_from_arrays,
+    register_predictors,
+)
 from dada.data.predictors.linear import Constant, Linear, Pretrained, RandomFourier
 from dada.data.predictors.stumps import Stumps
 from dada.data.summaries import FeatureSummary
@@ -13,6 +20,7 @@ __all__ = [
     "BasePredictors",
     "Constant",
     "FeatureSummary",
+    "FittedFamily",
     "Linear",
     "ParquetUsers",
     "Population",
@@ -29,4 +37,5 @@ __all__ = [
     "population_from_table",
     "predictors_from_arrays",
     "read_table",
+    "register_predictors",
 ]

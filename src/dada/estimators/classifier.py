@@ -51,12 +51,14 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
         Offset of the degree in the logarithm that keeps users connected.
     regularizer : LogDegree, DegreeTarget or DegreeFunction, optional
         Regularizer of the graph, instead of the one given by `lam` and `delta`.
-    graph : {"auto", "everyone", "learned", "evidence", "evidence-symmetric", "none"}, CollaborationGraph or matrix
+    graph : {"auto", "everyone", "learned", "evidence", "evidence-symmetric", "none"}, graph, matrix or function
         Who learns from whom. "everyone": all alike, by way of ten random neighbours each. Other steps than "block" use
         the complete graph (beyond 300 users, fifty random neighbours each). "learned": from losses and distances of
         models, as in the paper. "evidence": from the losses of others' models on a user's own rows; this graph is
         directed, unless "evidence-symmetric". "none": users learn alone. A given graph has its rows in the order of
-        sorted ids. "auto" is "evidence" if it does better than "everyone" on held-out training rows.
+        sorted ids. A rule is a function ``rule(population, models)`` that returns a graph or a symmetric matrix; models
+        are those that users learned alone, one row each. "auto" is "evidence" if it does better than "everyone" on
+        held-out training rows.
     graph_loss : {"mean", "paper", "logistic"}
         The loss that the graph is learned from: the mean per sample, the sum as in the paper, or a logistic loss.
     step : {"auto", "block", "pairwise", "paper", "local", "line-search"}

@@ -197,6 +197,7 @@ class PersonalSearch(BaseEstimator):
     ) -> Iterator[tuple[Setting, NDArray[Any]]]:
         """Models of every setting; along a path of mu each run starts from the models of the one before."""
         tables, used = fold.through(family, recipe, replace(settings, mu=AUTO, lam=AUTO))
+        used = used.with_rule_of(fold.learned)
         n_updates, automatic = int(used.n_updates), used.model_settings["mu1"]
 
         graph = used.graph if isinstance(used.graph, str) else "given"

@@ -15,6 +15,7 @@ from dada.core.losses import Loss
 from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree
 from dada.data import Constant, Linear, RandomFourier, Stumps, Union
 from dada.data.encoding import TableEncoder
+from dada.data.predictors.families import REGISTERED_RECIPES
 from dada.estimators.classifier import DadaClassifier, DadaRegressor
 from dada.modelfile import StoredModel
 from dada.privacy.accounting import Privacy
@@ -48,7 +49,8 @@ def save_model(
     Notes
     -----
     Functions are not stored. Of a custom loss or degree function the file holds the name: the loaded classifier
-    predicts, but needs the function again, by ``set_params``, before another fit. Nor is the state of a random
+    predicts, but needs the function again, by ``set_params``, before another fit. Of a graph rule it holds the graph.
+    Base predictors of your own are stored after `dada.data.register_predictors`. Nor is the state of a random
     generator stored: `random_state` is kept only if it is an integer.
 
     Examples
@@ -182,7 +184,7 @@ def _to_json(name: str, value: Any) -> Any:
         return {"kind": "Function", "name": value.name}
     if isinstance(value, DegreeFunction):
         return {"kind": "Function", "name": "DegreeFunction"}
-    if type(value) in _KINDS.values():
+    if type(value) in (*_KINDS.values(), *REGISTERED_RECIPES.values()):
         own = {item.name: _to_json(item.name, getattr(value, item.name)) for item in fields(value)}
         return {"kind": type(value).__name__, **own}
     if isinstance(value, dict):
@@ -197,7 +199,7 @@ def _to_json(name: str, value: Any) -> Any:
         return value
     raise TypeError(
         f"{name} of type {type(value).__name__} cannot be written to a model file, which holds numbers and text but no "
-        "code: store it with its own library, or use stumps, linear or constant predictors"
+        "code: use stumps, linear or constant predictors, or name your own with dada.data.register_predictors"
     )
 
 
@@ -214,4 +216,4 @@ def _from_json(value: Any, graph: CollaborationGraph) -> Any:
         return content["name"]
     if kind == "Union":
         return Union(*(_from_json(recipe, graph) for recipe in content["recipes"]))
-    return _KINDS[kind](**content)
+    return (_KINDS | REGISTERED_RECIPES)[kind](**content)

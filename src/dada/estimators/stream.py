@@ -100,6 +100,8 @@ def fit_parquet(
     settings = model._settings()
     if settings.privacy is not None:
         raise ValueError("privacy needs all rows in one process: fit to rows in memory, without --stream")
+    if callable(settings.graph):
+        raise ValueError("a graph rule reads all rows in one process: fit to rows in memory, or name a graph")
     if settings.latency in (AUTO, 0):
         settings = replace(settings, latency=LATENCY)
     if settings.is_graph(AUTO):

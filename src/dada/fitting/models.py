@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
+from dada.core.graph import CollaborationGraph
+from dada.core.plan import Status
 from dada.core.problem import Problem, bytes_of_run, check_memory
 from dada.data import BasePredictors, Population, Recipe
 from dada.data.arrays import as_values
@@ -20,6 +22,8 @@ from dada.fitting.settings import AUTO, Settings
 from dada.task import info, n_blocks, samples, shared_predictors
 
 Checkpoint = str | os.PathLike[str] | None
+# Share of the updates in which users learn alone, before a graph rule takes their models.
+SHARE_ALONE = 0.25
 
 
 class Decided(NamedTuple):
@@ -82,7 +86,8 @@ def fit(
         traced["train"] = samples(population, predictors, predictions)
         if test is not None:
             traced["test"] = samples(test, predictors)
-    result = run_engine(settings, problem, rng, observer=observer, checkpoint=checkpoint, **traced)
+    ruled = settings.with_rule_of(population)
+    result = run_engine(ruled, problem, rng, observer=observer, checkpoint=checkpoint, **traced)
     shown = settings.shown() | {"n_predictors": predictors.n, "predictors": recipe}
     return Fit(predictors, shown | {"predictors_from": source, "held_out": held_out}, result)
 
@@ -103,6 +108,8 @@ def run_engine(
 
     Each trace point costs about as much as one move of every user: trials leave them out.
     """
+    if callable(settings.graph):
+        settings = replace(settings, graph=graph_by_rule(settings, problem, rng.spawn(1)[0]))
     plan, graph = settings.plan(problem.n_users), settings.given_graph(problem.n_users)
     if not traced:
         plan = replace(plan, trace_every=max(1, plan.n_updates))
@@ -124,6 +131,17 @@ def run_engine(
     both = type(both).from_edges(problem.n_users, k[w > light], l[w > light], w[w > light])
     fixed = replace(plan, learn_graph=False)
     return run(problem, fixed, rng, graph=both, models=first.models, **options, **_kept(checkpoint, ".symmetric"))
+
+
+def graph_by_rule(settings: Settings, problem: Problem, rng: np.random.Generator) -> CollaborationGraph:
+    """What a graph rule makes of models that users learned alone, in a quarter of the updates."""
+    n_updates = max(1, round(float(settings.n_updates) * SHARE_ALONE))
+    alone = replace(settings, graph="none", mu=0.0, n_updates=n_updates)
+    local = run_engine(alone, replace(problem, **alone.model_settings), rng, traced=False)
+    if local.status is Status.INTERRUPTED:
+        raise KeyboardInterrupt
+    made = settings.graph(local.models)
+    return made if isinstance(made, CollaborationGraph) else CollaborationGraph.from_scipy(made)
 
 
 def _kept(checkpoint: Checkpoint, part: str = "") -> dict[str, Any]:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, FrozenInstanceError, dataclass, replace
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -135,8 +136,11 @@ class Settings(Parameters):
         check_workers(self.engine, self.latency, self.n_jobs)
         if isinstance(self.graph, str) and self.graph not in GRAPHS:
             raise ValueError(
-                f"graph must be one of {list(GRAPHS)}, a CollaborationGraph or a matrix of weights, got {self.graph!r}"
+                f"graph must be one of {list(GRAPHS)}, a CollaborationGraph, a matrix of weights or a function "
+                f"(population, models) -> graph, got {self.graph!r}"
             )
+        if callable(self.graph) and self.privacy is not None:
+            raise ValueError("a graph rule reads exact rows, which privacy protects: give one of the named graphs")
 
         self._is_made = True
 
@@ -258,6 +262,10 @@ class Settings(Parameters):
     def is_graph(self, *names: str) -> bool:
         """Whether the graph is one of these rules; never if a graph is given."""
         return isinstance(self.graph, str) and self.graph in names
+
+    def with_rule_of(self, population: Population) -> Settings:
+        """These settings with a graph rule that takes models only; the rule reads the rows of this population."""
+        return replace(self, graph=partial(self.graph, population)) if callable(self.graph) else self
 
     def needs_lam(self, n_users: int) -> bool:
         """Whether lam is "auto" and used: by a graph that is learned from distances.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeGuard
 
 import numpy as np
@@ -311,10 +311,60 @@ def predictors_from_arrays(spec: Mapping[str, Any], arrays: Mapping[str, np.ndar
         "stumps": FittedStumps,
         "union": FittedUnion,
     }
+    families |= REGISTERED
     kind = spec.get("kind")
     if kind not in families:
         raise ValueError(
-            f"the family of stored base predictors must be one of {', '.join(families)}, got {kind!r}: "
-            "the file is damaged, or written by a newer version"
+            f"the family of stored base predictors must be one of {', '.join(families)}, got {kind!r}: the file is "
+            "damaged, written by a newer version, or the code that calls register_predictors was not imported"
         )
     return families[kind].from_arrays(spec, arrays)
+
+
+# Families and recipes of other packages, by their names in model files.
+REGISTERED: dict[str, Any] = {}
+REGISTERED_RECIPES: dict[str, Any] = {}
+
+
+def register_predictors(fitted: type[Any], recipe: type[Any]) -> None:
+    """Let model files hold your own base predictors, under their names.
+
+    A model file holds arrays and no code: before it is read, the code that calls this function must be imported.
+
+    Parameters
+    ----------
+    fitted : class
+        A fitted family: `BasePredictors`, with a class attribute `kind`, its name in model files, and a class method
+        ``from_arrays(spec, arrays)`` that undoes ``to_arrays()``. A subclass of `FittedFamily` has both methods.
+    recipe : class
+        Its recipe: a dataclass whose fields are numbers, text, booleans or None.
+
+    Examples
+    --------
+    >>> @dataclass(frozen=True, eq=False, kw_only=True)
+    ... class FittedSines(FittedFamily):
+    ...     kind = "sines"
+    ...
+    ...     def _predict(self, rows, out):
+    ...         out[...] = np.sin(rows)
+    ...
+    ...     def describe(self, j, feature_names=None):
+    ...         return f"sin({feature_name(j, feature_names)})"
+    >>> @dataclass(frozen=True)
+    ... class Sines:
+    ...     coupling: float = 1.0
+    ...
+    ...     def fit(self, X):
+    ...         D = np.shape(X)[1]
+    ...         return FittedSines(n_features=D, coupling=np.full(D, self.coupling))
+    >>> register_predictors(FittedSines, Sines)
+    >>> predictors_from_arrays(*Sines().fit([[1.0, 2.0]]).to_arrays()).describe(1)
+    'sin(x1)'
+    """
+    kind = getattr(fitted, "kind", None)
+    if not isinstance(kind, str) or not hasattr(fitted, "from_arrays"):
+        raise TypeError(f"{fitted.__name__} must have a name for files, `kind`, and a class method `from_arrays`")
+    if not is_dataclass(recipe):
+        raise TypeError(f"{recipe.__name__} must be a dataclass: its fields are stored")
+    REGISTERED[kind] = fitted
+    REGISTERED_RECIPES[recipe.__name__] = recipe
