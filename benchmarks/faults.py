@@ -16,7 +16,7 @@ import sys
 
 import numpy as np
 
-from dada.cli.network_runs import make_case
+from dada.cli.network_runs import make_case, synthetic_peers
 from dada.engine import accuracy_per_user
 from dada.sim.faults import Faults
 from dada.sim.liars import ADAPTIVE_KINDS, KINDS
@@ -27,14 +27,14 @@ FAULTS = ("none", "loss,churn", "byzantine", "all")
 
 def measure(faults, seed, users, steps, graph):
     """Mean accuracies of the honest users of one network."""
-    case = make_case("moons", users, steps, seed, faults, graph, step="pairwise")
+    case = make_case(synthetic_peers("moons", users, seed), steps, seed, faults, graph, step="pairwise")
     outcome = case.network.run()
     return {**case.accuracies(outcome), "edges": outcome.edges, "bytes": outcome.counts["bytes"]}
 
 
 def measure_liars(liar, share, seed, users, steps, graph):
     """Mean accuracies of the honest users among liars of one kind, and of the same users without any lies."""
-    case = make_case("moons", users, steps, seed, "none", graph, step="pairwise")
+    case = make_case(synthetic_peers("moons", users, seed), steps, seed, "none", graph, step="pairwise")
     network, kind = case.network, next(one for one in KINDS + ADAPTIVE_KINDS if one.__name__ == liar)
     calm = network.run()
     network = SimulatedNetwork(

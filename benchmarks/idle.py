@@ -43,9 +43,9 @@ def parent(pid):
 
 def measure(users, seconds):
     """Memory and share of a core of each peer."""
-    people, predictors = synthetic_peers("moons", users, seed=0)
+    people = synthetic_peers("moons", users, seed=0)
     with tempfile.TemporaryDirectory() as folder:
-        homes = make_homes(Path(folder), people, predictors, make_network(people, predictors, wakeups_per_s=1.0))
+        homes = make_homes(Path(folder), people, make_network(people, wakeups_per_s=1.0))
         swarm = Swarm(homes, RunOptions(), np.random.default_rng(0))
         try:
             swarm.start()

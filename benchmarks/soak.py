@@ -12,7 +12,7 @@ import multiprocessing
 import sys
 import time
 
-from dada.cli.network_runs import make_case
+from dada.cli.network_runs import make_case, synthetic_peers
 from dada.sim.invariants import InvariantError
 
 
@@ -20,7 +20,7 @@ def soak(seed, users=50, steps=20, faults="all"):
     """Run one network; returns the numbers of events, messages and checks, and the violation, if any."""
     graph, step = ("distance", "evidence")[seed % 2], ("pairwise", "block")[seed // 2 % 2]
     try:
-        outcome = make_case("moons", users, steps, seed, faults, graph, step=step).network.run()
+        outcome = make_case(synthetic_peers("moons", users, seed), steps, seed, faults, graph, step=step).network.run()
     except InvariantError as error:
         return 0, 0, 0, str(error)
     return outcome.events, outcome.counts["messages"], outcome.checks, None

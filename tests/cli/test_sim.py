@@ -6,6 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from dada.cli import app
+from dada.data import moons
+from dada.data.tables import write_users
 from dada.sim.invariants import InvariantError
 from dada.sim.simulation import SimulatedNetwork
 
@@ -65,7 +67,7 @@ def test_a_violation_names_the_command_that_repeats_it(monkeypatch):
     monkeypatch.setattr(SimulatedNetwork, "run", broken)
     result = runner.invoke(app, [*SMALL, "--faults", "all"])
     assert result.exit_code == 1
-    assert "dada sim --users 8 --steps 8 --seed 3 --faults all --data moons --graph evidence" in " ".join(
+    assert "dada sim --users 8 --data moons --steps 8 --seed 3 --faults all --graph evidence" in " ".join(
         result.stderr.split()
     )
 
@@ -75,3 +77,34 @@ def test_what_is_not_known_is_refused(option, value):
     result = runner.invoke(app, [*SMALL, option, value])
     assert result.exit_code == 2
     assert value in result.stderr
+
+
+def test_a_network_of_the_users_of_a_table(tmp_path):
+    people = moons(0, n_users=6, n_test=30, dimensions=3).test
+    path = tmp_path / "my points.parquet"
+    write_users(people, path)
+    found = runner.invoke(app, ["sim", str(path), "--user", "user", "--label", "label", "--steps", "6", "--json"])
+    assert found.exit_code == 0, found.stderr
+    result = json.loads(found.stdout)
+    assert (result["users"], result["data"], result["violations"]) == (6, "my points.parquet", 0)
+    assert result["engine_accuracy"] > 0.7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--user", "user"), "give FILE too"),
+        (("FILE", "--user", "user"), "--user and --label are needed"),
+        (("FILE", "--user", "user", "--label", "label", "--users", "5"), "leave them out"),
+        (("FILE", "--user", "user", "--label", "x0"), "peers learn two classes, the label holds numbers"),
+        (("missing.csv", "--user", "user", "--label", "x0"), "missing.csv"),
+    ],
+)
+@pytest.mark.parametrize("command", ["sim", "swarm"])
+def test_users_that_make_no_network_are_refused_in_one_line(tmp_path, command, arguments, message):
+    path = tmp_path / "points.parquet"
+    write_users(moons(0, n_users=3, n_test=30, dimensions=3).test, path)
+    found = runner.invoke(app, [command, *(str(path) if word == "FILE" else word for word in arguments)])
+    assert found.exit_code == 2
+    assert message in found.stderr
+    assert found.stderr.count("\n") == 1

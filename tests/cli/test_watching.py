@@ -120,8 +120,8 @@ def test_every_way_to_run_can_be_watched_and_recorded(command, tmp_path):
 
 @pytest.fixture
 def homes(tmp_path):
-    people, predictors = synthetic_peers("moons", 2, seed=0)
-    return make_homes(tmp_path / "peers", people, predictors, make_network(people, predictors, 1.0))
+    people = synthetic_peers("moons", 2, seed=0)
+    return make_homes(tmp_path / "peers", people, make_network(people, 1.0))
 
 
 def write_status(home, me, other, **given):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dada.cli.network_runs import make_case
+from dada.cli.network_runs import make_case, synthetic_peers
 from dada.core.block_steps import BlockStep
 from dada.core.problem import Problem
 from dada.peer.config import PeerConfig
@@ -123,7 +123,7 @@ def test_a_network_learns_despite_losses_crashes_and_liars():
     for faults in ("none", "loss,churn", "byzantine"):
         rows = []
         for seed in (1, 2):
-            case = make_case("moons", 40, 50, seed, faults)
+            case = make_case(synthetic_peers("moons", 40, seed), 50, seed, faults)
             rows.append(list(case.accuracies(case.network.run()).values()))
         found[faults] = np.mean(rows, axis=0)
     test, _, local = range(3)

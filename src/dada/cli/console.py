@@ -160,24 +160,13 @@ StepOption = Annotated[
         "--step", help="Model step of peers: many moves and one short coded message, or one move and one message."
     ),
 ]
-# Chosen on other draws of users than those of the commands; results hardly depend on them.
-N_NEIGHBOURS, TAU = 5, 1.0
-
-
-def peer_settings(graph: GraphRule, step: StepRule) -> dict[str, Any]:
-    """Settings of `PeerConfig` for a graph rule and a model step."""
-    by_graph = {"graph": graph} | ({"n_neighbours": N_NEIGHBOURS, "tau": TAU} if graph == "evidence" else {})
-    if step != "block":
-        return by_graph
-    from dada.core.block_steps import BlockStep
-
-    on_evidence = BlockStep(inner_moves=10, momentum=0.0, quantise_bits=6, silence=0.02)
-    return by_graph | {"step": step, "block": BlockStep(theta=0.5) if graph == "everyone" else on_evidence}
 
 
 def plan_settings(graph: GraphRule, step: StepRule) -> dict[str, Any]:
-    """The same as settings of `Plan`; with "everyone", the plan needs a graph."""
-    settings = peer_settings(graph, step)
+    """The usual settings of peers as those of `Plan`; with "everyone", the plan needs a graph."""
+    from dada.peer.config import usual_settings
+
+    settings = usual_settings(graph, step)
     rule = settings.pop("graph")
     return settings | ({"learn_graph": False} if rule == "everyone" else {"graph_rule": rule})
 

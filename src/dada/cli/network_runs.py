@@ -1,8 +1,9 @@
-"""Networks of synthetic users for `dada sim` and `dada swarm`: simulated ones, and real peers on this machine."""
+"""Networks of `dada sim` and `dada swarm`: users of a table or synthetic ones, simulated or as real peers here."""
 
 from __future__ import annotations
 
 import asyncio
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,8 @@ from rich.live import Live
 from rich.table import Table
 
 from dada import task
-from dada.cli.console import GraphRule, StepRule, peer_settings, percent, plan_settings
+from dada.cli.console import GraphRule, StepRule, percent, plan_settings
+from dada.cli.fit import kept_rows
 from dada.cli.watching import synthetic_info
 from dada.core.accuracy import Samples, accuracy_per_user, is_right, mean_per_user
 from dada.core.bits import Ledger
@@ -24,7 +26,7 @@ from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.core.problem import Problem, margins_of_labels
 from dada.core.regularizers import LogDegree
-from dada.data import BasePredictors, Stumps, SyntheticUsers, moons, moons100
+from dada.data import BasePredictors, Population, Stumps, UserTable, moons, moons100
 from dada.engine import Plan, run
 from dada.events import Observer, Progress, RunInfo, Stopped, silent
 from dada.net.forkserver import Swarm
@@ -35,9 +37,10 @@ from dada.net.node import Node
 from dada.net.process import RunOptions, open_node
 from dada.net.session import LinkOptions
 from dada.net.statuses import PeerOverview
-from dada.peer.config import PeerConfig
+from dada.peer.config import usual_settings
 from dada.peer.everyone_graph import OWN_EDGES
 from dada.peer.member import Rhythm
+from dada.sim import check_two_classes, network_of, network_problem
 from dada.sim.faults import Faults
 from dada.sim.simulation import NetworkPoint, SimulatedNetwork, SimulationOverview, SimulationResult
 
@@ -47,6 +50,8 @@ UPDATES_PER_USER = 200
 # Points of a simulation at which the terminal, or a page, is updated.
 POINTS, WATCHED_POINTS = 20, 150
 FEW_PEERS = 50
+# Share of the rows of each user of a table that tests its model.
+TESTED = 0.2
 REFRESH_EVERY_S = 1.0
 # Time between a kill and the restart.
 AWAY_S = 1.0
@@ -55,10 +60,52 @@ OPTIONS = RunOptions()
 MOST_DIALS = 8
 
 
-def synthetic_peers(data: str, n_users: int, seed: int) -> tuple[SyntheticUsers, BasePredictors]:
-    """The users of a network, and their base predictors."""
+@dataclass(frozen=True, eq=False)
+class NetworkUsers:
+    """The users of a network: rows to learn from and to test, base predictors, and what is known of synthetic users.
+
+    `options` are those of the command that names them.
+    """
+
+    name: str
+    options: str
+    train: Population
+    test: Population
+    predictors: BasePredictors
+    problem: Problem
+    groups: Array
+    oracle: CollaborationGraph | None = None
+
+
+def synthetic_peers(data: str, n_users: int, seed: int) -> NetworkUsers:
+    """Synthetic users, whose true graph is known."""
     people = {"moons": moons, "moons100": moons100}[data](seed, n_users=n_users)
-    return people, Stumps(n=200, rule="feature-range").fit(people.train.X)
+    predictors, problem = network_problem(people.train, Stumps(n=200, rule="feature-range"), BETA, MU)
+    oracle = CollaborationGraph.from_scipy(people.oracle_weights())
+    options = f"--users {n_users} --data {data}"
+    return NetworkUsers(data, options, people.train, people.test, predictors, problem, people.groups, oracle)
+
+
+def table_peers(file: Path, user: str, label: str, drop: Sequence[str], seed: int) -> NetworkUsers:
+    """The users of a table; a fifth of every user's rows is for tests."""
+    table = UserTable.read(file, user=user, label=label, drop=tuple(drop))
+    people = table.people(table.encoder())
+    check_two_classes(people)
+    kept = kept_rows(people.sizes, TESTED, np.random.default_rng(seed))
+    if kept.all():
+        raise ValueError(f"{file}: no user has enough rows to hold one out for tests, which takes {round(1 / TESTED)}")
+    people = table.people(table.encoder(kept))
+    train, test = people.take(kept), people.take(~kept)
+    predictors, problem = network_problem(train)
+    options = shlex.join(
+        [str(file), "--user", user, "--label", label, *(part for name in drop for part in ("--drop", name))]
+    )
+    return NetworkUsers(file.name, options, train, test, predictors, problem, np.zeros(train.n_users, np.int64))
+
+
+def mean(accuracies: Array) -> float:
+    """Mean over the users with test rows."""
+    return float(accuracies[~np.isnan(accuracies)].mean())
 
 
 def engine_plan(n_users: int, graph: GraphRule, step: StepRule, kappa: int = 5, **more: Any) -> Plan:
@@ -84,7 +131,7 @@ def engine_accuracies(
 
 @dataclass(frozen=True, eq=False)
 class SimulationCase:
-    """A simulated network of synthetic users, and their test samples."""
+    """A simulated network, and the test samples of its users."""
 
     network: SimulatedNetwork
     test: Samples
@@ -114,7 +161,7 @@ class SimulationCase:
         """Mean test accuracy of the honest users: with their chosen models, with others, and alone."""
         models = {"test": outcome.models, "together": outcome.together, "local": outcome.alone}
         return {
-            f"{name}_accuracy": float(accuracy_per_user(self.test, rows)[outcome.honest].mean())
+            f"{name}_accuracy": mean(accuracy_per_user(self.test, rows)[outcome.honest])
             for name, rows in models.items()
         }
 
@@ -126,7 +173,7 @@ class SimulationCase:
         counted = ("messages", "bytes", "lost", "refused", "restarts")
         return {
             **self.accuracies(outcome),
-            "engine_accuracy": float(engine[outcome.honest].mean()),
+            "engine_accuracy": mean(engine[outcome.honest]),
             "honest": int(outcome.honest.sum()),
             "trusting": int(outcome.trusts.sum()),
             "edges": outcome.edges,
@@ -139,8 +186,7 @@ class SimulationCase:
 
 
 def make_case(
-    data: str,
-    users: int,
+    people: NetworkUsers,
     steps: int,
     seed: int,
     faults: str,
@@ -148,23 +194,19 @@ def make_case(
     journal: BinaryIO | None = None,
     step: StepRule = "block",
 ) -> SimulationCase:
-    """Draw users and build their simulated network."""
-    people, predictors = synthetic_peers(data, users, seed)
-    problem = task.problem(people.train, predictors, beta=BETA, mu1=MU, regularizer=LogDegree(lam=0.3, delta=0.1))
-    config = PeerConfig(
-        problem.n_predictors, BETA, MU, regularizer=problem.regularizer, coupling=problem.coupling,
-        max_neighbours=64, damping=0.5, vet=True, trust_largest=0.2, **peer_settings(graph, step),
-    )  # fmt: skip
-    # A block step makes about ten moves.
-    local_steps = 10 if step == "block" else 100
-    rhythm = Rhythm(local_steps, first_graph_steps=min(20, max(1, steps // 5)), graph_every=4)
-    options = f"--users {users} --steps {steps} --seed {seed} --faults {faults} --data {data}"
-    replay = f"dada sim {options} --graph {graph} --step {step}"
-    run_options: Any = {"steps": steps, "seed": seed, "replay": replay, "journal": journal}
-    network = SimulatedNetwork(problem, config, rhythm, Faults.named(faults), **run_options)
-    info = synthetic_info(f"{users} simulated peers, {data}; faults: {faults}", people, predictors)
+    """Build the simulated network of given users."""
+    replay = f"dada sim {people.options} --steps {steps} --seed {seed} --faults {faults} --graph {graph} --step {step}"
+    run_options: Any = {"graph": graph, "step": step, "steps": steps, "seed": seed}
+    network = network_of(people.problem, Faults.named(faults), **run_options, replay=replay, journal=journal)
+    info = users_info(f"{people.train.n_users} simulated peers, {people.name}; faults: {faults}", people)
     honest = np.array([host.is_honest for host in network.world.hosts])
-    return SimulationCase(network, task.samples(people.test, predictors), graph, step, _with_liars(info, honest))
+    test = task.samples(people.test, people.predictors)
+    return SimulationCase(network, test, graph, step, _with_liars(info, honest))
+
+
+def users_info(title: str, people: NetworkUsers, **known: Any) -> RunInfo:
+    """What a page shows about the users of a network."""
+    return synthetic_info(title, people, people.predictors, **known)
 
 
 def _with_liars(info: RunInfo, honest: Array) -> RunInfo:
@@ -183,50 +225,47 @@ class Reference:
     alone: Array
     engine: float
     engine_neighbours: float
-    oracle: float
+    oracle: float | None
 
     @property
     def local(self) -> float:
         """Mean accuracy of users that learn alone."""
-        return float(self.alone.mean())
+        return mean(self.alone)
 
 
-def learn_centrally(people: SyntheticUsers, predictors: BasePredictors, network: NetworkFile, seed: int) -> Reference:
-    """Learn with the compiled engine: each user alone, with a learned graph, and with the true graph."""
-    n_users, test = people.train.n_users, task.samples(people.test, predictors)
-    alone, joint = (
-        task.problem(people.train, predictors, beta=BETA, mu1=mu1, regularizer=network.regularizer) for mu1 in (0.0, MU)
-    )
+def learn_centrally(people: NetworkUsers, network: NetworkFile, seed: int) -> Reference:
+    """Learn with the compiled engine: each user alone, with a learned graph, and with the true graph if it is known."""
+    n_users, test = people.train.n_users, task.samples(people.test, people.predictors)
+    joint = replace(people.problem, regularizer=network.regularizer)
     fixed = Plan(UPDATES_PER_USER * n_users, learn_graph=False)
     graph, step = network.settings["graph"], network.settings.get("step", "pairwise")
     learned = engine_plan(n_users, graph, step, network.rhythm.kappa, graph_every=20 * n_users)
-    oracle = CollaborationGraph.from_scipy(people.oracle_weights())
     engine, neighbours = engine_accuracies(joint, learned, test, seed, engine_graph(n_users, graph))
+    oracle = None
+    if people.oracle is not None:
+        oracle = mean(engine_accuracies(joint, fixed, test, seed, people.oracle)[0])
     return Reference(
-        alone=engine_accuracies(alone, fixed, test, seed)[0],
-        engine=float(engine.mean()),
+        alone=engine_accuracies(replace(joint, mu1=0.0), fixed, test, seed)[0],
+        engine=mean(engine),
         engine_neighbours=neighbours,
-        oracle=float(engine_accuracies(joint, fixed, test, seed, oracle)[0].mean()),
+        oracle=oracle,
     )
 
 
 def make_network(
-    people: SyntheticUsers,
-    predictors: BasePredictors,
-    wakeups_per_s: float,
-    graph: GraphRule = "evidence",
-    step: StepRule = "block",
+    people: NetworkUsers, wakeups_per_s: float, graph: GraphRule = "evidence", step: StepRule = "block"
 ) -> NetworkFile:
     """The network file of a swarm."""
-    spec, arrays = predictors.to_arrays()
+    spec, arrays = people.predictors.to_arrays()
     local_steps = 10 if step == "block" else 60
     # Every candidate neighbour costs a link, and this machine opens all of them.
     first_graph_steps, kappa = (8, 10) if people.train.n_users <= FEW_PEERS else (4, 5)
+    problem, labels = people.problem, [] if people.train.classes is None else people.train.classes.tolist()
     return NetworkFile(
-        settings={"beta": BETA, "mu1": MU, "vet": True, **peer_settings(graph, step)},
-        features=tuple(f"x{d}" for d in range(people.train.n_features)),
-        classes=("-1", "1"),
-        coupling=np.asarray(predictors.coupling, np.float64),
+        settings={"beta": problem.beta, "mu1": problem.mu1, "vet": True, **usual_settings(graph, step)},
+        features=people.train.feature_names,
+        classes=(str(labels[0]), str(labels[1])),
+        coupling=np.asarray(people.predictors.coupling, np.float64),
         predictors=spec,
         arrays=arrays,
         rhythm=Rhythm(local_steps, first_graph_steps, graph_every=5, kappa=kappa, wakeups_per_s=wakeups_per_s),
@@ -234,12 +273,12 @@ def make_network(
     )
 
 
-def make_homes(folder: Path, people: SyntheticUsers, predictors: BasePredictors, network: NetworkFile) -> list[Home]:
+def make_homes(folder: Path, people: NetworkUsers, network: NetworkFile) -> list[Home]:
     """Create a folder for every peer, with a key and its samples."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "network.json"
     network.write(file)
-    margins = margins_of_labels(predictors.predict(people.train.X), people.train.y)
+    margins = margins_of_labels(people.predictors.predict(people.train.X), people.train.y)
     homes = [Home(folder / f"peer-{k:03d}") for k in range(people.train.n_users)]
     for home, (start, stop) in zip(homes, pairwise(people.train.row_start), strict=True):
         home.create(file, new_secret_key())
@@ -310,7 +349,7 @@ class SwarmDisplay:
         return float(np.mean([len(status.get("neighbours", ())) for status in self._statuses]))
 
     def _accuracy(self, homes: Sequence[Home]) -> float:
-        return float(accuracies(homes, self._network, self._test).mean())
+        return mean(accuracies(homes, self._network, self._test))
 
     def _table(self, test_accuracy: float, left_s: float) -> Table:
         now, sent = time.monotonic(), self._overview.total("messages_sent")

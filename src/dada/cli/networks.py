@@ -1,4 +1,4 @@
-"""`dada sim`, `dada replay` and `dada swarm`: networks of synthetic users, simulated or of real peers."""
+"""`dada sim`, `dada replay` and `dada swarm`: networks of users, simulated or of real peers."""
 
 from __future__ import annotations
 
@@ -24,22 +24,69 @@ from dada.cli.console import (
     stdout,
     working,
 )
-from dada.cli.watching import Live, Record, synthetic_info, watching
+from dada.cli.watching import Live, Record, watching
 
 if TYPE_CHECKING:
+    from dada.cli.network_runs import NetworkUsers
     from dada.sim.simulation import NetworkPoint
 
-DataName = Annotated[Literal["moons", "moons100"], typer.Option("--data", help="Dataset of the peers.")]
+# Peers by default, and at most.
+SIMULATED, MOST_SIMULATED = 50, 10_000
+PEERS, MOST_PEERS = 20, 1000
+
+TableFile = Annotated[
+    Path | None, typer.Argument(help="CSV or Parquet file with two classes; its users are the peers. Else synthetic.")
+]
+UserColumn = Annotated[str | None, typer.Option("--user", help="Column with the user of each row of FILE.")]
+LabelColumn = Annotated[str | None, typer.Option("--label", help="Column of FILE to predict.")]
+Columns = Annotated[list[str] | None, typer.Option("--drop", help="Column of FILE to leave out; repeatable.")]
+DataName = Annotated[
+    Literal["moons", "moons100"] | None, typer.Option("--data", help="Synthetic users; by default moons.")
+]
+
+
+def network_users(
+    file: Path | None,
+    user: str | None,
+    label: str | None,
+    drop: list[str] | None,
+    data: str | None,
+    users: int | None,
+    usual: int,
+    most: int,
+    seed: int,
+) -> NetworkUsers:
+    """The users of a table, or synthetic ones."""
+    from dada.cli.network_runs import synthetic_peers, table_peers
+
+    if file is None:
+        if user is not None or label is not None or drop:
+            raise ValueError("--user, --label and --drop name columns of a table: give FILE too")
+        return synthetic_peers(data or "moons", users or usual, seed)
+    if data is not None or users is not None:
+        raise ValueError(f"--data and --users are for synthetic users: leave them out with {file}")
+    if user is None or label is None:
+        raise ValueError(f"--user and --label are needed: the columns of {file} with the user and the label")
+    people = table_peers(file, user, label, drop or (), seed)
+    if people.train.n_users > most:
+        raise ValueError(f"{file} holds {people.train.n_users} users, this machine runs {most} at most: take a sample")
+    return people
 
 
 def sim(
-    users: Annotated[int, typer.Option(min=2, max=10_000, help="Number of peers.")] = 50,
+    file: TableFile = None,
+    user: UserColumn = None,
+    label: LabelColumn = None,
+    drop: Columns = None,
+    users: Annotated[
+        int | None, typer.Option(min=2, max=MOST_SIMULATED, help="Number of synthetic peers; by default 50.")
+    ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Wake-ups per peer.")] = 150,
     seed: Seed = 0,
     faults: Annotated[
         str, typer.Option(help="Faults: none, loss, churn, byzantine, all, or several with commas.")
     ] = "all",
-    data: DataName = "moons",
+    data: DataName = None,
     graph: GraphOption = "evidence",
     step: StepOption = "block",
     journal: Annotated[
@@ -51,6 +98,8 @@ def sim(
 ) -> None:
     """Simulate a network of peers with losses, crashes and liars, and check its invariants after every event.
 
+    Peers are the users of a table, a fifth of whose rows test the models, or synthetic.
+
     Peers run the code of a real network; only time and transport are virtual, so a seed repeats a run exactly. Faults:
     *loss* (a fifth of the messages, others repeated or delayed), *churn* (peers crash and restart, join late, leave),
     *byzantine* (a tenth of the peers are liars), *all* (and a partition).
@@ -58,6 +107,7 @@ def sim(
     **Examples**
 
     - `dada sim`
+    - `dada sim visits.csv --user person --label came --faults loss`
     - `dada sim --faults loss,churn --users 100 --seed 7`
     - `dada sim --faults byzantine --json`
     - `dada sim --step pairwise --graph distance`
@@ -73,8 +123,9 @@ def sim(
             def show(point: NetworkPoint) -> None:
                 report(f"Wake-up {point.time_s:.0f} of {steps}: {point.up} peers running, {point.edges} edges")
 
-            file = None if journal is None else stack.enter_context(journal.open("wb"))
-            case = make_case(data, users, steps, seed, faults, graph, file, step)
+            written = None if journal is None else stack.enter_context(journal.open("wb"))
+            people = network_users(file, user, label, drop, data, users, SIMULATED, MOST_SIMULATED, seed)
+            case = make_case(people, steps, seed, faults, graph, written, step)
             try:
                 outcome = case.run(page, show)
             except InvariantError as error:
@@ -82,9 +133,10 @@ def sim(
                 raise typer.Exit(1) from error
             report("Learning in one place, to compare")
             result = case.result(outcome)
-        asked = {"users": users, "steps": steps, "seed": seed, "faults": faults, "data": data}
+        n_users = people.train.n_users
+        asked = {"users": n_users, "steps": steps, "seed": seed, "faults": faults, "data": people.name}
         asked |= {"graph": graph, "step": step}
-        print_json(asked | result) if as_json else _show_simulation(result, users)
+        print_json(asked | result) if as_json else _show_simulation(result, n_users)
 
 
 def _show_simulation(result: dict[str, Any], users: int) -> None:
@@ -118,8 +170,14 @@ def replay(journal: Annotated[Path, typer.Argument(help="A file that --journal h
 
 
 def swarm(
-    users: Annotated[int, typer.Option(min=2, max=1000, help="Number of peers.")] = 20,
-    data: DataName = "moons",
+    file: TableFile = None,
+    user: UserColumn = None,
+    label: LabelColumn = None,
+    drop: Columns = None,
+    users: Annotated[
+        int | None, typer.Option(min=2, max=MOST_PEERS, help="Number of synthetic peers; by default 20.")
+    ] = None,
+    data: DataName = None,
     seconds: Annotated[float, typer.Option(min=1.0, help="Duration after all peers are up.")] = 60.0,
     rate: Annotated[
         float | None, typer.Option(min=0.01, help="Wake-ups per peer and second; 8 by default, fewer for many peers.")
@@ -141,12 +199,14 @@ def swarm(
     """Run real peers on this machine, and compare their models with those of users that learn alone.
 
     Every peer is a process with its own key, data, clock and state. Peers communicate over encrypted links on the
-    loopback interface, and nothing coordinates them. The same users also learn in the compiled engine, with a learned
-    graph and with the true one.
+    loopback interface, and nothing coordinates them. Peers are the users of a table, a fifth of whose rows test the
+    models, or synthetic. The same users also learn in the compiled engine, with a learned graph and, if they are
+    synthetic, with the true one.
 
     **Examples**
 
     - `dada swarm`
+    - `dada swarm visits.csv --user person --label came --seconds 30`
     - `dada swarm --users 20 --data moons --seconds 60 --json`
     - `dada swarm --kill-every 5`
     - `dada swarm --graph distance`
@@ -160,21 +220,22 @@ def swarm(
 
     if in_process and kill_every is not None:
         raise ValueError("--kill-every kills processes, so it cannot be combined with --in-process")
-    people, predictors = runs.synthetic_peers(data, users, seed)
-    rate = rate if rate is not None else min(8.0, 160.0 / users)
-    network = runs.make_network(people, predictors, rate, graph, step)
+    people = network_users(file, user, label, drop, data, users, PEERS, MOST_PEERS, seed)
+    n_users = people.train.n_users
+    rate = rate if rate is not None else min(8.0, 160.0 / n_users)
+    network = runs.make_network(people, rate, graph, step)
     with (
         watching(live, record) as page,
         tempfile.TemporaryDirectory(prefix="dada-swarm-") if keep is None else nullcontext(str(keep)) as folder,
     ):
         with working("Learning in the engine, for comparison"):
-            reference = runs.learn_centrally(people, predictors, network, seed)
-        homes = runs.make_homes(Path(folder), people, predictors, network)
+            reference = runs.learn_centrally(people, network, seed)
+        homes = runs.make_homes(Path(folder), people, network)
         baselines = {"alone": reference.local, "engine": reference.engine, "engine, true graph": reference.oracle}
-        known: Any = {"alone": reference.alone, "baselines": baselines}
-        info = synthetic_info(f"{users} real peers, {data}", people, predictors, **known)
+        levels = {name: level for name, level in baselines.items() if level is not None}
+        info = runs.users_info(f"{n_users} real peers, {people.name}", people, alone=reference.alone, baselines=levels)
         overview = PeerOverview(page, info, directed=graph == "evidence")
-        display = runs.SwarmDisplay(stderr(), samples(people.test, predictors), network, reference, overview)
+        display = runs.SwarmDisplay(stderr(), samples(people.test, people.predictors), network, reference, overview)
         if in_process:
             asyncio.run(runs.run_nodes(homes, seconds, display))
         else:
@@ -190,8 +251,9 @@ def _show_swarm(result: dict[str, Any], neighbours: float, engine_neighbours: fl
         ["alone", percent(result["local_accuracy"]), "-"],
         ["together, this swarm", percent(result["test_accuracy"]), f"{neighbours:.1f}"],
         ["compiled engine, learned graph", percent(result["engine_accuracy"]), f"{engine_neighbours:.1f}"],
-        ["compiled engine, true graph", percent(result["oracle_accuracy"]), "-"],
     ]
+    if result["oracle_accuracy"] is not None:
+        rows.append(["compiled engine, true graph", percent(result["oracle_accuracy"]), "-"])
     print_table(("learning", "test\naccuracy", "neighbours"), rows, best=1)
     stderr().print(
         f"{result['peers']} peers, {result['edges']} edges, {result['messages']} messages, "

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from dada import atomic
-from dada.cli.console import AsJson, GraphOption, StepOption, peer_settings, print_json, stdout
+from dada.cli.console import AsJson, GraphOption, StepOption, print_json, stdout
 
 app = typer.Typer(no_args_is_help=True, help="Run one peer of a network that learns without a server.")
 
@@ -94,7 +94,9 @@ def new_network(
     else:
         columns = columns_like(like, label) if like is not None else columns_by_hand(feature or [], classes)
         predictors = predictors_by_range(columns, stumps)
-    settings = {"beta": beta, "mu1": mu, "vet": True, "trust_largest": DISTRUST, **peer_settings(graph, step)}
+    from dada.peer.config import usual_settings
+
+    settings = {"beta": beta, "mu1": mu, "vet": True, "trust_largest": DISTRUST, **usual_settings(graph, step)}
     network = network_for(columns, predictors, settings, rate, private)
     network.write(file)
     kind = "private: anybody with the file can join, so give it to invited peers only" if private else "open to anybody"

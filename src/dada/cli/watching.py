@@ -19,6 +19,7 @@ import typer
 from dada.cli.console import stderr, stdout
 
 if TYPE_CHECKING:
+    from dada.cli.network_runs import NetworkUsers
     from dada.data import BasePredictors, SyntheticUsers
     from dada.events import Observer, RunInfo
     from dada.net.home import Home
@@ -66,7 +67,9 @@ def announce(url: str) -> None:
         threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
 
-def synthetic_info(title: str, people: SyntheticUsers, predictors: BasePredictors, **known: Any) -> RunInfo:
+def synthetic_info(
+    title: str, people: SyntheticUsers | NetworkUsers, predictors: BasePredictors, **known: Any
+) -> RunInfo:
     """Facts about synthetic users for the page: their names, and the true group of each if they are grouped."""
     from dada.data.synthetic import GROUP_ANGLES_DEG
     from dada.task import info

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -157,3 +158,20 @@ class PeerConfig:
         if self.sends_codes:
             text += repr((self.dtype, *self.block.checked()))
         return hashlib.sha256(text.encode()).digest()[:16]
+
+
+# Chosen on other draws of users than those of the commands; results hardly depend on them.
+N_NEIGHBOURS, TAU = 5, 1.0
+
+
+def usual_settings(graph: str, step: str) -> dict[str, Any]:
+    """Settings of `PeerConfig` for a graph rule and a model step.
+
+    >>> usual_settings("distance", "pairwise")
+    {'graph': 'distance'}
+    """
+    by_graph = {"graph": graph} | ({"n_neighbours": N_NEIGHBOURS, "tau": TAU} if graph == "evidence" else {})
+    if step != BLOCK_STEP:
+        return by_graph
+    on_evidence = BlockStep(inner_moves=10, momentum=0.0, quantise_bits=6, silence=0.02)
+    return by_graph | {"step": step, "block": BlockStep(theta=0.5) if graph == "everyone" else on_evidence}

@@ -1,1 +1,155 @@
-"""Many peers in one process, on virtual time."""
+"""Many peers in one process on virtual time, with faults: `simulate` runs the users of a population."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dada import task
+from dada.core.accuracy import accuracy_per_user
+from dada.core.compiled import Array
+from dada.core.problem import Problem
+from dada.core.regularizers import LogDegree
+from dada.data import BasePredictors, Population, Recipe
+from dada.fitting.settings import STUMPS, Settings, families
+from dada.peer.config import PeerConfig, usual_settings
+from dada.peer.member import Rhythm
+from dada.sim.faults import Faults
+from dada.sim.simulation import NetworkPoint, SimulatedNetwork, SimulationResult
+
+__all__ = ["Faults", "NetworkPoint", "SimulatedNetwork", "Simulation", "SimulationResult", "simulate"]
+
+BETA = 10.0
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """A simulated network and its end.
+
+    Attributes
+    ----------
+    predictors : BasePredictors
+        The base predictors of all peers.
+    network : SimulatedNetwork
+        The network, with its problem and its hosts.
+    result : SimulationResult
+        Models of all users, learned together and alone, and counts of messages, faults and checks.
+    """
+
+    predictors: BasePredictors
+    network: SimulatedNetwork
+    result: SimulationResult
+
+    def accuracies(self, population: Population) -> dict[str, Array]:
+        """Accuracy of each user on rows of a population of the same users.
+
+        "chosen" is that of the model a user predicts with: the one learned together, or its fallback model. Liars have
+        NaN.
+        """
+        samples, ends = task.samples(population, self.predictors), self.result
+        models = {"chosen": ends.models, "together": ends.together, "alone": ends.alone}
+        return {
+            name: np.where(ends.honest, accuracy_per_user(samples, rows), np.nan).astype(np.float32)
+            for name, rows in models.items()
+        }
+
+
+def simulate(
+    population: Population,
+    predictors: Recipe | None = None,
+    *,
+    faults: str | Faults = "none",
+    graph: str = "evidence",
+    step: str = "block",
+    beta: float = BETA,
+    mu: float | None = None,
+    steps: int = 150,
+    seed: int = 0,
+    observe: Callable[[NetworkPoint], None] | None = None,
+) -> Simulation:
+    """Let the users of a population learn as peers of a virtual network, and check its invariants after every event.
+
+    Peers run the code of a real network; only time and transport are virtual. A seed repeats a run exactly. If an
+    invariant does not hold, `InvariantError` reports it.
+
+    Parameters
+    ----------
+    population : Population
+        Rows of two classes.
+    predictors : Recipe, optional
+        Base predictors; by default stumps at quantiles, clipped linear features and a constant.
+    faults : str or Faults
+        "none", "loss", "churn", "byzantine" or "all", several separated by commas, or shares of your own.
+    graph : {"evidence", "distance", "everyone"}
+        How peers choose neighbours.
+    step : {"block", "pairwise"}
+        Rule of the model step.
+    beta, mu : float
+        As in `DadaClassifier`, with AdaBoost's loss; by default mu is the automatic one.
+    steps : int
+        Wake-ups per peer, on average.
+    seed : int
+        Source of all randomness.
+    observe : callable, optional
+        Receives a `NetworkPoint` at twenty times of the run.
+
+    Returns
+    -------
+    Simulation
+
+    Examples
+    --------
+    >>> from dada import Stumps, moons
+    >>> people = moons(0, n_users=10)
+    >>> found = simulate(people.train, Stumps(n=50), faults="loss,churn", steps=8)
+    >>> found.result.checks > 1000, found.result.counts["lost"] > 0
+    (True, True)
+    >>> sorted(found.accuracies(people.test))
+    ['alone', 'chosen', 'together']
+    """
+    fitted, problem = network_problem(population, predictors, beta, mu)
+    faults = Faults.named(faults) if isinstance(faults, str) else faults
+    network = network_of(problem, faults, graph=graph, step=step, steps=steps, seed=seed)
+    return Simulation(fitted, network, network.run(observe))
+
+
+def network_problem(
+    population: Population, predictors: Recipe | None = None, beta: float = BETA, mu: float | None = None
+) -> tuple[BasePredictors, Problem]:
+    """Fitted base predictors and the joint problem of users that become peers."""
+    check_two_classes(population)
+    recipe = families(population)[STUMPS] if predictors is None else predictors
+    fitted, _ = task.shared_predictors(recipe, population)
+    settings: dict[str, Any] = {"beta": beta, "mu1": automatic_mu(population) if mu is None else mu}
+    return fitted, task.problem(population, fitted, regularizer=LogDegree(lam=0.3, delta=0.1), **settings)
+
+
+def automatic_mu(population: Population) -> float:
+    """The automatic mu of `DadaClassifier` with AdaBoost's loss."""
+    return float(Settings(loss="adaboost").resolved(population, 1).mu)
+
+
+def check_two_classes(population: Population) -> None:
+    """Refuse what peers do not learn."""
+    if population.n_classes != 2:
+        found = f"{population.n_classes} classes" if population.n_classes else "numbers"
+        raise ValueError(f"peers learn two classes, the label holds {found}: fit DadaClassifier or DadaRegressor")
+    if population.n_users < 2:
+        raise ValueError(f"a network needs 2 users or more, got {population.n_users}")
+
+
+def network_of(
+    problem: Problem, faults: Faults, *, graph: str, step: str, steps: int, seed: int, **options: Any
+) -> SimulatedNetwork:
+    """A network with the usual settings of peers that distrust each other."""
+    config = PeerConfig(
+        problem.n_predictors, problem.beta, problem.mu1, regularizer=problem.regularizer, coupling=problem.coupling,
+        max_neighbours=64, damping=0.5, vet=True, trust_largest=0.2, **usual_settings(graph, step),
+    )  # fmt: skip
+    # A block step makes about ten moves.
+    local_steps = 10 if step == "block" else 100
+    rhythm = Rhythm(local_steps, first_graph_steps=min(20, max(1, steps // 5)), graph_every=4)
+    return SimulatedNetwork(problem, config, rhythm, faults, steps=steps, seed=seed, **options)
