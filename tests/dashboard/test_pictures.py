@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dada.cli.demo_report import run_demo
+from dada.cli.demo_report import OURS, run_demo
 from dada.dashboard.pages import LivePage
 from dada.dashboard.recorder import Recorder
 from dada.events import Progress, silent
@@ -36,7 +36,7 @@ def url(tmp_path_factory):
             now_s += 0.002 * isinstance(event, Progress)
             recorder(event)
 
-        run_demo(1, 100, "run", lambda method: observer if method == "dada-learned" else silent)
+        run_demo(1, 100, "run", lambda method: observer if method == OURS else silent)
     with LivePage(path) as live:
         yield live.url
 
