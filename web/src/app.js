@@ -146,7 +146,9 @@ export class App {
     const base = Math.max(2.2, Math.min(14, 0.3 * Math.sqrt(this.scene.camera.room / Math.max(K, 1))));
     const radii = Float32Array.from(frame.users.confidence, (confidence) => base * Math.sqrt(0.25 + 0.75 * confidence));
     const peers = history.peersAt(frame.at);
-    const colouring = new Colouring(history, frame, view.colour, document.documentElement.dataset.theme);
+    const colour = view.colour === "accuracy" && !frame.accuracy ? "loss" : view.colour;
+    $("#accuracy-choice").hidden = !frame.accuracy;
+    const colouring = new Colouring(history, frame, colour, document.documentElement.dataset.theme);
     const colours = Array.from({ length: K }, (_, k) => (peers && !peers.up[k] ? UNKNOWN : colouring.colourOf(k)));
     const names = Array.from({ length: K }, (_, k) => history.name(k));
     this.scene.show({ edges, directed: frame.directed, limit: view.limit, colours, radii, names });

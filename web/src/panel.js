@@ -22,9 +22,15 @@ export function runTiles(history, frame) {
   const isFair = history.judgedOn !== "training" && frame.accuracy && history.alone;
   const gain = isFair ? frame.accuracy.mean - mean(history.alone) : NaN;
   const sign = gain >= 0 ? "+" : "−";
+  // Several classes and numbers have no accuracy while they are learned, but a loss.
+  const judged = frame.accuracy
+    ? [
+        tile(`${history.judgedOn || "mean"} accuracy`, percent(frame.accuracy.mean), `mean over users${rowsOf(history)}`),
+        tile("worst user", percent(frame.accuracy.worst)),
+      ]
+    : [tile("mean loss", decimal(mean(frame.users.loss)), "mean over users, on training rows")];
   const tiles = [
-    tile(`${history.judgedOn || "mean"} accuracy`, percent(frame.accuracy?.mean), `mean over users${rowsOf(history)}`),
-    tile("worst user", percent(frame.accuracy?.worst)),
+    ...judged,
     tile("neighbours", decimal(((frame.directed ? 1 : 2) * frame.total) / K), "neighbours of a user, on average"),
     tile("messages", count(frame.messages)),
     tile("sent", bits(frame.bits)),
