@@ -1,10 +1,12 @@
 """Rivals that have all rows in one place: what each can and cannot learn."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from dada.baselines.central import home_ridge, home_ridge_weights, labels_of, lonely_linear, user_constant, user_linear
+from dada.baselines.central import home_ridge, home_ridge_weights, labels_of, user_constant, user_lightgbm, user_linear
 from dada.baselines.classical import hierarchical_models
 from dada.data import Population
 
@@ -48,15 +50,37 @@ def test_both_systems_of_the_home_ridge_agree(rows, C_own):
         assert_allclose(np.ptp(narrow, axis=0), 0, atol=1e-6)
 
 
-@pytest.mark.parametrize("learn", [home_ridge, lonely_linear, user_linear])
+@pytest.mark.parametrize(
+    "learn",
+    [
+        partial(home_ridge, C=1.0, C_own=100.0),
+        partial(user_linear, C_own=100.0, slopes=True),
+        partial(user_linear, C=1.0, C_own=100.0, slopes=True),
+        partial(user_lightgbm, trees=30, rate=0.1, leaves=4),
+    ],
+)
 def test_three_classes_are_separated(learn):
     rng = np.random.default_rng(0)
     owners, X = np.repeat([0, 1], 90), rng.normal(size=(180, 2))
     y = np.digitize(X[:, 0], [-0.5, 0.5])
     y = np.where(owners == 0, y, 2 - y)
-    settings = {"C": 100.0} if learn is lonely_linear else {"C": 1.0, "C_own": 100.0}
-    settings |= {"slopes": True} if learn is user_linear else {}
-    assert np.mean(labels_of(learn(X, y, owners, **settings)(X, owners), y) == y) > 0.75
+    assert np.mean(labels_of(learn(X, y, owners)(X, owners), y) == y) > 0.75
+
+
+def test_without_common_weights_every_user_learns_alone(rows):
+    X, values, owners = rows
+    predict = user_linear(X, values, owners, C_own=2.0, slopes=True)
+    other = np.where(owners == 2, -values, values)
+    moved = user_linear(X, other, owners, C_own=2.0, slopes=True)
+    first = owners == 0
+    # Only the common intercept connects users.
+    assert_allclose(np.ptp((predict(X, owners) - moved(X, owners))[first]), 0, atol=0.2)
+    assert np.ptp((predict(X, owners) - moved(X, owners))[owners == 2]) > 1
+
+
+def test_a_model_without_weights_is_refused(rows):
+    with pytest.raises(ValueError, match="must be > 0, got C=None, C_own=0"):
+        user_linear(*rows)
 
 
 def test_a_class_without_rows_keeps_its_number():

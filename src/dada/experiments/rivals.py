@@ -12,7 +12,6 @@ from dada.baselines.central import (
     Predict,
     home_ridge,
     labels_of,
-    lonely_linear,
     user_constant,
     user_lightgbm,
     user_linear,
@@ -36,7 +35,9 @@ class Rival(NamedTuple):
 RIVALS = {
     "constant": Rival("each user's majority or mean", user_constant, ({},)),
     "linear": Rival("one linear model for all", user_linear, ({"C": 0.1}, {"C": 10.0})),
-    "linear-alone": Rival("a linear model per user", lonely_linear, ({"C": 0.1}, {"C": 10.0})),
+    "linear-alone": Rival(
+        "a linear model per user", partial(user_linear, slopes=True), ({"C_own": 0.1}, {"C_own": 10.0})
+    ),
     "dummies": Rival("linear, user intercepts", user_linear, _BOTH),
     "mixed": Rival("linear, mixed effects", partial(user_linear, slopes=True), _BOTH),
     "home-ridge": Rival("least squares and home ridge", home_ridge, _BOTH),
