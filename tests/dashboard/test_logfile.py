@@ -45,6 +45,13 @@ def test_nothing_is_read_from_a_damaged_record_on(tmp_path):
         assert read(path)[0] == CONTENTS[:1]
 
 
+def test_a_record_that_unpacks_to_more_than_any_record_holds_is_damage(tmp_path):
+    path = tmp_path / "run.dadalog"
+    path.write_bytes(header() + frame(b"good") + frame(bytes(10_000)))
+    assert len(list(LogReader(path, largest_content=10_000))) == 2
+    assert list(LogReader(path, largest_content=9_999)) == [b"good"]
+
+
 def test_a_newer_version_is_refused_with_the_way_out(tmp_path):
     path = tmp_path / "run.dadalog"
     path.write_bytes(struct.pack("<8sI", b"DADALOG\n", 7) + frame(b"content"))

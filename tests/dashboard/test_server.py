@@ -90,7 +90,7 @@ def test_beyond_loopback_nothing_is_given_without_the_token(recording):
         local = f"http://127.0.0.1:{urlsplit(page.url).port}/"
         token = urlsplit(page.url).query
         assert token.startswith("token=")
-        for path in ("/", "/log?from=0", "/events", "/app.js", "/?token=wrong", "/log?token="):
+        for path in ("/", "/log?from=0", "/events", "/app.js", "/?token=wrong", "/?token=%C3%A9", "/log?token="):
             assert get(local, path)[0] == 401
         status, _, headers = get(local, f"/?{token}")
         assert (status, headers["location"]) == (303, "/")

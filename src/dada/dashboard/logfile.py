@@ -23,8 +23,9 @@ HEADER = struct.Struct("<8sI")
 FRAME = struct.Struct("<II")
 #: Smaller contents are not compressed.
 COMPRESS_FROM = 200
-#: A larger length is damage: no record has it.
+#: A larger length is damage: no record has it. A record of a million users takes about 1e8 bytes.
 LARGEST_BODY = 1 << 28
+LARGEST_CONTENT = 1 << 29
 
 
 class RecordingError(ValueError):
@@ -76,8 +77,8 @@ class LogReader:
     ([b'one'], 24, 11)
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | os.PathLike[str], largest_content: int = LARGEST_CONTENT) -> None:
+        self.path, self.largest_content = Path(path), largest_content
         self.size = self.path.stat().st_size
         with self.path.open("rb") as file:
             check_header(file.read(HEADER.size), str(path))
@@ -92,7 +93,7 @@ class LogReader:
         with self.path.open("rb") as file:
             file.seek(self.good_bytes)
             while (body := _next_body(file)) is not None:
-                content = _content(body)
+                content = _content(body, self.largest_content)
                 if content is None:
                     return
                 self.good_bytes += FRAME.size + len(body)
@@ -111,10 +112,15 @@ def _next_body(file: BinaryIO) -> bytes | None:
     return body if len(body) == length and zlib.crc32(body) == checksum else None
 
 
-def _content(body: bytes) -> bytes | None:
+def _content(body: bytes, most: int) -> bytes | None:
     if body[0] == 0:
         return body[1:]
+    if body[0] != 1:
+        return None
+    # A few bytes can stand for gigabytes: never more than a record may hold is decompressed.
+    stream = zlib.decompressobj()
     try:
-        return zlib.decompress(body[1:]) if body[0] == 1 else None
+        content = stream.decompress(body[1:], most)
     except zlib.error:
         return None
+    return content if stream.eof else None
