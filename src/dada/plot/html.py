@@ -48,14 +48,16 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], best: int | None
     for position, row in enumerate(rows):
         mark = ' class="best"' if position == best else ""
         body.append(f"<tr{mark}>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>")
-    return f'{HINT}<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+    whole = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+    return f'{HINT}<div class="scroll">{whole}</div>'
 
 
 def figure(light: bytes, dark: bytes, caption: str) -> str:
     """A picture with its caption, as two embedded PNG files: for light and for dark mode."""
     words = escape(caption)
     return (
-        f'<figure>{HINT}<div class="scroll"><picture><source media="(prefers-color-scheme: dark)" srcset="{data_uri(dark)}">'
+        f'<figure>{HINT}<div class="scroll"><picture>'
+        f'<source media="(prefers-color-scheme: dark)" srcset="{data_uri(dark)}">'
         f'<img src="{data_uri(light)}" alt="{words}"></picture></div><figcaption>{words}</figcaption></figure>'
     )
 
