@@ -7,6 +7,7 @@ the decision value of class 1; for more classes a score of each.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,8 @@ from scipy import sparse
 from dada.core.compiled import Array
 
 Predict = Callable[[Array, Array], Array]
-MOST_ITERATIONS = 1000
+# More steps of a problem with thousands of weights change its predictions little.
+MOST_ITERATIONS = 200
 # Users up to which a column per user is stored densely, which is faster.
 MOST_DENSE = 300
 # A user has few rows: LightGBM's own limits, 20 and 100, would ignore most users.
@@ -56,6 +58,7 @@ def user_linear(
     1.0
     0.0
     """
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression, Ridge
 
     if not (C or C_own):
@@ -76,7 +79,9 @@ def user_linear(
 
     is_number = y.dtype.kind == "f"
     model = Ridge(alpha=1.0 / strength) if is_number else LogisticRegression(C=strength, max_iter=MOST_ITERATIONS)
-    model.fit(design(X, owners), y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(design(X, owners), y)
     return lambda rows, owners: _linear_scores(model, design(rows, owners), 1 if is_number else int(y.max()) + 1)
 
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from dada.baselines.central import MOST_ITERATIONS, Predict, home_ridge_weights
+from dada.baselines.central import Predict, home_ridge_weights
 from dada.baselines.outcome import MethodResult
 from dada.core.bits import FLOAT_BITS
 from dada.core.compiled import Array, kernel
 from dada.core.losses import logistic_value
 from dada.data import Population
 
+MOST_ITERATIONS = 1000
 MOST_LBFGS_ITERATIONS = 500
 # scikit-learn's limit on categories; with more users, the user is a numeric feature.
 MOST_CATEGORIES = 255

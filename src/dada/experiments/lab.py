@@ -15,6 +15,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExe
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -217,7 +218,7 @@ class Lab:
 
     def _work(self, jobs: dict[str, Job]) -> Iterator[tuple[str, tuple[Any, float]]]:
         if self.n_jobs == 1 and self.engine == "local":
-            with threadpool_limits(1):
+            with one_thread():
                 for key, job in jobs.items():
                     yield key, job.timed()
             return
@@ -250,9 +251,18 @@ def run_groups(lab: Lab, jobs: Mapping[_Key, Sequence[Job]], label: str) -> dict
     return {key: [next(results) for _ in group] for key, group in jobs.items()}
 
 
+def one_thread() -> threadpool_limits:
+    """Limit numerical libraries to one thread.
+
+    A limit holds for libraries that are loaded: scikit-learn's trees would wait for each other on busy processors.
+    """
+    import_module("sklearn.ensemble")
+    return threadpool_limits(1)
+
+
 def _start_worker() -> None:
     """Limit a worker to one thread, and end it with its parent, even if that is killed."""
-    threadpool_limits(1)
+    one_thread()
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
