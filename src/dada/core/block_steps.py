@@ -245,13 +245,30 @@ def decode_change(message: CodedChange, n_entries: int, exponent: int, scratch: 
 
 @lean_kernel
 def add_to_model(model: Array, support: Array, n_support: int, n_changed: int, scratch: StepScratch) -> int:
-    """Add a decoded message to a shared model or a copy of it; returns the size of the support."""
+    """Add a decoded message to a shared model or a copy of it; returns the size of the support.
+
+    The coordinates of a message ascend, and so does the support of a shared model: sums over it do not depend on the
+    messages by which the model came about.
+    """
+    n_new = 0
+    for c in range(n_changed):
+        n_new += model[scratch.coordinate[c]] == 0.0
+    # Merge from the end.
+    last, free = n_support - 1, n_support + n_new - 1
+    for c in range(n_changed - 1, -1, -1):
+        j = scratch.coordinate[c]
+        if model[j] != 0.0:
+            continue
+        while last >= 0 and support[last] > j:
+            support[free] = support[last]
+            free -= 1
+            last -= 1
+        support[free] = j
+        free -= 1
+    n_support += n_new
     some_zero = False
     for c in range(n_changed):
         j = scratch.coordinate[c]
-        if model[j] == 0.0:
-            support[n_support] = j
-            n_support += 1
         model[j] += scratch.delta[c]
         some_zero |= model[j] == 0.0
     return without_zeros(model, support, n_support) if some_zero else n_support
