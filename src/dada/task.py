@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from dada.core.model_steps import UserRows, rows_per_sample
+from dada.core.model_steps import n_blocks as blocks_of_classes
 from dada.core.problem import Problem, margins_of_labels
 from dada.data import BasePredictors, FeatureSummary, Population, Recipe
 from dada.data.predictors.families import takes_summary
@@ -77,17 +79,37 @@ def problem(
     2
     """
     h = predictors.predict(population.X) if predictions is None else predictions
-    row_start, weights, offset = population.row_start, population.weights, None
-    if population.n_classes == 0:
-        A, offset = h.astype(np.float32), -population.y
-    elif population.n_classes == 2:
-        A = margins_of_labels(h, population.y)
-    else:
-        A = class_margins(h, population.y, population.n_classes)
-        row_start = row_start * (population.n_classes - 1)
-        weights = None if weights is None else np.repeat(weights, population.n_classes - 1)
+    rows = user_rows(h, population.y, population.n_classes, population.weights)
+    row_start = population.row_start * rows_per_sample(population.n_classes)
     coupling = np.tile(np.asarray(predictors.coupling, np.float64), n_blocks(population))
-    return Problem(A, row_start, coupling=coupling, offset=offset, weights=weights, **settings)
+    return Problem(row_start=row_start, coupling=coupling, **rows._asdict(), **settings)
+
+
+def user_rows(predictions: np.ndarray, y: np.ndarray, n_classes: int, weights: np.ndarray | None = None) -> UserRows:
+    """Base predictions and targets as rows of margins.
+
+    Parameters
+    ----------
+    predictions : array of shape (samples, n)
+    y : array of shape (samples,)
+        -1 and 1 for two classes, numbers from 0 for more, standardised targets for numbers.
+    n_classes : int
+        0 for numbers.
+    weights : array of shape (samples,), optional
+
+    Examples
+    --------
+    >>> user_rows(np.array([[1, -1]], np.int8), np.array([-1]), n_classes=2).A.tolist()
+    [[-1, 1]]
+    >>> user_rows(np.array([[0.5]]), np.array([2.0]), n_classes=0).offset.tolist()
+    [-2.0]
+    """
+    if n_classes == 0:
+        return UserRows(predictions.astype(np.float32), -y, weights)
+    if n_classes == 2:
+        return UserRows(margins_of_labels(predictions, y), None, weights)
+    each = None if weights is None else np.repeat(weights, rows_per_sample(n_classes))
+    return UserRows(class_margins(predictions, y, n_classes), None, each)
 
 
 def samples(population: Population, predictors: BasePredictors, predictions: np.ndarray | None = None) -> Samples:
@@ -113,8 +135,8 @@ def info(population: Population, predictors: BasePredictors, title: str = "", **
 
 
 def n_blocks(population: Any) -> int:
-    """Blocks of n weights in a model: one for each class if there are more than two."""
-    return int(population.n_classes) if population.n_classes > 2 else 1
+    """Blocks of n weights in the models of a population."""
+    return blocks_of_classes(int(population.n_classes))
 
 
 def class_margins(predictions: np.ndarray, y: np.ndarray, n_classes: int) -> np.ndarray:

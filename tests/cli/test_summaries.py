@@ -7,7 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from dada.cli.app import app
-from dada.cli.peer_tables import LEAST_ROWS, read_all, read_margins, read_summary
+from dada.cli.peer_tables import read_rows
+from dada.cli.summaries import LEAST_ROWS, read_all, read_summary
 from dada.data import FeatureSummary, predictors_from_arrays
 from dada.net.network_file import read_network
 from dada.peer.model import OwnModel
@@ -70,7 +71,7 @@ def test_predictors_of_the_network_fit_the_data(tables):
     options = [part for path in paths for part in ("--summary", path)]
     assert run("new-network", tables / "net.json", *options, "--stumps", "4").exit_code == 0
     network = read_network(tables / "net.json")
-    assert (network.features, network.classes) == (("age", "income"), ("no", "yes"))
+    assert (network.features, network.target.classes) == (("age", "income"), ("no", "yes"))
     predictors = predictors_from_arrays(network.predictors, network.arrays)
     described = [predictors.describe(j, network.features) for j in range(predictors.n)]
     assert (len(described), described[-1]) == (4 * 2 + 2 + 1, "always +1")
@@ -81,7 +82,7 @@ def test_predictors_of_the_network_fit_the_data(tables):
     linear = predictors.parts[1]
     np.testing.assert_allclose(linear.mean, whole.mean)
     np.testing.assert_allclose(linear.scale, whole.std)
-    own = OwnModel(read_margins(tables / "ann.csv", "came", network), network.config)
+    own = OwnModel(read_rows(tables / "ann.csv", "came", network), network.config)
     before = own.loss
     for _ in range(30):
         own.step(gamma=-1.0, confidence=1.0)
@@ -123,4 +124,6 @@ def test_too_few_rows_other_features_and_one_label_are_refused(tables):
     done = run("summarise", other, "--label", "came", "--onto", ann, "-o", tables / "both.json")
     assert "['income', 'weight']" in done.stderr
     assert run("summarise", other, "--label", "came", "-o", tables / "o.json").exit_code == 0
-    assert "must hold two labels" in run("new-network", tables / "n.json", "--summary", tables / "o.json").stderr
+    assert (
+        "two or more different classes" in run("new-network", tables / "n.json", "--summary", tables / "o.json").stderr
+    )

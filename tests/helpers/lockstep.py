@@ -1,7 +1,7 @@
 """Peers on a perfect network, driven by the engine's schedule: wake-ups are sequential, messages arrive at once.
 
 Given the same problem, plan and schedule, the peers compute the models, the graph and the message counts of the
-compiled engine, bit for bit. Sample weights, offsets, bounded lists, gossip batches and latency are the engine's alone.
+compiled engine, bit for bit. Bounded lists, gossip batches and latency are the engine's alone.
 """
 
 from __future__ import annotations
@@ -23,11 +23,21 @@ from dada.peer.peer import Peer
 from dada.sim.simulation import peer_id
 
 
+def is_background(graph: CollaborationGraph | None) -> bool:
+    """Whether a graph may come about between peers that choose others at random: all weights are one."""
+    return graph is not None and bool((graph.weights == 1.0).all())
+
+
 class Lockstep:
     """Peers that exchange messages without delay or loss."""
 
     def __init__(
-        self, problem: Problem, plan: Plan, graph: CollaborationGraph | None = None, dtype: str = "float32"
+        self,
+        problem: Problem,
+        plan: Plan,
+        graph: CollaborationGraph | None = None,
+        dtype: str = "float32",
+        n_classes: int = 2,
     ) -> None:
         self.problem, self.plan = problem, plan
         config = PeerConfig(
@@ -39,7 +49,7 @@ class Lockstep:
             problem.regularizer,
             problem.graph_loss,
             problem.coupling,
-            graph=plan.graph_rule,
+            graph=plan.graph_rule if plan.learn_graph else "everyone" if is_background(graph) else "distance",
             n_neighbours=plan.n_neighbours,
             tau=plan.tau,
             step=plan.step,
@@ -47,10 +57,10 @@ class Lockstep:
             dtype=dtype,
             graph_step=plan.graph_step,
             largest_prediction=max(1.0, float(abs(problem.A).max())),
+            n_classes=n_classes,
+            known_largest=int(problem.sizes.max()),
         )
-        largest = int(problem.sizes.max())
-        rows = zip(problem.row_start[:-1], problem.row_start[1:], strict=True)
-        self.peers = [Peer(peer_id(k), problem.A[a:b], config, largest) for k, (a, b) in enumerate(rows)]
+        self.peers = [Peer(peer_id(k), problem.rows_of(k), config) for k in range(problem.n_users)]
         self._numbers = {peer.me: k for k, peer in enumerate(self.peers)}
         for k, l, w in zip(*graph.edges(), strict=True) if graph is not None else ():
             edges, other = self.peers[k].edges, peer_id(int(l))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dada.core.model_steps import UserRows
 from dada.net.handshake import Terms
 from dada.net.iroh_transport import IrohTransport, new_secret_key
 from dada.net.node import Node, NodeEvent
@@ -122,7 +123,7 @@ def make_node(
     rng = np.random.default_rng(seed)
     margins = (2 * rng.integers(0, 2, (8, config.n_predictors)) - 1).astype(np.int8)
     member = Member(
-        Peer(transport.me, margins, config),
+        Peer(transport.me, UserRows(margins), config),
         PeerSampling(transport.me, rng, transport.addresses),
         Planner(rhythm, rng),
         exchange_every_s=0.2,

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from msgspec import inspect
 
+from dada.core.model_steps import UserRows
 from dada.peer.coding import Code, write_code
 from dada.peer.config import PeerConfig
 from dada.peer.copies import ModelCopy
@@ -63,7 +64,10 @@ class PeerFuzz:
         rhythm = Rhythm(local_steps=3, first_graph_steps=3, graph_every=2)
         limit = RateLimit(messages_per_s=1e9, burst=1e9)
         self.member = Member(
-            Peer(ME, MARGINS, self.config), PeerSampling(ME, rng, view_size=8), Planner(rhythm, rng), limit=limit
+            Peer(ME, UserRows(MARGINS), self.config),
+            PeerSampling(ME, rng, view_size=8),
+            Planner(rhythm, rng),
+            limit=limit,
         )
         self.member.restore(dict(self.records))
         self.perform(self.member.start(self.now, [Descriptor(name, 0) for name in self.names[:3]]))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dada.core.model_steps import UserRows
 from dada.net.handshake import HandshakeError, read_addresses, read_greeting, read_hello
 from dada.net.home import TicketError, read_ticket
 from dada.net.transport import FrameError, FrameReader, Kind
@@ -34,7 +35,7 @@ MARGINS = np.array([[1, -1, 1, 1, -1, 1], [1, 1, -1, 1, 1, -1], [-1, 1, 1, 1, -1
 def make_member(config: PeerConfig) -> Member:
     """A member that waits for the reply of a stranger, so that replies have an effect."""
     rng = np.random.default_rng(0)
-    member = Member(Peer(ME, MARGINS, config), PeerSampling(ME, rng), Planner(Rhythm(), rng))
+    member = Member(Peer(ME, UserRows(MARGINS), config), PeerSampling(ME, rng), Planner(Rhythm(), rng))
     member.start(0.0, [Descriptor(FRIEND, 0), Descriptor(STRANGER, 1)])
     member.peer.handle(GraphStep(0.0, (FRIEND, STRANGER)))
     member.sampling.exchange()

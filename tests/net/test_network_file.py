@@ -9,7 +9,7 @@ from dada.core.block_steps import BlockStep
 from dada.core.regularizers import DegreeTarget, LogDegree
 from dada.data import Constant, Stumps, Union, predictors_from_arrays
 from dada.net.home import Home, HomeError
-from dada.net.network_file import NetworkFile, NetworkFileError, read_network
+from dada.net.network_file import NetworkFile, NetworkFileError, Target, read_network
 from dada.peer.member import Rhythm
 
 
@@ -19,7 +19,7 @@ def make_network(**changes):
     network = NetworkFile(
         settings={"beta": 5.0, "mu1": 0.5},
         features=("age", "height"),
-        classes=("no", "yes"),
+        target=Target(("no", "yes")),
         coupling=predictors.coupling,
         predictors=spec,
         arrays=arrays,
@@ -34,7 +34,7 @@ def test_a_network_file_comes_back_as_it_was(tmp_path):
     network.write(tmp_path / "net.json")
     again = read_network(tmp_path / "net.json")
     assert again.config.digest == network.config.digest
-    assert (again.features, again.classes, again.rhythm) == (network.features, network.classes, network.rhythm)
+    assert (again.features, again.target, again.rhythm) == (network.features, network.target, network.rhythm)
     X = np.array([[0.3, 2.0], [0.9, 3.9]])
     np.testing.assert_array_equal(
         predictors_from_arrays(again.predictors, again.arrays).predict(X),
@@ -48,7 +48,10 @@ def test_a_network_file_comes_back_as_it_was(tmp_path):
         {"settings": {"beta": 6.0, "mu1": 0.5}},
         {"settings": {"beta": 5.0, "mu1": 0.5, "step": "block", "block": BlockStep(momentum=0.0)}},
         {"settings": {"beta": 5.0, "mu1": 0.5, "graph": "everyone"}},
-        {"classes": ("yes", "no")},
+        {"target": Target(("yes", "no"))},
+        {"target": Target(("no", "yes"), class_weights=(1.0, 3.0))},
+        {"target": Target(("no", "yes", "maybe"))},
+        {"target": Target(mean=2.0), "settings": {"beta": 5.0, "mu1": 0.5, "loss": "huber"}},
         {"features": ("height", "age")},
         {"regularizer": DegreeTarget(target=2.0)},
     ],
@@ -86,7 +89,10 @@ def test_an_existing_file_is_not_overwritten(tmp_path):
         (["settings", "beta"], -1.0, "beta must be > 0"),
         (["settings", "beta"], "large", "not a network file"),
         (["secret"], "abcd", "at least 16"),
-        (["predictors", "classes"], ["yes", "yes"], "two different classes"),
+        (["predictors", "target", "classes"], ["yes", "yes"], "two or more different classes"),
+        (["predictors", "target", "classes"], [], "numbers one of"),
+        (["predictors", "target", "scale"], 0.0, "a scale > 0"),
+        (["predictors", "target", "class_weights"], [1.0], "as many weights"),
         (["predictors", "coupling"], [], "coupling"),
         (["regularizer", "kind"], "own", "it lacks 'own'"),
     ],
@@ -106,7 +112,7 @@ def test_a_network_file_that_makes_no_sense_is_refused(tmp_path, path, value, co
 
 def test_a_home_belongs_to_one_network_and_keeps_its_key(tmp_path):
     make_network().write(tmp_path / "one.json")
-    make_network(classes=("a", "b")).write(tmp_path / "two.json")
+    make_network(target=Target(("a", "b"))).write(tmp_path / "two.json")
     home = Home(tmp_path / "ann")
     home.create(tmp_path / "one.json", bytes(32))
     home.create(tmp_path / "one.json", b"x" * 32)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dada.cli.peer_tables import read_margins
+from dada.cli.peer_tables import read_rows
 from dada.data import moons
 from dada.net.forkserver import Swarm, SwarmError, rehearse
 from dada.net.home import Home
@@ -64,7 +64,7 @@ def people(tmp_path_factory):
         dada("peer", "init", "--home", folder / name, "--network", folder / "net.json")
         home = Home(folder / name)
         network = home.read()[1]
-        home.write_samples(read_margins(folder / f"{name}.csv", "label", network))
+        home.write_samples(read_rows(folder / f"{name}.csv", "label", network))
     # Tests with a time limit find the kernels in Numba's cache.
     rehearse(home.read_samples(), network.config)
     return folder

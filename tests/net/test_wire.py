@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dada import task
+from dada.core.model_steps import UserRows
 from dada.data import Stumps, moons
 from dada.net.handshake import Terms
 from dada.net.node import Node
@@ -97,7 +98,7 @@ def run_on_tape(request, tmp_path_factory, compiled_kernels):
             transport = Tapped(network.transport(bytes([k + 1]) * 32), tape)
             rows = slice(problem.row_start[k], problem.row_start[k + 1])
             member = Member(
-                Peer(transport.me, problem.A[rows], config),
+                Peer(transport.me, UserRows(problem.A[rows]), config),
                 PeerSampling(transport.me, rng, transport.addresses),
                 Planner(BUSY, rng),
                 exchange_every_s=0.2,

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from dada.core.bits import coded_bits
 from dada.core.block_steps import COARSEST, BlockStep
+from dada.core.model_steps import UserRows
 from dada.peer.coding import Code, read_code, width_of, write_code
 from dada.peer.config import PeerConfig
 from dada.peer.copies import MOST_SHARED, ModelCopy
@@ -79,7 +80,7 @@ def config(**settings):
 
 def own(dtype="float32", **block):
     A = np.random.default_rng(0).choice(np.array([-1, 1], np.int8), (5, 12))
-    return OwnModel(A, config(dtype=dtype, block=BlockStep(**block)))
+    return OwnModel(UserRows(A), config(dtype=dtype, block=BlockStep(**block)))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

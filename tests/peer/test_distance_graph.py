@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dada.core.graph_steps import exact_step
+from dada.core.model_steps import UserRows
 from dada.core.regularizers import LogDegree
 from dada.peer.config import PeerConfig
 from dada.peer.edges import MOST_ENDED_EDGES
@@ -28,7 +29,7 @@ A = np.array([[1, -1, 1], [1, 1, -1], [1, -1, -1]], np.int8)
 
 def make(me, **settings):
     config = PeerConfig(n_predictors=3, beta=2.0, mu1=0.5, regularizer=LogDegree(lam=0.3, delta=0.1), **settings)
-    return Peer(me, A, config)
+    return Peer(me, UserRows(A), config)
 
 
 def weights(pair):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dada.core.block_steps import BlockStep
+from dada.core.model_steps import UserRows
 from dada.peer.config import PeerConfig
 from dada.peer.everyone_graph import MOST_EDGES, OWN_EDGES
 from dada.peer.inputs import GraphStep, ModelStep, Received, Unreachable
@@ -17,7 +18,7 @@ NAMES = [b"peer%02d" % k for k in range(20)]
 
 def make(me):
     A = np.random.default_rng(me[-1]).choice(np.array([-1, 1], np.int8), (4, 6), p=[0.3, 0.7])
-    return Peer(me, A, CONFIG)
+    return Peer(me, UserRows(A), CONFIG)
 
 
 def wired(names=NAMES, rounds=3):

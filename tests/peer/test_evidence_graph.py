@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from dada.core.model_steps import UserRows
 from dada.peer.config import PeerConfig
 from dada.peer.edges import MOST_ENDED_EDGES
 from dada.peer.evidence_graph import FOLLOWER_KEY, MOST_STRANGERS
@@ -39,7 +40,7 @@ ROWS = {b"ann": A, b"bob": A[:2], b"eve": A[1:]}
 
 def make(me, **settings):
     settings = {"n_neighbours": 2, "tau": 1.0, **settings}
-    return Peer(me, ROWS.get(me, A), PeerConfig(3, beta=2.0, mu1=0.5, graph="evidence", **settings))
+    return Peer(me, UserRows(ROWS.get(me, A)), PeerConfig(3, beta=2.0, mu1=0.5, graph="evidence", **settings))
 
 
 def learned_alone(**settings):

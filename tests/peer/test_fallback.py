@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from dada.core.model_steps import UserRows
 from dada.core.problem import Problem
 from dada.engine import Plan, run
 from dada.peer.config import PeerConfig
@@ -34,13 +35,13 @@ def test_the_local_model_is_that_of_the_engine_without_a_graph(step):
         Plan(n_updates=STEPS, learn_graph=False, step=step),
         np.random.default_rng(0),
     )
-    own = Fallback(A, config(step=step))
+    own = Fallback(UserRows(A), config(step=step))
     np.testing.assert_allclose(own.alpha, alone.models[0], atol=1e-4)
 
 
 def test_without_neighbours_the_fallback_is_chosen():
     A, _ = task(0)
-    assert Fallback(A, config()).is_better(1.0, 0.0, np.zeros(40, np.float32))
+    assert Fallback(UserRows(A), config()).is_better(1.0, 0.0, np.zeros(40, np.float32))
 
 
 def test_good_neighbours_are_trusted_and_bad_ones_are_not():
@@ -49,7 +50,7 @@ def test_good_neighbours_are_trusted_and_bad_ones_are_not():
     trusted = {True: 0, False: 0}
     for seed in range(20):
         A, _ = task(seed)
-        own = Fallback(A, config())
+        own = Fallback(UserRows(A), config())
         for is_good in (True, False):
             trusted[is_good] += not own.is_better(0.3, 1.0, truth if is_good else -truth)
     assert trusted[True] == 20
@@ -61,10 +62,10 @@ def test_the_choice_is_never_much_worse_than_learning_alone_whatever_the_neighbo
     for seed in range(30):
         A, more = task(seed)
         rng = np.random.default_rng(seed)
-        own = Fallback(A, config())
+        own = Fallback(UserRows(A), config())
         neighbour_sum = rng.standard_normal(40).astype(np.float32)
         neighbour_sum *= 5.0 / np.abs(neighbour_sum).sum()
-        together = own.learned(A, 0.5, 1.0, neighbour_sum)
+        together = own.learned(UserRows(A), 0.5, 1.0, neighbour_sum)
         alone.append(right(more, own.alpha))
         chosen.append(right(more, own.alpha if own.is_better(0.5, 1.0, neighbour_sum) else together))
     assert np.mean(chosen) > np.mean(alone) - 0.01
@@ -72,12 +73,12 @@ def test_the_choice_is_never_much_worse_than_learning_alone_whatever_the_neighbo
 
 def test_a_user_with_one_sample_can_choose():
     A, _ = task(1, m=1)
-    own, friendly = Fallback(A, config()), 5.0 * A[0].astype(np.float32) / 40
+    own, friendly = Fallback(UserRows(A), config()), 5.0 * A[0].astype(np.float32) / 40
     assert not own.is_better(1.0, 1.0, friendly)
     assert own.is_better(1.0, 1.0, -friendly)
 
 
 def test_margins_may_be_real():
     A, _ = task(2)
-    own = Fallback(A * 0.5, config())
+    own = Fallback(UserRows(A * 0.5), config())
     assert 0 < np.abs(own.alpha).sum() <= 5.0 * (1 + 1e-6)

@@ -5,6 +5,7 @@ import io
 import numpy as np
 import pytest
 
+from dada.core.model_steps import UserRows
 from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree
 from dada.peer.config import PeerConfig
 from dada.peer.inputs import ModelStep, Persist, Send, Started
@@ -16,7 +17,7 @@ from dada.peer.sampling import Descriptor, PeerSampling
 
 def peer_of(me, **settings):
     A = np.random.default_rng(me[0]).choice(np.array([-1, 1], np.int8), size=(5, 12))
-    return Peer(me, A, PeerConfig(n_predictors=12, beta=3.0, mu1=0.7, vet=True, **settings))
+    return Peer(me, UserRows(A), PeerConfig(n_predictors=12, beta=3.0, mu1=0.7, vet=True, **settings))
 
 
 def lives(seconds, file, crash_at=None, watch=lambda member: None, **settings):

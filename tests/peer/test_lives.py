@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from dada.core.model_steps import UserRows
 from dada.peer.config import PeerConfig
 from dada.peer.inputs import GraphStep, ModelStep, Received, Refused, ResetModel, Restored, Send, Started, Warned
 from dada.peer.messages import EpochSeen, Hello
@@ -18,7 +19,7 @@ def graph(request):
 
 
 def make(me, graph="evidence"):
-    return Peer(me, A, PeerConfig(3, beta=2.0, mu1=0.5, graph=graph, n_neighbours=2, tau=1.0))
+    return Peer(me, UserRows(A), PeerConfig(3, beta=2.0, mu1=0.5, graph=graph, n_neighbours=2, tau=1.0))
 
 
 def two_friends(graph):

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from dada.core.model_steps import UserRows
 from dada.peer.config import PeerConfig
 from dada.peer.inputs import GraphStep, ModelStep, Persist, Refused, ResetModel, Send
 from dada.peer.member import BYTES_PER_MESSAGE, Member, Planner, RateLimit, Rhythm
@@ -31,7 +32,7 @@ A = np.array([[1, -1, 1], [1, 1, -1]], np.int8)
 def member(rhythm=None, limit=None, me=b"me", seed=0):
     rng = np.random.default_rng(seed)
     planner = Planner(Rhythm(local_steps=2) if rhythm is None else rhythm, rng)
-    return Member(Peer(me, A, CONFIG), PeerSampling(me, rng), planner, limit=limit)
+    return Member(Peer(me, UserRows(A), CONFIG), PeerSampling(me, rng), planner, limit=limit)
 
 
 def sent(effects):
@@ -127,7 +128,7 @@ def test_nothing_is_due_after_leaving():
 
 def test_the_time_between_exchanges_must_be_positive():
     with pytest.raises(ValueError, match="exchange_every_s must be > 0 and finite, got 0"):
-        Member(Peer(b"me", A, CONFIG), member().sampling, member().planner, exchange_every_s=0)
+        Member(Peer(b"me", UserRows(A), CONFIG), member().sampling, member().planner, exchange_every_s=0)
 
 
 def test_a_member_trusts_helpful_neighbours_only():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from dada.core.model_steps import UserRows
 from dada.core.neighbours import gossip_mix
 from dada.peer.config import PeerConfig
 from dada.peer.inputs import Received, Refused, Send, Started
@@ -19,7 +20,7 @@ def name(k):
 
 def make(n_known, neighbours=()):
     rng = np.random.default_rng(0)
-    peer = Peer(b"me", np.ones((2, 3), np.int8), PeerConfig(n_predictors=3, beta=1.0, mu1=1.0))
+    peer = Peer(b"me", UserRows(np.ones((2, 3), np.int8)), PeerConfig(n_predictors=3, beta=1.0, mu1=1.0))
     peer.handle(Started(0.0))
     for other in neighbours:
         peer.handle(Received(0.0, other, EdgeState(1, other, 1.0)))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dada.core.model_steps import make_scratch
+from dada.core.model_steps import UserRows, make_scratch
 from dada.peer import messages
 from dada.peer.copies import ModelCopy
 from dada.peer.inputs import Persist, Refused, Send
@@ -46,7 +46,7 @@ SNAPSHOT = ModelSnapshot(1, 1, b"\x00\x00\x00\x00", np.float32(1.0).tobytes())
 def member(me=b"me"):
     rng = np.random.default_rng(0)
     A = np.random.default_rng(1).choice(np.array([-1, 1], np.int8), size=(6, 30))
-    return Member(Peer(me, A, CONFIG), PeerSampling(me, rng), Planner(Rhythm(local_steps=5), rng))
+    return Member(Peer(me, UserRows(A), CONFIG), PeerSampling(me, rng), Planner(Rhythm(local_steps=5), rng))
 
 
 def liar(kind):

@@ -24,7 +24,7 @@ from dada.core.accuracy import Samples, accuracy_per_user, is_right, mean_per_us
 from dada.core.bits import Ledger
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
-from dada.core.problem import Problem, margins_of_labels
+from dada.core.problem import Problem
 from dada.core.regularizers import LogDegree
 from dada.data import BasePredictors, Population, Stumps, UserTable, moons, moons100
 from dada.engine import Plan, run
@@ -32,7 +32,7 @@ from dada.events import Observer, Progress, RunInfo, Stopped, silent
 from dada.net.forkserver import Swarm
 from dada.net.home import Home, read_ticket
 from dada.net.iroh_transport import new_secret_key
-from dada.net.network_file import NetworkFile
+from dada.net.network_file import NetworkFile, Target
 from dada.net.node import Node
 from dada.net.process import RunOptions, open_node
 from dada.net.session import LinkOptions
@@ -264,7 +264,7 @@ def make_network(
     return NetworkFile(
         settings={"beta": problem.beta, "mu1": problem.mu1, "vet": True, **usual_settings(graph, step)},
         features=people.train.feature_names,
-        classes=(str(labels[0]), str(labels[1])),
+        target=Target(tuple(map(str, labels))),
         coupling=np.asarray(people.predictors.coupling, np.float64),
         predictors=spec,
         arrays=arrays,
@@ -278,11 +278,10 @@ def make_homes(folder: Path, people: NetworkUsers, network: NetworkFile) -> list
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "network.json"
     network.write(file)
-    margins = margins_of_labels(people.predictors.predict(people.train.X), people.train.y)
     homes = [Home(folder / f"peer-{k:03d}") for k in range(people.train.n_users)]
-    for home, (start, stop) in zip(homes, pairwise(people.train.row_start), strict=True):
+    for k, home in enumerate(homes):
         home.create(file, new_secret_key())
-        home.write_samples(margins[start:stop])
+        home.write_samples(people.problem.rows_of(k))
     return homes
 
 

@@ -1,93 +1,110 @@
-"""Tables, base predictors and summary files of the `dada peer` commands; not loaded by a peer's process."""
+"""Tables and base predictors of the `dada peer` commands; not loaded by a peer's process."""
 
 from __future__ import annotations
 
-import json
 import math
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from dada import atomic
 from dada.core.compiled import Array
-from dada.core.problem import margins_of_labels
+from dada.core.model_steps import UserRows
 from dada.data import (
     BasePredictors,
     Constant,
-    FeatureSummary,
-    Linear,
     Stumps,
     Union,
     predictors_from_arrays,
     read_table,
 )
 from dada.data.arrays import as_features
+from dada.data.encoding import TableEncoder, needs_encoding
+from dada.data.predictors.families import FittedUnion
+from dada.data.predictors.stumps import FittedStumps
+from dada.data.tables import kind_of
+from dada.fitting.models import best_class, decisions
+from dada.fitting.settings import BETA, MU_SCALE, OTHER_MU_SCALE
 from dada.net.home import Home
-from dada.net.network_file import NetworkFile
+from dada.net.network_file import NetworkFile, Target
 from dada.peer.member import Rhythm
+from dada.task import user_rows
+
+Task = Literal["auto", "classes", "numbers"]
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Names and ranges of features, and the two classes: all that a network file contains about data."""
+    """Names and ranges of features, and the target: all that a network file contains about data."""
 
     features: tuple[str, ...]
     low: Array
     high: Array
-    classes: tuple[str, str]
+    target: Target
+    encoder: TableEncoder | None = None
 
 
-def columns_by_hand(features: Sequence[str], classes: str | None) -> Columns:
-    """Parse columns of the command line: name:low:high, and two labels separated by a comma.
+def columns_by_hand(features: Sequence[str], classes: str | None, numbers: str | None = None) -> Columns:
+    """Parse columns of the command line: name:low:high, and labels separated by commas or a range of numbers.
 
     >>> columns_by_hand(["age:0:100"], "no,yes").features
     ('age',)
+    >>> columns_by_hand(["age:0:100"], None, "10:20").target.mean
+    15.0
     """
-    if not features or classes is None:
+    if not features or (classes is None) == (numbers is None):
         raise ValueError(
-            "give --summary FILE, or --like TABLE --label COLUMN, or --feature name:low:high (each) and --classes"
+            "give --model FILE, or --summary FILE, or --like TABLE --label COLUMN, "
+            "or --feature name:low:high (each) and --classes or --numbers"
         )
-    given = []
-    for text in features:
-        name, _, limits = text.partition(":")
-        try:
-            low, high = (float(part) for part in limits.split(":"))
-        except ValueError:
-            raise ValueError(f"a feature is given as name:low:high with two numbers, got {text!r}") from None
-        given.append((name, low, high))
-    found = tuple(part.strip() for part in classes.split(","))
-    if len(found) != 2 or found[0] == found[1]:
-        raise ValueError(f"--classes takes two different labels, as no,yes, got {classes!r}")
+    given = (_with_range(text, "a feature is given as name:low:high") for text in features)
     names, lows, highs = zip(*given, strict=True)
-    return checked(Columns(names, np.array(lows), np.array(highs), found))
+    if numbers is not None:
+        _, low, high = _with_range(f":{numbers}", "--numbers takes a range as low:high")
+        target = Target(mean=(low + high) / 2, scale=(high - low) / 2)
+    else:
+        target = Target(tuple(part.strip() for part in (classes or "").split(",")))
+    return checked(Columns(names, np.array(lows), np.array(highs), target))
 
 
-def columns_like(path: Path, label: str | None) -> Columns:
+def _with_range(text: str, wanted: str) -> tuple[str, float, float]:
+    name, _, limits = text.partition(":")
+    try:
+        low, high = (float(part) for part in limits.split(":"))
+    except ValueError:
+        raise ValueError(f"{wanted} with two numbers, got {text.removeprefix(':')!r}") from None
+    if not low < high:
+        raise ValueError(f"{wanted} with low < high, got {text.removeprefix(':')!r}")
+    return name, low, high
+
+
+def columns_like(path: Path, label: str | None, task: Task = "auto") -> Columns:
     """Columns of a table: all but the label are features, with the ranges of the table."""
     if label is None:
         raise ValueError("--label is needed with --like: the column with the label")
-    names, X, labels = read_columns(path, label)
-    return checked(Columns(names, X.min(axis=0), X.max(axis=0), two_classes(labels, f"{path}: column {label!r}")))
-
-
-def read_columns(path: Path, label: str) -> tuple[tuple[str, ...], Array, list[str]]:
-    """Names and values of the features, and the distinct labels."""
     frame = read_table(path)
-    _require([label], frame.columns, path)
-    names = tuple(name for name in frame.columns if name != label)
-    return names, _features(frame, names, path), sorted(set(_labels(frame, label, path)), key=in_order)
+    targets = read_targets(frame, label, path, task)
+    rest = frame.drop(label)
+    encoder = TableEncoder.fit(rest) if needs_encoding(rest) else None
+    names = tuple(rest.columns) if encoder is None else encoder.feature_names
+    X = read_features(frame, names, path) if encoder is None else encoder.transform(rest)
+    return checked(Columns(names, X.min(axis=0), X.max(axis=0), target_of(targets), encoder))
 
 
-def two_classes(labels: Sequence[str], where: str) -> tuple[str, str]:
-    """Check that there are two labels."""
-    if len(labels) != 2:
-        raise ValueError(f"{where} must hold two labels, it holds {len(labels)}: {list(labels[:5])}")
-    return labels[0], labels[1]
+def target_of(targets: list[str] | Array) -> Target:
+    """The target that a table's labels or numbers need."""
+    if isinstance(targets, list):
+        return Target(distinct(targets))
+    scale = float(targets.std())
+    return Target(mean=float(targets.mean()), scale=scale if scale > 0 else 1.0)
+
+
+def distinct(labels: list[str]) -> tuple[str, ...]:
+    """The different labels, in order."""
+    return tuple(sorted(set(labels), key=in_order))
 
 
 def in_order(label: str) -> tuple[int, float, str]:
@@ -102,52 +119,124 @@ def predictors_by_range(columns: Columns, stumps_per_feature: int) -> BasePredic
     """Base predictors determined by the ranges."""
     # Quantiles of evenly spaced rows divide every range into equal parts.
     rows = np.linspace(columns.low, columns.high, stumps_per_feature + 1)
-    return Union(Stumps(per_feature=stumps_per_feature), Constant(coupling=0.1)).fit(rows)
+    found = Union(Stumps(per_feature=stumps_per_feature), Constant(coupling=0.1)).fit(rows)
+    return without_constants(found, columns.low, columns.high)
+
+
+def without_constants(union: FittedUnion, low: Array, high: Array) -> FittedUnion:
+    """The predictors without those stumps, in the first part, that a constant feature leaves constant."""
+    stumps, *others = union.parts
+    assert isinstance(stumps, FittedStumps)
+    kept = low[stumps.feature] < high[stumps.feature]
+    fewer = {name: getattr(stumps, name)[kept] for name in ("feature", "threshold", "coupling")}
+    return replace(union, parts=(replace(stumps, **fewer), *others))
 
 
 def network_for(
-    columns: Columns, predictors: BasePredictors, settings: dict[str, Any], rate: float, private: bool
+    columns: Columns, predictors: BasePredictors, settings: dict[str, Any], rhythm: Rhythm, private: bool = False
 ) -> NetworkFile:
     """The network file for given columns and base predictors."""
     spec, arrays = predictors.to_arrays()
     return NetworkFile(
         settings=settings,
         features=columns.features,
-        classes=columns.classes,
+        target=columns.target,
         coupling=np.asarray(predictors.coupling, np.float64),
         predictors=spec,
         arrays=arrays,
-        # A block step makes about ten moves.
-        rhythm=Rhythm(local_steps=10 if settings.get("step") == "block" else 100, wakeups_per_s=rate),
+        rhythm=rhythm,
         secret=secrets.token_bytes(32) if private else b"",
+        encoder=None if columns.encoder is None else columns.encoder.to_json(),
     )
 
 
-def read_margins(path: Path, label: str, network: NetworkFile) -> Array:
-    """A user's samples as margins of the network's base predictors."""
+def with_class_weights(network: NetworkFile, weights: str) -> NetworkFile:
+    """A network whose classes have the given weights, numbers separated by commas."""
+    try:
+        of_class = tuple(float(part) for part in weights.split(","))
+    except ValueError:
+        raise ValueError(f"--class-weights takes a number for each class, as 1,3, got {weights!r}") from None
+    return replace(network, target=replace(network.target, class_weights=of_class))
+
+
+def rhythm_of(settings: Mapping[str, Any], rate: float) -> Rhythm:
+    """The rhythm of a new network; a block step makes about ten moves."""
+    return Rhythm(local_steps=10 if settings.get("step") == "block" else 100, wakeups_per_s=rate)
+
+
+def default_loss(target: Target) -> str:
+    """The loss of a new network: the paper's for two classes.
+
+    >>> default_loss(Target(("no", "yes"))), default_loss(Target(("a", "b", "c"))), default_loss(Target())
+    ('adaboost', 'logistic', 'squared')
+    """
+    return {0: "squared", 2: "adaboost"}.get(target.n_classes, "logistic")
+
+
+def default_strength(target: Target, loss: str) -> dict[str, float]:
+    """beta and mu for a target and a loss, as estimators choose them for users with half of the largest user's rows.
+
+    >>> default_strength(Target(("no", "yes")), "adaboost")
+    {'beta': 10.0, 'mu1': 1.0}
+    """
+    n_classes = max(2, target.n_classes)
+    mu = 0.5 * MU_SCALE.get(loss, OTHER_MU_SCALE) / (n_classes - 1)
+    return {"beta": 10.0 if loss == "adaboost" else BETA * n_classes / 2, "mu1": mu}
+
+
+def read_rows(path: Path, label: str, network: NetworkFile, weight: str | None = None) -> UserRows:
+    """A user's samples as margins of the network's base predictors, with the weights in a column."""
     frame = read_table(path)
-    _require([label], frame.columns, path)
-    values = _labels(frame, label, path)
-    unknown = sorted(set(values) - set(network.classes))
-    if unknown:
-        raise ValueError(f"{path}: column {label!r} holds {unknown[:3]}, the network knows {list(network.classes)}")
-    y = np.where(np.array(values) == network.classes[1], 1, -1)
-    return margins_of_labels(_predictions(frame, path, network), y)
+    _require([label] if weight is None else [label, weight], frame.columns, path)
+    target = network.target
+    values = _labels(frame, label, path) if target.classes else _numbers(frame, label, path)
+    weights = None if weight is None else _numbers(frame, weight, path)
+    try:
+        return rows_of(_predictions(frame, path, network), values, target, weights)
+    except ValueError as error:
+        raise ValueError(f"{path}: column {label!r} holds {error}") from error
 
 
-def predict_table(home: Home, path: Path) -> tuple[list[str], list[float]]:
-    """Labels and decision values of new samples, by a peer's stored model."""
+def rows_of(
+    predictions: Array, values: Sequence[Any] | Array, target: Target, weights: Array | None = None
+) -> UserRows:
+    """Base predictions and labels as margins; the weights of classes multiply those of samples."""
+    y = target.coded(values)
+    if target.class_weights:
+        of_class = np.array(target.class_weights)[[target.classes.index(label) for label in values]]
+        weights = of_class if weights is None else weights * of_class
+    return user_rows(predictions, y, target.n_classes, weights)
+
+
+def predict_table(home: Home, path: Path) -> dict[str, list[Any]]:
+    """Predictions for new samples by a peer's stored model, as columns.
+
+    Classes have a label and a value: the decision value, or the lead of the label's score. Numbers have a value.
+    """
     _, network = home.read()
-    values = _predictions(read_table(path), path, network).astype(np.float64) @ home.read_model()
-    return [network.classes[int(value > 0)] for value in values], [float(value) for value in values]
+    predictions = _predictions(read_table(path), path, network)
+    values = decisions(predictions, np.array([0, len(predictions)]), home.read_model()[None, :])
+    target = network.target
+    if not target.classes:
+        return {"value": (target.mean + target.scale * values).tolist()}
+    labels = [target.classes[c] for c in best_class(values).tolist()]
+    if values.ndim > 1:
+        second, first = np.sort(values, axis=1)[:, -2:].T
+        values = first - second
+    return {"label": labels, "value": values.tolist()}
 
 
 def _predictions(frame: Any, path: Path, network: NetworkFile) -> Array:
     predictors = predictors_from_arrays(network.predictors, network.arrays)
-    return predictors.predict(_features(frame, network.features, path))
+    if network.encoder is None:
+        return predictors.predict(read_features(frame, network.features, path))
+    encoder = TableEncoder.from_json(dict(network.encoder))
+    _require(encoder.inputs, frame.columns, path)
+    return predictors.predict(encoder.transform(frame))
 
 
-def _features(frame: Any, names: Sequence[str], path: Path) -> Array:
+def read_features(frame: Any, names: Sequence[str], path: Path) -> Array:
+    """The named columns as numbers."""
     _require(names, frame.columns, path)
     try:
         return as_features(frame.select(names))[0]
@@ -155,12 +244,39 @@ def _features(frame: Any, names: Sequence[str], path: Path) -> Array:
         raise ValueError(f"{path}: {error}") from error
 
 
+def read_targets(frame: Any, label: str, path: Path, task: Task) -> list[str] | Array:
+    """The label column: labels as text, or numbers as an array."""
+    _require([label], frame.columns, path)
+    if kind_of(frame[label].to_numpy(), task, label) == "numbers":
+        return _numbers(frame, label, path)
+    return _labels(frame, label, path)
+
+
 def _labels(frame: Any, label: str, path: Path) -> list[str]:
-    """Labels as text; integral floats are written as integers."""
+    """Labels as text."""
     values = frame[label].to_list()
     if any(value is None for value in values):
         raise ValueError(f"{path}: column {label!r} has missing labels: fill them or drop these rows")
-    return [str(int(value)) if isinstance(value, float) and value.is_integer() else str(value) for value in values]
+    return [label_text(value) for value in values]
+
+
+def label_text(value: Any) -> str:
+    """A label as text; integral floats are written as integers.
+
+    >>> label_text(2.0), label_text("no")
+    ('2', 'no')
+    """
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _numbers(frame: Any, name: str, path: Path) -> Array:
+    try:
+        values = np.asarray(frame[name].cast(float).to_numpy(), np.float64)
+    except Exception as error:
+        raise ValueError(f"{path}: column {name!r} must hold numbers ({error})") from error
+    if not np.isfinite(values).all():
+        raise ValueError(f"{path}: column {name!r} has missing or infinite numbers: fill them or drop these rows")
+    return values
 
 
 def _require(names: Sequence[str], columns: Sequence[str], path: Path) -> None:
@@ -172,111 +288,10 @@ def _require(names: Sequence[str], columns: Sequence[str], path: Path) -> None:
 def checked(columns: Columns) -> Columns:
     """Check ranges and names of columns."""
     for name, low, high in zip(columns.features, columns.low, columns.high, strict=True):
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise ValueError(f"feature {name!r} must have a range with low < high, got {low:g} to {high:g}")
+        if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+            raise ValueError(f"feature {name!r} must have a finite range, got {low:g} to {high:g}")
+    if not (columns.low < columns.high).any():
+        raise ValueError(f"none of the {len(columns.features)} features varies: a network needs one that does")
     if len(set(columns.features)) != len(columns.features):
         raise ValueError(f"every feature must be given once, got {', '.join(columns.features)}")
     return columns
-
-
-FORMAT, VERSION = "dada-summary", 1
-# Fewest rows per published quantile; fewer would reveal too much about each row.
-LEAST_ROWS = 5
-
-
-@dataclass(frozen=True, eq=False)
-class SummaryFile:
-    """Summary of the rows of one or more users."""
-
-    features: tuple[str, ...]
-    labels: tuple[str, ...]
-    users: int
-    summary: FeatureSummary
-
-    @classmethod
-    def of(cls, path: Path, label: str, points: int) -> SummaryFile:
-        """Summary of one user's table, with at most `points` quantiles per feature."""
-        names, X, labels = read_columns(path, label)
-        if len(X) < LEAST_ROWS:
-            raise ValueError(
-                f"{path}: a summary needs at least {LEAST_ROWS} rows, fewer would be revealed, got {len(X)}: "
-                "let other users create the network file; this user can still join"
-            )
-        return cls(names, tuple(labels), 1, FeatureSummary.of(X).coarse(min(points, len(X) // LEAST_ROWS)))
-
-    def merged(self, other: SummaryFile) -> SummaryFile:
-        """Summary of the rows of both."""
-        if self.features != other.features:
-            odd = sorted(set(self.features) ^ set(other.features)) or list(other.features)
-            raise ValueError(f"summaries must be of the same features in the same order, these differ in {odd[:5]}")
-        labels = tuple(sorted({*self.labels, *other.labels}, key=in_order))
-        return SummaryFile(self.features, labels, self.users + other.users, self.summary.merged(other.summary))
-
-    @property
-    def columns(self) -> Columns:
-        """Names, ranges and classes for a network file."""
-        classes = two_classes(self.labels, "the summaries' labels")
-        return checked(Columns(self.features, self.summary.low, self.summary.high, classes))
-
-    def predictors(self, stumps_per_feature: int) -> BasePredictors:
-        """Stumps at quantiles, clipped linear predictors, and a weakly coupled constant."""
-        recipe = Union(Stumps(per_feature=stumps_per_feature), Linear(), Constant(coupling=0.1))
-        return recipe.fit_summary(self.summary, marks=lambda stumps: np.zeros(0))
-
-    def write(self, path: Path) -> None:
-        """Write the file."""
-        own = self.summary
-        content = {
-            "format": FORMAT,
-            "version": VERSION,
-            "features": list(self.features),
-            "labels": list(self.labels),
-            "users": self.users,
-            "rows": own.count,
-            **{name: getattr(own, name).tolist() for name in ("mean", "squares", "low", "high")},
-            "points": [[values.tolist(), weights.tolist()] for values, weights in own.points],
-        }
-        atomic.write_bytes(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
-
-
-def read_all(paths: list[Path]) -> SummaryFile:
-    """Read and merge several summary files."""
-    return reduce(SummaryFile.merged, (read_summary(path) for path in paths))
-
-
-def read_summary(path: Path) -> SummaryFile:
-    """Read and validate a summary file."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content["format"] != FORMAT:
-            raise ValueError(f"its format is not {FORMAT!r}")
-        if content["version"] != VERSION:
-            raise ValueError(f"version {content['version']}, this dada reads {VERSION}: update the older of the two")
-        return _from_json(content)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        detail = f"it lacks {error}" if isinstance(error, KeyError) else error
-        raise ValueError(f"{path}: not a summary file, or damaged ({detail})") from error
-
-
-def _from_json(content: dict[str, Any]) -> SummaryFile:
-    features = tuple(str(name) for name in content["features"])
-    count, users = int(content["rows"]), int(content["users"])
-    mean, squares, low, high = (np.array(content[name], np.float64) for name in ("mean", "squares", "low", "high"))
-    points = tuple((np.array(values, float), np.array(weights, float)) for values, weights in content["points"])
-    if not features or any(array.shape != (len(features),) for array in (mean, squares, low, high)):
-        raise ValueError(f"every array must have one entry for each of the {len(features)} features")
-    if len(points) != len(features) or not all(_are_quantiles(*own, count) for own in points):
-        raise ValueError("values of a feature must ascend, and their weights add up to the number of rows")
-    if users < 1 or count < users * LEAST_ROWS:
-        raise ValueError(f"{count} rows of {users} users, each has at least {LEAST_ROWS}")
-    if not (np.isfinite([mean, squares, low, high]).all() and (squares >= 0).all() and (low <= high).all()):
-        raise ValueError("means, squares and ranges must be finite, squares >= 0 and low <= high")
-    summary = FeatureSummary(count, mean, squares, low, high, points, is_exact=False)
-    return SummaryFile(features, tuple(map(str, content["labels"])), users, summary)
-
-
-def _are_quantiles(values: np.ndarray, weights: np.ndarray, count: int) -> bool:
-    if values.ndim != 1 or values.size == 0 or values.shape != weights.shape:
-        return False
-    is_ascending = np.isfinite(values).all() and (np.diff(values) > 0).all()
-    return bool(is_ascending and (weights > 0).all() and np.isclose(weights.sum(), count))

@@ -45,6 +45,33 @@ class ModelSettings(NamedTuple):
     coupling: Array
 
 
+class UserRows(NamedTuple):
+    """The samples of one user, or of several, as kernels learn from them.
+
+    Base predictor margins A (rows, n), and for each row an offset and a weight; without them, offsets are 0 and rows
+    count equally. Two classes and numbers have one row per sample, C classes have C - 1.
+    """
+
+    A: Array
+    offset: Array | None = None
+    weights: Array | None = None
+
+    def take(self, rows: Array | slice) -> UserRows:
+        """Some of the rows."""
+        offset, weights = (None if part is None else part[rows] for part in self[1:])
+        return UserRows(self.A[rows], offset, weights)
+
+
+def rows_per_sample(n_classes: int) -> int:
+    """Rows of margins of one sample: a comparison with each wrong class."""
+    return max(1, n_classes - 1)
+
+
+def n_blocks(n_classes: int) -> int:
+    """Blocks of n weights in a model: one for each class if there are more than two."""
+    return n_classes if n_classes > 2 else 1
+
+
 class UserModel(NamedTuple):
     """One user's arrays, its confidence c_k and its degree d_k.
 

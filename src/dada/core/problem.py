@@ -35,7 +35,7 @@ from dada.core.losses import (
     loss_for_graph,
     relative_weights,
 )
-from dada.core.model_steps import ModelSettings, UserModel, add_model, block_gradient, squared_difference
+from dada.core.model_steps import ModelSettings, UserModel, UserRows, add_model, block_gradient, squared_difference
 from dada.core.regularizers import LogDegree, Regularizer, RegularizerCode, degree_value, weight_value
 
 LARGEST_BETA = 1e12
@@ -191,8 +191,15 @@ class Problem:
 
     def of_rows(self, rows: Array | slice, row_start: Array) -> Self:
         """The problem restricted to some rows, grouped by user according to `row_start`."""
-        offset, weights = (None if values is None else values[rows] for values in (self.offset, self.weights))
-        return replace(self, A=self.A[rows], row_start=row_start, offset=offset, weights=weights)
+        return replace(self, row_start=row_start, **self._rows.take(rows)._asdict())
+
+    def rows_of(self, k: int) -> UserRows:
+        """The rows of user k."""
+        return self._rows.take(slice(self.row_start[k], self.row_start[k + 1]))
+
+    @property
+    def _rows(self) -> UserRows:
+        return UserRows(self.A, self.offset, self.weights)
 
     @cached_property
     def loss_code(self) -> LossCode:

@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from dada.core.compiled import Array
+from dada.core.model_steps import UserRows, rows_per_sample
 from dada.net.home import Home
 from dada.net.process import LEAN_ENVIRONMENT, RunOptions, run_peer
 from dada.peer.config import PeerConfig
@@ -208,12 +208,12 @@ class Swarm:
         return [peer.status() for peer in self.peers]
 
 
-def rehearse(margins: Array, config: PeerConfig) -> None:
+def rehearse(rows: UserRows, config: PeerConfig) -> None:
     """Let three peers with copies of the same samples learn in memory, which loads every kernel that they call."""
-    rng = np.random.default_rng(0)
+    rng, few = np.random.default_rng(0), rows.take(slice(3 * rows_per_sample(config.n_classes)))
     members = []
     for k in range(3):
-        peer = Peer(bytes([k]), margins[:3].copy(), config)
+        peer = Peer(bytes([k]), few, config)
         members.append(Member(peer, PeerSampling(peer.me, rng), Planner(Rhythm(), rng)))
     peers = {member.me: member.peer for member in members}
     round_: list[Fact] = [ModelStep(0.0), GraphStep(0.0, tuple(peers))]

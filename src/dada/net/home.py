@@ -22,6 +22,7 @@ import numpy as np
 
 from dada import atomic
 from dada.core.compiled import Array
+from dada.core.model_steps import UserRows
 from dada.net.network_file import NetworkFile, read_network
 from dada.net.store import read_records
 from dada.peer.messages import Descriptor
@@ -150,7 +151,7 @@ class Home:
 
     def __post_init__(self) -> None:
         self.key, self.network = self.folder / "key", self.folder / "network.json"
-        self.samples, self.state = self.folder / "samples.npy", self.folder / "state.sqlite"
+        self.samples, self.state = self.folder / "samples.npz", self.folder / "state.sqlite"
         self.status, self.log = self.folder / "status.json", self.folder / "log"
 
     def open_journal(self) -> BinaryIO:
@@ -178,27 +179,28 @@ class Home:
             raise HomeError(f"no peer in {self.folder}: create one with `dada peer init`")
         return read_key(self.key), read_network(self.network)
 
-    def write_samples(self, margins: Array) -> None:
+    def write_samples(self, rows: UserRows) -> None:
         """Store the user's samples, as margins, for this and later runs."""
         buffer = io.BytesIO()
-        np.save(buffer, margins, allow_pickle=False)
+        np.savez(buffer, **{name: part for name, part in rows._asdict().items() if part is not None})
         atomic.write_bytes(self.samples, buffer.getvalue(), private=True)
 
-    def read_samples(self) -> Array:
+    def read_samples(self) -> UserRows:
         """The user's samples, as margins."""
         try:
-            return np.load(self.samples, allow_pickle=False)
+            with np.load(self.samples, allow_pickle=False) as parts:
+                return UserRows(**parts)
         except FileNotFoundError as error:
             raise HomeError(f"no samples in {self.folder} yet: give them once with `dada peer run --data`") from error
 
     def read_model(self) -> Array:
         """The model for predictions: the shared one, or the local one if the peer chose it."""
         _, network = self.read()
-        margins = self.read_samples()
+        rows = self.read_samples()
         records = read_records(self.state)
         if records.get(TRUST_KEY) == b"no":
-            return Fallback(margins, network.config).alpha
-        own = OwnModel(margins, network.config)
+            return Fallback(rows, network.config).alpha
+        own = OwnModel(rows, network.config)
         own.restore(records)
         return own.model.alpha
 

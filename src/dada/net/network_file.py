@@ -1,6 +1,6 @@
 """The network file: a JSON file with everything that the peers of one network share.
 
-It contains the settings of the learning problem, the rate of wake-ups, the names of features and classes, and the base
+It contains the settings of the learning problem, the rate of wake-ups, the names of features, the target, and the base
 predictors as arrays. It contains no samples. The file of a private network also contains the network secret: anybody
 with the file can join.
 """
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -19,18 +20,74 @@ import numpy as np
 
 from dada.core.block_steps import BlockStep
 from dada.core.compiled import Array
+from dada.core.model_steps import n_blocks
 from dada.core.regularizers import DegreeTarget, LogDegree, Regularizer
 from dada.peer.config import PeerConfig
 from dada.peer.member import Rhythm
 
-FORMAT, VERSION = "dada-network", 1
+FORMAT, VERSION = "dada-network", 2
 SHORTEST_SECRET = 16
 
 _REGULARIZERS: dict[str, type[LogDegree] | type[DegreeTarget]] = {
     "log-degree": LogDegree,
     "degree-target": DegreeTarget,
 }
-_DERIVED = {"n_predictors", "coupling", "predictors_digest", "regularizer"}
+_DERIVED = {"n_predictors", "n_classes", "coupling", "predictors_digest", "regularizer"}
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the peers of a network predict.
+
+    Parameters
+    ----------
+    classes : tuple of str
+        Labels of the classes; the first of two is -1, the second +1. None for numbers.
+    class_weights : tuple of float
+        Weight of the samples of each class; equal if empty.
+    mean, scale : float
+        Of numbers: models predict (number - mean) / scale.
+
+    Examples
+    --------
+    >>> Target(("no", "yes")).coded(["yes", "no"]).tolist(), Target(("a", "b", "c")).coded(["c", "a"]).tolist()
+    ([1, -1], [2, 0])
+    >>> Target(mean=5.0, scale=2.0).coded([5.0, 9.0]).tolist()
+    [0.0, 2.0]
+    """
+
+    classes: tuple[str, ...] = ()
+    class_weights: tuple[float, ...] = ()
+    mean: float = 0.0
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if len(self.classes) == 1 or len(set(self.classes)) != len(self.classes):
+            raise ValueError(f"two or more different classes are needed, got {', '.join(self.classes)}")
+        if self.class_weights and len(self.class_weights) != len(self.classes):
+            raise ValueError(f"{len(self.classes)} classes have as many weights, got {len(self.class_weights)}")
+        if not all(0 < weight < math.inf for weight in self.class_weights):
+            raise ValueError(f"class weights must be > 0 and finite, got {self.class_weights}")
+        if not (math.isfinite(self.mean) and 0 < self.scale < math.inf):
+            raise ValueError(f"a target needs a finite mean and a scale > 0, got {self.mean} and {self.scale}")
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes; 0 for numbers."""
+        return len(self.classes)
+
+    def coded(self, values: Sequence[Any] | Array) -> Array:
+        """Labels or numbers as models learn them; raises `ValueError` for an unknown label."""
+        if not self.classes:
+            numbers = np.asarray(values, np.float64)
+            if not np.isfinite(numbers).all():
+                raise ValueError("numbers to learn must be finite")
+            return (numbers - self.mean) / self.scale
+        unknown = sorted(set(values) - set(self.classes))
+        if unknown:
+            raise ValueError(f"labels {unknown[:3]}, the network knows {list(self.classes)}")
+        codes = np.array([self.classes.index(label) for label in values])
+        return 2 * codes - 1 if len(self.classes) == 2 else codes
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +99,9 @@ class NetworkFile:
     settings : mapping
         Settings of `PeerConfig` by name: beta, mu1, loss, step, ...
     features : tuple of str
-        Columns of the data, in the order of the base predictors' inputs.
-    classes : tuple of two str
-        Labels of the classes -1 and +1.
+        Inputs of the base predictors, in order: columns of the data, or what `encoder` makes of them.
+    target : Target
+        What the peers predict.
     coupling : array of shape (n_predictors,)
         Coupling of each base predictor.
     predictors, arrays : mapping
@@ -54,25 +111,30 @@ class NetworkFile:
     regularizer : Regularizer
     secret : bytes
         Empty if anybody may join.
+    encoder : mapping, optional
+        Of tables with text, dates or missing values: the result of `TableEncoder.to_json`.
     """
 
     settings: Mapping[str, Any]
     features: tuple[str, ...]
-    classes: tuple[str, str]
+    target: Target
     coupling: Array
     predictors: Mapping[str, Any]
     arrays: Mapping[str, Array]
     rhythm: Rhythm = field(default_factory=Rhythm)
     regularizer: Regularizer = field(default_factory=LogDegree)
     secret: bytes = b""
+    encoder: Mapping[str, Any] | None = None
 
     @property
     def config(self) -> PeerConfig:
         """Configuration of a peer's state machine."""
         text = json.dumps(self._predictors(), sort_keys=True, allow_nan=False)
+        blocks = n_blocks(self.target.n_classes)
         return PeerConfig(
-            n_predictors=int(self.coupling.size),
-            coupling=self.coupling,
+            n_predictors=blocks * int(self.coupling.size),
+            n_classes=self.target.n_classes,
+            coupling=np.tile(self.coupling, blocks),
             predictors_digest=hashlib.sha256(text.encode()).digest(),
             regularizer=self.regularizer,
             **self.settings,
@@ -80,8 +142,8 @@ class NetworkFile:
 
     def _predictors(self) -> dict[str, Any]:
         arrays = {name: _array_to_json(array) for name, array in sorted(self.arrays.items())}
-        about = {"features": list(self.features), "classes": list(self.classes), "coupling": self.coupling.tolist()}
-        return about | {"spec": dict(self.predictors), "arrays": arrays}
+        about = {"features": list(self.features), "target": asdict(self.target), "coupling": self.coupling.tolist()}
+        return about | {"spec": dict(self.predictors), "arrays": arrays, "encoder": self.encoder}
 
     def write(self, path: Path) -> None:
         """Write a new file, with mode 0600 if the network is private; an existing file is an error."""
@@ -132,27 +194,28 @@ def _from_json(content: Mapping[str, Any]) -> NetworkFile:
     unknown = set(content["settings"]) - known
     if unknown:
         raise ValueError(f"settings that this version does not know: {', '.join(sorted(unknown))}")
-    first, second = (str(name) for name in predictors["classes"])
+    target = dict(predictors["target"])
+    for name, kind in (("classes", str), ("class_weights", float)):
+        target[name] = tuple(kind(value) for value in target[name])
     settings = dict(content["settings"])
     if "block" in settings:
         settings["block"] = BlockStep(**settings["block"])
     network = NetworkFile(
         settings=settings,
         features=tuple(str(name) for name in predictors["features"]),
-        classes=(first, second),
+        target=Target(**target),
         coupling=np.array(predictors["coupling"], np.float64),
         predictors=dict(predictors["spec"]),
         arrays={str(name): _array_from_json(value) for name, value in predictors["arrays"].items()},
         rhythm=Rhythm(**content["rhythm"]),
         regularizer=_REGULARIZERS[regularizer.pop("kind")](**regularizer),
         secret=bytes.fromhex(content["secret"] or ""),
+        encoder=predictors["encoder"],
     )
     if network.secret and len(network.secret) < SHORTEST_SECRET:
         raise ValueError(f"a secret of {len(network.secret)} bytes, it needs at least {SHORTEST_SECRET}")
     if network.coupling.ndim != 1 or not network.coupling.size or not np.isfinite(network.coupling).all():
         raise ValueError("the coupling of the base predictors is not a list of numbers")
-    if first == second:
-        raise ValueError(f"two different classes are needed, got {first!r} twice")
     _ = network.config
     return network
 

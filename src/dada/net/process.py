@@ -79,14 +79,14 @@ async def open_node(
 ) -> Node:
     """Create the node of the peer in a folder."""
     key, network = home.read()
-    margins = home.read_samples()
+    rows = home.read_samples()
     rhythm = network.rhythm
     if options.wakeups_per_s is not None:
         rhythm = replace(rhythm, wakeups_per_s=options.wakeups_per_s)
     store = Store(home.state)
     transport = await IrohTransport.bind(key, options.listen, options.relay)
     rng = np.random.default_rng()
-    peer = Peer(transport.me, margins, network.config)
+    peer = Peer(transport.me, rows, network.config)
     member = Member(
         peer,
         PeerSampling(transport.me, rng, transport.addresses),

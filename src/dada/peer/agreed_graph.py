@@ -24,12 +24,10 @@ MOST_TIMES_OTHERS = 2.0
 class AgreedGraph:
     """Edges of at most `heaviest` weight and, if there is a bound, to at most `most_neighbours` peers."""
 
-    def __init__(
-        self, me: PeerId, own: OwnModel, largest_size: int, heaviest: float, most_neighbours: int | None
-    ) -> None:
+    def __init__(self, me: PeerId, own: OwnModel, heaviest: float, most_neighbours: int | None) -> None:
         self.me, self.own, self.config = me, own, own.config
         self.edges = PeerEdges(me, own, self._edge_state)
-        self.sizes = Sizes(own.size, self.config.trust_largest, largest_size)
+        self.sizes = Sizes(own.size, self.config.trust_largest, self.config.known_largest)
         self.rounds = Rounds(own, self.sizes)
         self.ledger = Ledger(self.config.n_predictors)
         self._heaviest, self._most_neighbours = heaviest, most_neighbours

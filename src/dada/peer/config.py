@@ -12,8 +12,8 @@ import numpy as np
 from dada.core.block_steps import BlockStep, finest_exponent
 from dada.core.compiled import Array
 from dada.core.graph_steps import GRAPH_STEPS
-from dada.core.losses import GRAPH_LOSSES, loss_code
-from dada.core.model_steps import ModelSettings
+from dada.core.losses import GRAPH_LOSSES, REGRESSION, loss_code
+from dada.core.model_steps import ModelSettings, n_blocks
 from dada.core.plan import BLOCK_STEP, DEFAULT_BLOCK_STEP, GRAPH_RULES, STEPS
 from dada.core.regularizers import LogDegree, Regularizer, best_weight, degree_slope
 
@@ -27,7 +27,10 @@ class PeerConfig:
     Parameters
     ----------
     n_predictors : int
-        Number of base predictors; all peers have the same ones, named by `predictors_digest`.
+        Weights in a model: base predictors, which all peers share (`predictors_digest`), times blocks of classes.
+    n_classes : int
+        Number of classes; with more than two, a model has a block of weights for each. 0 for numbers, whose margins are
+        residuals.
     beta, mu1, mu2, loss, regularizer, graph_loss, coupling
         As in `dada.core.problem.Problem`.
     graph : {"distance", "evidence", "everyone"}
@@ -51,6 +54,8 @@ class PeerConfig:
     vet : bool
         Keep edges only to models that are at least as good as none on the peer's own samples, and let no peer claim far
         more weight than all others have.
+    known_largest : int
+        The largest number of rows of any user, as far as it is known beforehand; others report theirs.
     trust_largest : float
         Share of the largest reported sample counts that is ignored when confidence is computed. A few liars then cannot
         lower the confidence of all others.
@@ -78,10 +83,12 @@ class PeerConfig:
     max_neighbours: int | None = None
     damping: float = 1.0
     vet: bool = False
+    known_largest: int = 1
     trust_largest: float = 0.0
     largest_prediction: float = 1.0
     reply_timeout_s: float = 2.0
     predictors_digest: bytes = b""
+    n_classes: int = 2
 
     def __post_init__(self) -> None:
         for name, known in (
@@ -99,8 +106,19 @@ class PeerConfig:
             raise ValueError(f"beta must be > 0 and mu >= 0, got beta={self.beta}, mu={self.mu1}")
         if not 0 < self.largest_prediction < math.inf:
             raise ValueError(f"largest_prediction must be > 0 and finite, got {self.largest_prediction}")
+        if self.known_largest < 1:
+            raise ValueError(f"known_largest must be at least 1, got {self.known_largest}")
         if not 0 < self.damping <= 1:
             raise ValueError(f"damping must be in (0, 1], got {self.damping}")
+        if (self.n_classes == 0) != (self.loss in REGRESSION) or self.n_classes in (1, -1):
+            raise ValueError(
+                f"classes need a loss of margins and numbers one of {REGRESSION}, "
+                f"got n_classes={self.n_classes} and loss={self.loss!r}"
+            )
+        if self.n_classes == 0 and self.graph_loss == "logistic":
+            raise ValueError(f"graph_loss 'logistic' is for classes, got loss={self.loss!r}: use 'mean'")
+        if self.n_predictors % n_blocks(self.n_classes):
+            raise ValueError(f"{self.n_classes} classes have as many weights each, got {self.n_predictors} in all")
         self.block.checked()
         loss_code(self.loss)
 
@@ -151,7 +169,7 @@ class PeerConfig:
     def digest(self) -> bytes:
         """Digest of the learning problem: peers with different digests do not connect."""
         rules = {"distance": (self.regularizer, self.graph_loss), "evidence": (self.n_neighbours, self.tau)}
-        shared = (self.n_predictors, self.beta, self.mu1, self.graph_mu, self.loss, self.graph)
+        shared = (self.n_predictors, self.n_classes, self.beta, self.mu1, self.graph_mu, self.loss, self.graph)
         text = repr((shared, rules.get(self.graph, ()), self.settings.coupling.tolist(), self.predictors_digest))
         if self.largest_prediction != 1.0:
             text += repr(self.largest_prediction)

@@ -27,8 +27,8 @@ LARGEST_DEGREE = 1e9
 class DistanceGraph(AgreedGraph):
     """Edges whose weights come from losses, degrees and distances of models; a `Neighbourhood` of `dada.peer.peer`."""
 
-    def __init__(self, me: PeerId, own: OwnModel, largest_size: int) -> None:
-        super().__init__(me, own, largest_size, own.config.heaviest_weight, own.config.max_neighbours)
+    def __init__(self, me: PeerId, own: OwnModel) -> None:
+        super().__init__(me, own, own.config.heaviest_weight, own.config.max_neighbours)
         self._regularizer = self.config.regularizer.compiled
 
     def receive(self, sender: PeerId, message: Message, now: float) -> list[Effect] | None:

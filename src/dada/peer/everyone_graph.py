@@ -21,8 +21,8 @@ WEIGHT = 1.0
 class EveryoneGraph(AgreedGraph):
     """Edges of one weight to random peers; a `Neighbourhood` of `dada.peer.peer`."""
 
-    def __init__(self, me: PeerId, own: OwnModel, largest_size: int) -> None:
-        super().__init__(me, own, largest_size, WEIGHT, MOST_EDGES)
+    def __init__(self, me: PeerId, own: OwnModel) -> None:
+        super().__init__(me, own, WEIGHT, MOST_EDGES)
 
     def receive(self, sender: PeerId, message: Message, now: float) -> list[Effect] | None:
         """Answer a message about edges or models."""

@@ -52,10 +52,10 @@ class FollowState:
 class EvidenceGraph:
     """Edges on which this peer decides alone, and the peers that follow it; a `Neighbourhood` of `dada.peer.peer`."""
 
-    def __init__(self, me: PeerId, own: OwnModel, largest_size: int) -> None:
+    def __init__(self, me: PeerId, own: OwnModel) -> None:
         self.me, self.own, self.config = me, own, own.config
         self.edges = PeerEdges(me, own, lambda edge, _: Follow(edge.version, edge.weight > 0.0))
-        self.sizes = Sizes(own.size, self.config.trust_largest, largest_size)
+        self.sizes = Sizes(own.size, self.config.trust_largest, self.config.known_largest)
         self.rounds = Rounds(own, self.sizes)
         self.ledger = Ledger(self.config.n_predictors)
         self.follow_states: OrderedDict[PeerId, FollowState] = OrderedDict()

@@ -19,6 +19,7 @@ import numpy as np
 
 from dada.core.block_steps import BlockStep
 from dada.core.compiled import Array
+from dada.core.model_steps import UserRows
 from dada.core.regularizers import DegreeTarget, LogDegree
 from dada.peer.config import PeerConfig
 from dada.peer.inputs import Fact
@@ -37,17 +38,18 @@ class JournalError(ValueError):
 
 
 class Birth(msgspec.Struct, array_like=True, tag=100):
-    """A new peer: `Peer(me, A, config, known_largest)`."""
+    """A new peer: `Peer(me, UserRows(A, offset, weights), config)`."""
 
     me: bytes
     A: bytes
     dtype: str
     n_samples: int
-    known_largest: int
     settings: dict[str, Any]
     regularizer: str
     regularizer_settings: dict[str, float]
     coupling: bytes
+    offset: bytes = b""
+    weights: bytes = b""
 
 
 class Digest(msgspec.Struct, array_like=True, tag=101):
@@ -76,8 +78,8 @@ class PeerJournal:
     --------
     >>> import io
     >>> from dada.peer.inputs import ModelStep, Started
-    >>> file, A = io.BytesIO(), np.ones((1, 2), np.int8)
-    >>> peer = Peer(b"me", A, PeerConfig(n_predictors=2, beta=1.0, mu1=1.0))
+    >>> file, rows = io.BytesIO(), UserRows(np.ones((1, 2), np.int8))
+    >>> peer = Peer(b"me", rows, PeerConfig(n_predictors=2, beta=1.0, mu1=1.0))
     >>> journal = PeerJournal(file, peer)
     >>> for fact in (Started(0.0), ModelStep(0.5)):
     ...     journal.write(fact)
@@ -173,7 +175,7 @@ def digest_of(peer: Peer) -> bytes:
 
 
 def _birth(peer: Peer) -> Birth:
-    config, A = peer.config, peer.own.user.A
+    config, (A, offset, weights) = peer.config, peer.own.rows
     kind = type(config.regularizer).__name__
     if kind not in REGULARIZERS:
         raise JournalError(f"a journal can keep the regularizers {', '.join(REGULARIZERS)}, not a custom one")
@@ -184,23 +186,32 @@ def _birth(peer: Peer) -> Birth:
         A=A.tobytes(),
         dtype=A.dtype.str,
         n_samples=A.shape[0],
-        known_largest=peer.neighbourhood.sizes.known_largest,
         settings={name: getattr(config, name) for name in others},
         regularizer=kind,
         regularizer_settings=dataclasses.asdict(config.regularizer),
-        coupling=b"" if config.coupling is None else np.asarray(config.coupling, np.float64).tobytes(),
+        coupling=_as_bytes(config.coupling),
+        offset=_as_bytes(offset),
+        weights=_as_bytes(weights),
     )
+
+
+def _as_bytes(numbers: Array | None) -> bytes:
+    return b"" if numbers is None else np.asarray(numbers, np.float64).tobytes()
+
+
+def _as_numbers(content: bytes) -> Array | None:
+    return np.frombuffer(content, np.float64) if content else None
 
 
 def _born(birth: Birth) -> Peer:
     try:
-        coupling = np.frombuffer(birth.coupling, np.float64) if birth.coupling else None
         regularizer = REGULARIZERS[birth.regularizer](**birth.regularizer_settings)
         settings = dict(birth.settings)
         if "block" in settings:
             settings["block"] = BlockStep(*settings["block"])
-        config = PeerConfig(**settings, regularizer=regularizer, coupling=coupling)
+        config = PeerConfig(**settings, regularizer=regularizer, coupling=_as_numbers(birth.coupling))
         A: Array = np.frombuffer(birth.A, np.dtype(birth.dtype)).reshape(birth.n_samples, config.n_predictors)
-        return Peer(birth.me, A, config, birth.known_largest)
+        rows = UserRows(A, _as_numbers(birth.offset), _as_numbers(birth.weights))
+        return Peer(birth.me, rows, config)
     except (TypeError, ValueError, KeyError) as error:
         raise JournalError(f"the peer of this journal cannot be made: {error}") from error

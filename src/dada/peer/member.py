@@ -194,7 +194,7 @@ class Member:
         self.exchange_every_s = exchange_every_s
         self.limit = RateLimit() if limit is None else limit
         self.search = Search(peer, sampling, planner.rng)
-        self.fallback = Fallback(peer.own.user.A, peer.config)
+        self.fallback = Fallback(peer.own.rows, peer.config)
         self.next_wakeup = self.next_exchange = math.inf
         self.journal = journal
 

@@ -11,8 +11,9 @@ from dada.core import block_steps as blocks
 from dada.core import model_steps as steps
 from dada.core.bits import OF_GRAPH, OF_MODELS, Cost, Ledger, coded_bits, move_cost
 from dada.core.compiled import Array
-from dada.core.graph_steps import log_evidence
-from dada.core.losses import ALL_ALIKE, GRAPH_LOSSES, loss_for_graph
+from dada.core.graph_steps import judged_losses, log_evidence
+from dada.core.losses import ALL_ALIKE, GRAPH_LOSSES, check_weights, loss_for_graph, relative_weights
+from dada.core.model_steps import UserRows, rows_per_sample
 from dada.core.plan import BLOCK_STEP
 from dada.peer.coding import Code, write_code
 from dada.peer.config import PeerConfig
@@ -72,8 +73,43 @@ class BlockSteps:
         return BlockChange(*shared.number, write_code(entries, shared.alpha.size, self.step.quantise_bits))
 
 
+def zero_model(rows: UserRows, config: PeerConfig) -> steps.UserModel:
+    """The zero model of a user with these rows, which have the types that kernels take (`checked_rows`)."""
+    A, offset, weights = rows
+    (m, n), dtype = A.shape, config.dtype
+    offset = np.zeros(m, dtype) if offset is None else offset
+    sample_weight = ALL_ALIKE if weights is None else relative_weights(weights, np.array([0, m]))
+    support = np.zeros(n, np.int16 if n < 2**15 else np.int32)
+    vectors = np.zeros(n, dtype), np.zeros(n, dtype)
+    return steps.UserModel(A, offset.copy(), *vectors, support, offset, sample_weight)
+
+
+def checked_rows(rows: UserRows, config: PeerConfig) -> UserRows:
+    """A peer's rows with the types that kernels take; raises if they do not fit the network."""
+    A, offset, weights = rows
+    per_sample = rows_per_sample(config.n_classes)
+    if A.ndim != 2 or A.shape[0] < 1 or A.shape[1] != config.n_predictors or A.shape[0] % per_sample:
+        raise ValueError(
+            f"A must have {config.n_predictors} columns, and {per_sample} rows for each of one or more samples, "
+            f"got shape {A.shape}"
+        )
+    if not abs(A).max() <= config.largest_prediction:
+        raise ValueError(
+            f"A has entries of size {abs(A).max():.6g}, but the network agreed on {config.largest_prediction:g}: "
+            "other peers would refuse its losses. Set largest_prediction, or scale the base predictors"
+        )
+    if (offset is not None) != (config.n_classes == 0):
+        raise ValueError(f"rows have offsets for numbers only, got n_classes={config.n_classes}")
+    if offset is not None and not (offset.shape == A.shape[:1] and np.isfinite(offset).all()):
+        raise ValueError(f"offset must be a finite number for each of {len(A)} rows, got shape {offset.shape}")
+    if weights is not None:
+        check_weights(weights, len(A))
+    margins = np.ascontiguousarray(A, None if A.dtype == np.int8 else config.dtype)
+    return UserRows(margins, None if offset is None else offset.astype(config.dtype), weights)
+
+
 class OwnModel:
-    """The model of a peer, and the samples it is learned from: row i of A holds the margins y_i h_j(x_i).
+    """The model of a peer, and the rows it is learned from: row i of A holds the margins y_i h_j(x_i).
 
     Attributes
     ----------
@@ -89,34 +125,21 @@ class OwnModel:
 
     Examples
     --------
-    >>> own = OwnModel(np.array([[1, -1], [1, 1]], np.int8), PeerConfig(n_predictors=2, beta=1.0, mu1=1.0))
+    >>> rows = UserRows(np.array([[1, -1], [1, 1]], np.int8))
+    >>> own = OwnModel(rows, PeerConfig(n_predictors=2, beta=1.0, mu1=1.0))
     >>> own.step(gamma=-1.0, confidence=1.0).j, own.model.alpha.tolist()
     (0, [1.0, 0.0])
     """
 
-    def __init__(self, A: Array, config: PeerConfig) -> None:
-        if A.ndim != 2 or A.shape[0] < 1 or A.shape[1] != config.n_predictors:
-            raise ValueError(f"A must have samples as rows and {config.n_predictors} columns, got shape {A.shape}")
-        if abs(A).max() > config.largest_prediction:
-            raise ValueError(
-                f"A has entries of size {abs(A).max():.6g}, but the network agreed on {config.largest_prediction:g}: "
-                "other peers would refuse its losses. Set largest_prediction, or scale the base predictors"
-            )
+    def __init__(self, rows: UserRows, config: PeerConfig) -> None:
         self.config = config
-        self.size = int(A.shape[0])
+        self.rows = checked_rows(rows, config)
+        self.size = len(self.rows.A)
         n, dtype = config.n_predictors, config.dtype
-        self.model = ModelCopy.zero(n, dtype=dtype)
+        self.user = zero_model(self.rows, config)
+        self.model = ModelCopy(self.user.alpha, self.user.support, 0, 0, 0)
         self._blocks = BlockSteps(config) if config.sends_codes else None
         self.shared = ModelCopy.zero(n, dtype=dtype) if config.sends_codes else self.model
-        self.user = steps.UserModel(
-            as_margins(A, dtype),
-            np.zeros(self.size, dtype),
-            self.model.alpha,
-            np.zeros(n, dtype),
-            self.model.support,
-            np.zeros(self.size, dtype),
-            ALL_ALIKE,
-        )
         self.updates = 0
         self.is_stale = True
         self.degree = 0.0
@@ -133,6 +156,18 @@ class OwnModel:
         kind = GRAPH_LOSSES[self.config.graph_loss]
         user = self.user
         return float(loss_for_graph(kind, self._settings.loss, user.margins, user.sample_weight, self.scratch.eta))
+
+    @property
+    def n_samples(self) -> int:
+        """Number of the peer's own samples."""
+        return self.size // rows_per_sample(self.config.n_classes)
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of the peer's own samples that its model gets right; None for numbers."""
+        if self.config.n_classes == 0:
+            return None
+        return float(np.mean(self.user.margins.reshape(self.n_samples, -1).min(axis=1) > 0))
 
     def evidence(self, copy: ModelCopy, tau: float = 1.0, size: int = 1) -> float:
         """Log evidence for another model on the peer's own samples (see `dada.core.graph_steps`)."""
@@ -278,11 +313,6 @@ class OwnModel:
             self.shared.epoch = int.from_bytes(records[EPOCH_KEY], "big")
 
 
-def as_margins(A: Array, dtype: str) -> Array:
-    """Margins in the form that kernels take."""
-    return np.ascontiguousarray(A) if A.dtype == np.int8 else np.ascontiguousarray(A, dtype)
-
-
 def add_models(neighbour_sum: Array, models: Iterable[tuple[float, ModelCopy]]) -> float:
     """Add weighted models to a sum; returns the sum of the weights."""
     total = 0.0
@@ -299,8 +329,8 @@ STEPS, MOST_PARTS = 200, 10
 class Fallback:
     """The locally trained model `alpha` of a peer, and the choice between it and the model learned with others.
 
-    >>> A = np.array([[1, -1], [1, 1], [1, -1]], np.int8)
-    >>> own = Fallback(A, PeerConfig(n_predictors=2, beta=1.0, mu1=1.0))
+    >>> rows = UserRows(np.array([[1, -1], [1, 1], [1, -1]], np.int8))
+    >>> own = Fallback(rows, PeerConfig(n_predictors=2, beta=1.0, mu1=1.0))
     >>> own.alpha.tolist()
     [1.0, 0.0]
     >>> right, wrong = np.array([1.0, 0.0], np.float32), np.array([-1.0, 0.0], np.float32)
@@ -308,50 +338,54 @@ class Fallback:
     (False, True)
     """
 
-    def __init__(self, A: Array, config: PeerConfig) -> None:
-        self._A, self._dtype = as_margins(A, config.dtype), config.dtype
+    def __init__(self, rows: UserRows, config: PeerConfig) -> None:
+        self._rows, self._config = checked_rows(rows, config), config
+        self._per_sample = rows_per_sample(config.n_classes)
         self._settings = config.settings
         # The paper's steps need a global count, and block steps others to send to.
         self._rule = steps.STEP_RULES["pairwise" if config.step in ("paper", BLOCK_STEP) else config.step]
-        self._scratch = steps.make_scratch(A.shape[1], A.shape[0], np.dtype(config.dtype))
-        no_neighbours = np.zeros(A.shape[1], config.dtype)
-        self.alpha = self.learned(self._A, 1.0, 0.0, no_neighbours)
-        self._own_margin = self._held_out_margin(1.0, 0.0, no_neighbours)
+        m, n = self._rows.A.shape
+        self._scratch = steps.make_scratch(n, m, np.dtype(config.dtype))
+        no_neighbours = np.zeros(n, config.dtype)
+        self.alpha = self.learned(self._rows, 1.0, 0.0, no_neighbours)
+        self._own_score = self._held_out_score(1.0, 0.0, no_neighbours)
 
     def is_better(self, confidence: float, degree: float, neighbour_sum: Array) -> bool:
-        """Whether the local model has larger held-out margins than a model learned with the neighbours.
+        """Whether the local model has better held-out scores than a model learned with the neighbours.
 
         `degree` is the sum of the neighbours' weights, and `neighbour_sum` the weighted sum of their models. Without
         neighbours the local model is chosen.
         """
-        return degree <= 0.0 or self._held_out_margin(confidence, degree, neighbour_sum) < self._own_margin
+        return degree <= 0.0 or self._held_out_score(confidence, degree, neighbour_sum) < self._own_score
 
-    def _held_out_margin(self, confidence: float, degree: float, neighbour_sum: Array) -> float:
-        m = self._A.shape[0]
+    def _held_out_score(self, confidence: float, degree: float, neighbour_sum: Array) -> float:
+        m = len(self._rows.A) // self._per_sample
         # With one sample, the neighbours' models are judged as they are.
         if m == 1:
-            return _clipped_margins(self._A, neighbour_sum / degree if degree > 0.0 else neighbour_sum)
+            return self._score(self._rows, neighbour_sum / degree if degree > 0.0 else neighbour_sum)
         n_parts = min(m, MOST_PARTS)
-        part_of = np.arange(m) % n_parts
+        part_of = np.repeat(np.arange(m) % n_parts, self._per_sample)
         total = 0.0
         for part in range(n_parts):
             is_out = part_of == part
-            alpha = self.learned(self._A[~is_out], confidence * float(np.mean(~is_out)), degree, neighbour_sum)
-            total += _clipped_margins(self._A[is_out], alpha)
-        return total / m
+            kept = confidence * float(np.mean(~is_out))
+            alpha = self.learned(self._rows.take(~is_out), kept, degree, neighbour_sum)
+            total += self._score(self._rows.take(is_out), alpha)
+        return total
 
-    def learned(self, A: Array, confidence: float, degree: float, neighbour_sum: Array) -> Array:
-        """A model learned from some samples and a fixed sum of neighbours' models."""
-        m, n = A.shape
-        support = np.zeros(n, np.int32)
-        margins, offset = np.zeros(m, self._dtype), np.zeros(m, self._dtype)
-        user = steps.UserModel(
-            A, margins, np.zeros(n, self._dtype), neighbour_sum, support, offset, ALL_ALIKE,
-            float(confidence), float(degree),
-        )  # fmt: skip
+    def _score(self, rows: UserRows, alpha: Array) -> float:
+        """The score of a model on some rows: their margins, cut off at -1 and 1, or minus the loss of numbers."""
+        margins = rows.A.astype(np.float64) @ alpha
+        if rows.offset is not None:
+            values = -judged_losses(self._settings.loss, margins + rows.offset)
+        else:
+            values = np.clip(margins, -1.0, 1.0).reshape(-1, self._per_sample).min(axis=1)
+        return float(values.sum() if rows.weights is None else values @ rows.weights[:: self._per_sample])
+
+    def learned(self, rows: UserRows, confidence: float, degree: float, neighbour_sum: Array) -> Array:
+        """A model learned from some rows and a fixed sum of neighbours' models."""
+        user = zero_model(rows, self._config)._replace(
+            neighbour_sum=neighbour_sum, confidence=float(confidence), degree=float(degree)
+        )
         steps.frozen_steps(self._rule, self._settings, user, 0, STEPS, self._scratch)
         return user.alpha
-
-
-def _clipped_margins(A: Array, alpha: Array) -> float:
-    return float(np.clip(A.astype(np.float64) @ alpha, -1.0, 1.0).sum())

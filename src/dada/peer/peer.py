@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
-from dada.core.compiled import Array
+from dada.core.model_steps import UserRows
 from dada.peer import inputs, messages
 from dada.peer.config import PeerConfig
 from dada.peer.distance_graph import DistanceGraph
@@ -49,7 +49,7 @@ PATIENCE = 20
 MOST_OFFENDERS, MOST_EPOCHS = 1024, 4096
 
 
-# The rule by which a peer chooses its neighbours. The third argument of the classes is the largest number of samples.
+# The rule by which a peer chooses its neighbours.
 Neighbourhood = DistanceGraph | EvidenceGraph | EveryoneGraph
 NEIGHBOURHOODS: dict[str, type[Neighbourhood]] = {
     "distance": DistanceGraph,
@@ -141,27 +141,26 @@ class Peer:
     ----------
     me : bytes
         This peer's id. Ids are ordered: neighbours' models are summed in ascending order of ids.
-    A : array of shape (samples, n_predictors)
-        Margins y_i h_j(x_i) of the user's own samples.
+    rows : UserRows
+        The user's own samples as margins of the base predictors, with offsets for numbers and with weights if any.
     config : PeerConfig
         Settings that all peers of the network share.
-    largest_size : int
-        The largest number of samples of any user, if it is known beforehand.
 
     Examples
     --------
     >>> import numpy as np
-    >>> peer = Peer(b"me", np.array([[1, -1], [1, 1]], np.int8), PeerConfig(n_predictors=2, beta=1.0, mu1=1.0))
+    >>> rows = UserRows(np.array([[1, -1], [1, 1]], np.int8))
+    >>> peer = Peer(b"me", rows, PeerConfig(n_predictors=2, beta=1.0, mu1=1.0))
     >>> [type(effect).__name__ for effect in peer.handle(inputs.GraphStep(0.0, batch=(b"you",)))]
     ['Send']
     >>> peer.deadline
     2.0
     """
 
-    def __init__(self, me: PeerId, A: Array, config: PeerConfig, largest_size: int = 1) -> None:
+    def __init__(self, me: PeerId, rows: UserRows, config: PeerConfig) -> None:
         self.me, self.config = me, config
-        self.own = OwnModel(A, config)
-        self.neighbourhood = NEIGHBOURHOODS[config.graph](me, self.own, largest_size)
+        self.own = OwnModel(rows, config)
+        self.neighbourhood = NEIGHBOURHOODS[config.graph](me, self.own)
         self.edges = self.neighbourhood.edges
         self.offences = Offences(PATIENCE, MOST_OFFENDERS)
         self.lives = Lives(MOST_EPOCHS)

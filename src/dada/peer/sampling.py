@@ -327,8 +327,9 @@ FRIENDS_PER_REPLY, MOST_CANDIDATES, MOST_ASKED, MOST_ANSWERS = 4, 32, 8, 4
 class Search:
     """Draws the batches of one peer, from its view and from neighbours of its neighbours.
 
+    >>> from dada.core.model_steps import UserRows
     >>> from dada.peer.config import PeerConfig
-    >>> peer = Peer(b"me", np.ones((1, 2), np.int8), PeerConfig(n_predictors=2, beta=1.0, mu1=1.0))
+    >>> peer = Peer(b"me", UserRows(np.ones((1, 2), np.int8)), PeerConfig(n_predictors=2, beta=1.0, mu1=1.0))
     >>> rng = np.random.default_rng(0)
     >>> view = PeerSampling(b"me", rng)
     >>> view.introduce([Descriptor(b"you", 0)])

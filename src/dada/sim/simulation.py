@@ -166,7 +166,7 @@ class SimulatedNetwork:
         return np.random.default_rng([self.seed, *path])
 
     def _maker(self, k: int) -> Callable[[int], tuple[Member, Liar | None]]:
-        rows = self.problem.A[self.problem.row_start[k] : self.problem.row_start[k + 1]]
+        rows = self.problem.rows_of(k)
         kind = self._roles.liars.get(k)
 
         def make(life: int) -> tuple[Member, Liar | None]:

@@ -1,0 +1,160 @@
+"""Summary files of the `dada peer` commands: what a network's base predictors are made of, without a sample."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dada import atomic
+from dada.cli.peer_tables import (
+    Columns,
+    Task,
+    checked,
+    distinct,
+    in_order,
+    read_features,
+    read_targets,
+    without_constants,
+)
+from dada.data import BasePredictors, Constant, FeatureSummary, Linear, Stumps, Union, read_table
+from dada.net.network_file import Target
+
+FORMAT, VERSION = "dada-summary", 1
+# Fewest rows per published quantile; fewer would reveal too much about each row.
+LEAST_ROWS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class SummaryFile:
+    """Summary of the rows of one or more users."""
+
+    features: tuple[str, ...]
+    labels: tuple[str, ...]
+    users: int
+    summary: FeatureSummary
+    # Mean and sum of squared deviations of numbers to predict; None for labels.
+    numbers: tuple[float, float] | None = None
+
+    @classmethod
+    def of(cls, path: Path, label: str, points: int, task: Task = "auto") -> SummaryFile:
+        """Summary of one user's table, with at most `points` quantiles per feature."""
+        frame = read_table(path)
+        targets = read_targets(frame, label, path, task)
+        names = tuple(name for name in frame.columns if name != label)
+        X = read_features(frame, names, path)
+        if len(X) < LEAST_ROWS:
+            raise ValueError(
+                f"{path}: a summary needs at least {LEAST_ROWS} rows, fewer would be revealed, got {len(X)}: "
+                "let other users create the network file; this user can still join"
+            )
+        summary = FeatureSummary.of(X).coarse(min(points, len(X) // LEAST_ROWS))
+        if isinstance(targets, list):
+            return cls(names, distinct(targets), 1, summary)
+        moments = float(targets.mean()), float(((targets - targets.mean()) ** 2).sum())
+        return cls(names, (), 1, summary, moments)
+
+    def merged(self, other: SummaryFile) -> SummaryFile:
+        """Summary of the rows of both."""
+        if self.features != other.features:
+            odd = sorted(set(self.features) ^ set(other.features)) or list(other.features)
+            raise ValueError(f"summaries must be of the same features in the same order, these differ in {odd[:5]}")
+        if (self.numbers is None) != (other.numbers is None):
+            raise ValueError("summaries must be all of labels or all of numbers: summarise with --task")
+        labels = tuple(sorted({*self.labels, *other.labels}, key=in_order))
+        summary = self.summary.merged(other.summary)
+        return SummaryFile(self.features, labels, self.users + other.users, summary, self._merged_numbers(other))
+
+    def _merged_numbers(self, other: SummaryFile) -> tuple[float, float] | None:
+        if self.numbers is None or other.numbers is None:
+            return None
+        here, there = self.summary.count, other.summary.count
+        (mean, squares), (mean_there, squares_there) = self.numbers, other.numbers
+        apart = mean_there - mean
+        total = here + there
+        return mean + apart * there / total, squares + squares_there + apart**2 * here * there / total
+
+    @property
+    def columns(self) -> Columns:
+        """Names, ranges and target for a network file."""
+        if self.numbers is None:
+            target = Target(self.labels)
+        else:
+            mean, squares = self.numbers
+            target = Target(mean=mean, scale=math.sqrt(squares / self.summary.count) or 1.0)
+        return checked(Columns(self.features, self.summary.low, self.summary.high, target))
+
+    def predictors(self, stumps_per_feature: int) -> BasePredictors:
+        """Stumps at quantiles, clipped linear predictors, and a weakly coupled constant."""
+        recipe = Union(Stumps(per_feature=stumps_per_feature), Linear(), Constant(coupling=0.1))
+        found = recipe.fit_summary(self.summary, marks=lambda stumps: np.zeros(0))
+        return without_constants(found, self.summary.low, self.summary.high)
+
+    def write(self, path: Path) -> None:
+        """Write the file."""
+        own = self.summary
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "features": list(self.features),
+            "labels": list(self.labels),
+            "numbers": self.numbers,
+            "users": self.users,
+            "rows": own.count,
+            **{name: getattr(own, name).tolist() for name in ("mean", "squares", "low", "high")},
+            "points": [[values.tolist(), weights.tolist()] for values, weights in own.points],
+        }
+        atomic.write_bytes(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
+
+
+def read_all(paths: list[Path]) -> SummaryFile:
+    """Read and merge several summary files."""
+    return reduce(SummaryFile.merged, (read_summary(path) for path in paths))
+
+
+def read_summary(path: Path) -> SummaryFile:
+    """Read and validate a summary file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["format"] != FORMAT:
+            raise ValueError(f"its format is not {FORMAT!r}")
+        if content["version"] != VERSION:
+            raise ValueError(f"version {content['version']}, this dada reads {VERSION}: update the older of the two")
+        return _from_json(content)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        detail = f"it lacks {error}" if isinstance(error, KeyError) else error
+        raise ValueError(f"{path}: not a summary file, or damaged ({detail})") from error
+
+
+def _from_json(content: dict[str, Any]) -> SummaryFile:
+    features = tuple(str(name) for name in content["features"])
+    count, users = int(content["rows"]), int(content["users"])
+    mean, squares, low, high = (np.array(content[name], np.float64) for name in ("mean", "squares", "low", "high"))
+    points = tuple((np.array(values, float), np.array(weights, float)) for values, weights in content["points"])
+    if not features or any(array.shape != (len(features),) for array in (mean, squares, low, high)):
+        raise ValueError(f"every array must have one entry for each of the {len(features)} features")
+    if len(points) != len(features) or not all(_are_quantiles(*own, count) for own in points):
+        raise ValueError("values of a feature must ascend, and their weights add up to the number of rows")
+    if users < 1 or count < users * LEAST_ROWS:
+        raise ValueError(f"{count} rows of {users} users, each has at least {LEAST_ROWS}")
+    if not (np.isfinite([mean, squares, low, high]).all() and (squares >= 0).all() and (low <= high).all()):
+        raise ValueError("means, squares and ranges must be finite, squares >= 0 and low <= high")
+    numbers = content.get("numbers")
+    if numbers is not None:
+        numbers = float(numbers[0]), float(numbers[1])
+        if not (math.isfinite(numbers[0]) and 0 <= numbers[1] < math.inf):
+            raise ValueError(f"numbers must have a finite mean and squares >= 0, got {numbers}")
+    summary = FeatureSummary(count, mean, squares, low, high, points, is_exact=False)
+    return SummaryFile(features, tuple(map(str, content["labels"])), users, summary, numbers)
+
+
+def _are_quantiles(values: np.ndarray, weights: np.ndarray, count: int) -> bool:
+    if values.ndim != 1 or values.size == 0 or values.shape != weights.shape:
+        return False
+    is_ascending = np.isfinite(values).all() and (np.diff(values) > 0).all()
+    return bool(is_ascending and (weights > 0).all() and np.isclose(weights.sum(), count))
