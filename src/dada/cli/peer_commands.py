@@ -5,17 +5,22 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from dada import atomic
-from dada.cli.console import AsJson, GraphOption, StepOption, print_json, stdout
+from dada.cli.console import AsJson, GraphOption, GraphRule, StepOption, print_json, stdout
 
 app = typer.Typer(no_args_is_help=True, help="Run one peer of a network that learns without a server.")
 
 # Share of the largest reported sample counts that peers ignore.
 DISTRUST = 0.2
+
+TaskOption = Annotated[
+    Literal["auto", "classes", "numbers"],
+    typer.Option("--task", help="What the label column holds; auto: numbers if it has more than 20 different ones."),
+]
 
 HomeFolder = Annotated[
     Path, typer.Option("--home", envvar="DADA_HOME", help="Folder of this peer: key, network file, state.")
@@ -28,6 +33,7 @@ def summarise(
     label: Annotated[str, typer.Option(help="Column with the label.", show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", help="The summary file to write.")] = Path("summary.json"),
     onto: Annotated[Path | None, typer.Option(help="Summary file of other users; yours is added to it.")] = None,
+    task: TaskOption = "auto",
     points: Annotated[int, typer.Option(min=1, help="Largest number of quantiles per feature.")] = 64,
 ) -> None:
     """Write means, spreads and a few quantiles of your features, so that a network's base predictors fit the data.
@@ -40,9 +46,9 @@ def summarise(
     - `dada peer summarise mine.csv --label came -o mine.json`
     - `dada peer summarise mine.csv --label came --onto passed.json -o next.json`
     """
-    from dada.cli.peer_tables import SummaryFile, read_summary
+    from dada.cli.summaries import SummaryFile, read_summary
 
-    summary = SummaryFile.of(data, label, points)
+    summary = SummaryFile.of(data, label, points, task)
     summary = summary if onto is None else read_summary(onto).merged(summary)
     summary.write(output)
     stdout().print(
@@ -53,22 +59,33 @@ def summarise(
 @app.command("new-network")
 def new_network(
     file: Annotated[Path, typer.Argument(help="The network file to write.", show_default=False)],
+    model: Annotated[
+        Path | None, typer.Option(help="Fitted model from which to take base predictors, target and settings.")
+    ] = None,
     like: Annotated[
         Path | None, typer.Option(help="Table from which to take columns and ranges; its rows are not stored.")
     ] = None,
     label: Annotated[str | None, typer.Option(help="Column with the label, in the table of --like.")] = None,
+    task: TaskOption = "auto",
     feature: Annotated[
         list[str] | None, typer.Option(help="A feature and its range, as name:low:high; once per feature.")
     ] = None,
-    classes: Annotated[str | None, typer.Option(help="The two labels, as no,yes.")] = None,
+    classes: Annotated[str | None, typer.Option(help="The labels, as no,yes or low,middle,top.")] = None,
+    numbers: Annotated[str | None, typer.Option(help="Range of the numbers to predict, as low:high.")] = None,
+    class_weights: Annotated[str | None, typer.Option(help="Weight of each class, as 1,3, in their order.")] = None,
     summary: Annotated[
         list[Path] | None, typer.Option(help="A file of `dada peer summarise`; several are merged.")
     ] = None,
     stumps: Annotated[int, typer.Option(min=1, help="Decision stumps per feature.")] = 10,
-    beta: Annotated[float, typer.Option(min=1e-6, help="Largest l1 norm of a model.")] = 10.0,
-    mu: Annotated[float, typer.Option(min=0.0, help="Strength of the coupling between neighbours' models.")] = 1.0,
+    loss: Annotated[
+        str | None, typer.Option(help="The loss; by default adaboost for two classes, logistic for more, or squared.")
+    ] = None,
+    beta: Annotated[float | None, typer.Option(min=1e-6, help="Largest l1 norm of a model; 10 for adaboost.")] = None,
+    mu: Annotated[
+        float | None, typer.Option(min=0.0, help="Strength of the coupling between neighbours' models; 1 for adaboost.")
+    ] = None,
     rate: Annotated[float, typer.Option(min=1e-3, help="Wake-ups per peer and second.")] = 1.0,
-    graph: GraphOption = "evidence",
+    graph: Annotated[GraphRule | None, GraphOption.__metadata__[0]] = None,
     step: StepOption = "block",
     private: Annotated[
         bool, typer.Option("--private", help="Put a new secret into the file: only its holders can join.")
@@ -76,31 +93,52 @@ def new_network(
 ) -> None:
     """Write the file that all peers of a new network need.
 
-    It contains the settings, the names and ranges of features, the two classes and the base predictors, but no sample.
-    Give the ranges on the command line or take them from a table; all peers then see its smallest and largest values.
-    Users' summaries give stumps at quantiles and linear predictors.
+    It contains the settings, the names and ranges of features, the labels and the base predictors, but no sample. Give
+    the ranges on the command line or take them from a table; all peers then see its smallest and largest values, and
+    the frequent values of text columns. Users' summaries give stumps at quantiles and linear predictors. A fitted model
+    gives all that it was fitted with: its peers learn what its users learned.
 
     **Examples**
 
     - `dada peer new-network net.json --feature age:0:100 --feature income:0:200000 --classes no,yes`
     - `dada peer new-network net.json --like mine.csv --label came --private`
     - `dada peer new-network net.json --summary ann.json --summary bob.json`
+    - `dada peer new-network net.json --model people.dada`
     """
-    from dada.cli.peer_tables import columns_by_hand, columns_like, network_for, predictors_by_range, read_all
+    from dada.cli import peer_tables as tables
 
-    if summary:
-        merged = read_all(summary)
-        columns, predictors = merged.columns, merged.predictors(stumps)
+    guard: dict[str, Any] = {"vet": True, "trust_largest": DISTRUST}
+    given: dict[str, Any] = {
+        name: value for name, value in (("loss", loss), ("beta", beta), ("mu1", mu)) if value is not None
+    }
+    if model is not None:
+        from dada.cli.model_networks import network_of_model
+        from dada.estimators.files import load_model
+
+        network = network_of_model(load_model(model), rate, graph, private=private, **guard, **given)
     else:
-        columns = columns_like(like, label) if like is not None else columns_by_hand(feature or [], classes)
-        predictors = predictors_by_range(columns, stumps)
-    from dada.peer.config import usual_settings
+        if summary:
+            from dada.cli.summaries import read_all
 
-    settings = {"beta": beta, "mu1": mu, "vet": True, "trust_largest": DISTRUST, **usual_settings(graph, step)}
-    network = network_for(columns, predictors, settings, rate, private)
+            merged = read_all(summary)
+            columns, predictors = merged.columns, merged.predictors(stumps)
+        else:
+            if like is not None:
+                columns = tables.columns_like(like, label, task)
+            else:
+                columns = tables.columns_by_hand(feature or [], classes, numbers)
+            predictors = tables.predictors_by_range(columns, stumps)
+        from dada.peer.config import usual_settings
+
+        loss = loss or tables.default_loss(columns.target)
+        strength = tables.default_strength(columns.target, loss)
+        settings = {"loss": loss, **strength, **given, **guard, **usual_settings(graph or "evidence", step)}
+        network = tables.network_for(columns, predictors, settings, tables.rhythm_of(settings, rate), private)
+    if class_weights is not None:
+        network = tables.with_class_weights(network, class_weights)
     network.write(file)
     kind = "private: anybody with the file can join, so give it to invited peers only" if private else "open to anybody"
-    stdout().print(f"{file}: {len(columns.features)} features, {network.coupling.size} base predictors; {kind}.")
+    stdout().print(f"{file}: {len(network.features)} features, {network.coupling.size} base predictors; {kind}.")
 
 
 @app.command()
@@ -144,6 +182,9 @@ def run_peer(
         Path | None, typer.Option(help="Your samples, CSV or Parquet; needed in the first run only.")
     ] = None,
     label: Annotated[str | None, typer.Option(help="Column with the label; needed with --data.")] = None,
+    weight: Annotated[
+        str | None, typer.Option(help="Column with the weight of each sample; equal if not given.")
+    ] = None,
     join: Annotated[list[str] | None, typer.Option(help="Ticket of any peer of the network; may be repeated.")] = None,
     listen: Annotated[
         str, typer.Option(help="Address and port to listen at; other machines cannot reach loopback addresses.")
@@ -168,7 +209,7 @@ def run_peer(
     - `dada peer run --data mine.csv --label came --join dada1...`
     - `dada peer run --listen 0.0.0.0:4040`
     """
-    from dada.cli.peer_tables import read_margins
+    from dada.cli.peer_tables import read_rows
     from dada.net.home import Home, read_ticket
     from dada.net.process import LEAN_ENVIRONMENT, RunOptions, arguments
 
@@ -178,7 +219,7 @@ def run_peer(
         if data is not None:
             if label is None:
                 raise ValueError("--label is needed with --data: the column with the label")
-            place.write_samples(read_margins(data, label, network))
+            place.write_samples(read_rows(data, label, network, weight))
     place.read_samples()
     for ticket in join or ():
         read_ticket(ticket)
@@ -232,12 +273,12 @@ def _lines(status: dict[str, Any]) -> list[tuple[str, str]]:
 
 @app.command()
 def predict(
-    data: Annotated[Path, typer.Option(help="The samples to label, CSV or Parquet.")],
+    data: Annotated[Path, typer.Option(help="The samples to predict, CSV or Parquet.")],
     home: HomeFolder = Path("peer"),
     out: Annotated[Path | None, typer.Option(help="Write a CSV file instead of printing.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Label new samples with this peer's model; the peer may be running.
+    """Predict new samples with this peer's model: a label and its value, or a number. The peer may be running.
 
     **Examples**
 
@@ -247,17 +288,22 @@ def predict(
     from dada.cli.peer_tables import predict_table
     from dada.net.home import Home
 
-    labels, values = predict_table(Home(home), data)
+    columns = predict_table(Home(home), data)
     if as_json:
-        print_json({"labels": labels, "values": values})
+        print_json({f"{name}s": values for name, values in columns.items()})
         return
-    lines = ["label,value", *(f"{label},{value:.6g}" for label, value in zip(labels, values, strict=True))]
+    lines = [",".join(columns)]
+    lines += [",".join(_cell(value) for value in row) for row in zip(*columns.values(), strict=True)]
     text = "\n".join(lines) + "\n"
     if out is not None:
         atomic.write_bytes(out, text.encode())
-        stdout().print(f"{out}: {len(labels)} labels.")
+        stdout().print(f"{out}: {len(lines) - 1} predictions.")
     else:
         typer.echo(text, nl=False)
+
+
+def _cell(value: str | float) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else value
 
 
 def _peer_id(text: str) -> bytes:

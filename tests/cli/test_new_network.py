@@ -1,0 +1,166 @@
+"""Networks for every kind of table and target, and networks that learn as a fitted model did."""
+
+import numpy as np
+import polars as pl
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from typer.testing import CliRunner
+
+from dada import DadaClassifier, DadaRegressor, save_model
+from dada.cli.app import app
+from dada.cli.peer_tables import predict_table, read_rows
+from dada.data import Population, predictors_from_arrays
+from dada.net.home import Home
+from dada.net.network_file import read_network
+from dada.net.store import Store
+from dada.peer.inputs import ModelStep, Persist, Started
+from dada.peer.peer import Peer
+from dada.task import problem
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["peer", *map(str, arguments)])
+
+
+def new_network(folder, *options):
+    done = run("new-network", folder / "net.json", *options)
+    assert done.exit_code == 0, done.stderr
+    return read_network(folder / "net.json")
+
+
+def write_table(path, n_rows=60):
+    """A table with numbers, text, a gap and a constant; level has three values, score many."""
+    rng = np.random.default_rng(1)
+    age, town = rng.normal(40, 10, n_rows), rng.choice(["Oslo", "Rome"], n_rows)
+    score = age + 8 * (town == "Rome")
+    level = np.array(["low", "middle", "top"])[np.digitize(score, [38, 50])]
+    gaps = [None if i == 3 else value for i, value in enumerate(age.tolist())]
+    columns = {"age": gaps, "town": town, "year": [2024] * n_rows, "score": score, "level": level}
+    pl.DataFrame(columns).with_columns(importance=pl.lit(rng.uniform(0.5, 2.0, n_rows))).write_csv(path)
+    return score, level
+
+
+def learned_alone(folder, network, rows):
+    """The folder of a peer that has made some steps alone."""
+    home = Home(folder / "peer")
+    home.create(folder / "net.json", bytes(32))
+    home.write_samples(rows)
+    peer = Peer(b"me", home.read_samples(), network.config)
+    effects = peer.handle(Started(0.0))
+    for _ in range(20):
+        effects += peer.handle(ModelStep(0.0))
+    store = Store(home.state)
+    store.write([effect for effect in effects if isinstance(effect, Persist)])
+    store.close()
+    return home
+
+
+def test_text_gaps_and_constants_become_features_of_several_classes(tmp_path):
+    table = tmp_path / "mine.csv"
+    _, level = write_table(table)
+    pl.read_csv(table).drop("score", "importance").write_csv(table)
+    network = new_network(tmp_path, "--like", table, "--label", "level", "--class-weights", "1,2,1")
+    assert network.target.classes == ("low", "middle", "top")
+    assert 'town = "Rome"' in network.features
+    assert "year" not in network.features
+    assert network.config.n_predictors == 3 * network.coupling.size
+    rows = read_rows(table, "level", network)
+    assert rows.A.shape == (2 * len(level), network.config.n_predictors)
+    assert_array_equal(rows.weights[::2], np.where(level == "middle", 2.0, 1.0))
+    predicted = predict_table(learned_alone(tmp_path, network, rows), table)
+    assert np.mean(np.array(predicted["label"]) == level) > 0.8
+    assert min(predicted["value"]) >= 0
+
+
+@pytest.mark.parametrize("loss", ["squared", "huber"])
+def test_numbers_are_predicted_in_their_own_unit(tmp_path, loss):
+    table = tmp_path / "mine.csv"
+    score, _ = write_table(table)
+    pl.read_csv(table).drop("level", "importance").write_csv(table)
+    network = new_network(tmp_path, "--like", table, "--label", "score", "--loss", loss)
+    assert_allclose((network.target.mean, network.target.scale), (score.mean(), score.std()))
+    home = learned_alone(tmp_path, network, read_rows(table, "score", network))
+    predicted = np.array(predict_table(home, table)["value"])
+    assert np.var(predicted - score) < 0.2 * np.var(score)
+    done = run("predict", "--home", home.folder, "--data", table)
+    assert done.stdout.splitlines()[0] == "value"
+
+
+def test_a_range_by_hand_gives_the_scale_of_numbers(tmp_path):
+    network = new_network(tmp_path, "--feature", "age:0:100", "--numbers", "10:20")
+    assert (network.target.mean, network.target.scale, network.config.loss) == (15.0, 5.0, "squared")
+
+
+def test_summaries_of_users_give_the_scale_of_all_their_numbers(tmp_path):
+    rng = np.random.default_rng(0)
+    every = []
+    for name, size in (("ann", 30), ("bob", 50)):
+        columns = {"age": rng.normal(size=size), "year": [2024.0] * size, "score": rng.normal(len(name), 2.0, size)}
+        every.append(pl.DataFrame(columns))
+        every[-1].write_csv(tmp_path / f"{name}.csv")
+        label = ("--label", "score", "--task", "numbers")
+        assert run("summarise", tmp_path / f"{name}.csv", *label, "-o", tmp_path / f"{name}.json").exit_code == 0
+    network = new_network(tmp_path, "--summary", tmp_path / "ann.json", "--summary", tmp_path / "bob.json")
+    score = pl.concat(every)["score"].to_numpy()
+    assert_allclose((network.target.mean, network.target.scale), (score.mean(), score.std()))
+    predictors = predictors_from_arrays(network.predictors, network.arrays)
+    described = [predictors.describe(j, network.features) for j in range(predictors.n)]
+    assert not any("year" in text for text in described)
+
+
+def users(n_users=4, n_rows=20):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(n_users * n_rows, 2))
+    return X, np.repeat([f"u{k}" for k in range(n_users)], n_rows)
+
+
+@pytest.mark.parametrize("kind", ["classes", "numbers"])
+def test_a_network_like_a_model_has_its_predictors_target_and_settings(tmp_path, kind):
+    X, owners = users()
+    y = np.digitize(X[:, 0], [-0.5, 0.5]) if kind == "classes" else 3 * X[:, 0] + X[:, 1]
+    if kind == "classes":
+        model = DadaClassifier(graph="evidence", tau=2.0, class_weight={1: 2.0}, random_state=0)
+    else:
+        model = DadaRegressor(loss="huber", mu=0.3, graph="everyone", random_state=0)
+    frame = pl.DataFrame(X, schema=["east", "north"])
+    save_model(model.fit(frame, y, users=owners), tmp_path / "people.dada")
+    network = new_network(tmp_path, "--model", tmp_path / "people.dada")
+    config, used = network.config, model.settings_
+    assert (config.loss, config.beta, config.mu1) == (used["loss"], used["beta"], used["mu"])
+    assert config.graph == used["graph"]
+    mine = owners == "u2"
+    frame.filter(mine).with_columns(label=pl.Series(y[mine])).write_csv(tmp_path / "mine.csv")
+    task = {} if kind == "classes" else {"task": "numbers"}
+    targets = y if kind == "classes" else (y - model.target_mean_) / model.target_scale_
+    people = Population.from_arrays(X, targets, owners, **task)
+    whole = problem(people, model.predictors_, beta=1.0, mu1=1.0, loss=used["loss"])
+    assert config.known_largest == whole.sizes.max()
+    rows = read_rows(tmp_path / "mine.csv", "label", network)
+    assert_array_equal(rows.A, whole.rows_of(2).A)
+    if kind == "numbers":
+        assert_allclose(rows.offset, whole.rows_of(2).offset)
+    else:
+        assert network.target.class_weights == (1.0, 2.0, 1.0)
+        assert (config.n_neighbours, config.tau) == (used["n_neighbours"], 2.0)
+
+
+def test_a_column_holds_the_weights_of_samples(tmp_path):
+    table = tmp_path / "mine.csv"
+    write_table(table)
+    frame = pl.read_csv(table)
+    network = new_network(tmp_path, "--feature", "score:0:100", "--classes", "low,middle,top")
+    rows = read_rows(table, "level", network, weight="importance")
+    assert_array_equal(rows.weights, np.repeat(frame["importance"].to_numpy(), 2))
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [({"class_weight": "balanced"}, "fit with a weight for each class"), ({"graph": "none"}, "name one of theirs")],
+)
+def test_what_peers_cannot_do_is_refused_by_name(tmp_path, settings, complaint):
+    X, owners = users()
+    model = DadaClassifier(n_updates=5, random_state=0, **{"graph": "everyone"} | settings)
+    save_model(model.fit(X, X[:, 0] > 0, users=owners), tmp_path / "people.dada")
+    done = run("new-network", tmp_path / "net.json", "--model", tmp_path / "people.dada")
+    assert done.exit_code == 2
+    assert complaint in " ".join(done.stderr.split())
