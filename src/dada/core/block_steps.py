@@ -11,9 +11,6 @@ coordinates and small integers, in units of a power of two: `value[c] * 2**expon
 
 All entries of a shared model are multiples of the finest unit, `2**finest`, and additions of such numbers are exact. So
 owner and holders have the same bits, in whatever order messages arrive, and a snapshot of the model is a message too.
-
-On held-out rows, a user compares the neighbours of a background graph with the peers that evidence favours:
-`evidence_gain`.
 """
 
 from __future__ import annotations
@@ -38,8 +35,6 @@ from dada.core.model_steps import (
 
 # Inner moves end when the gap of the block has fallen to this part of its first value.
 SOLVED_PART = 0.1
-# Standard errors by which evidence must be ahead of the background graph.
-CLEARLY_AHEAD = 2.0
 # Part of mu1 at a user's first wake-up, and its growth to 1 by wake-ups: the neighbours' models are mostly noise at
 # first, and a strong coupling to them would hold back what all users have to learn.
 FIRST_MU_PART, MU_GROWTH = 0.25, 1.12

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import msgspec
@@ -322,8 +323,9 @@ def add_models(neighbour_sum: Array, models: Iterable[tuple[float, ModelCopy]]) 
     return total
 
 
-# Steps of the fallback model, and parts of the samples that are held out in turn.
-STEPS, MOST_PARTS = 200, 10
+# Steps of the fallback model, parts of the samples that are held out in turn, and standard errors by which the fallback
+# model must be ahead to be preferred.
+STEPS, MOST_PARTS, CLEARLY_AHEAD = 200, 10, 2.0
 
 
 class Fallback:
@@ -348,39 +350,47 @@ class Fallback:
         self._scratch = steps.make_scratch(n, m, np.dtype(config.dtype))
         no_neighbours = np.zeros(n, config.dtype)
         self.alpha = self.learned(self._rows, 1.0, 0.0, no_neighbours)
-        self._own_score = self._held_out_score(1.0, 0.0, no_neighbours)
+        self._own_scores = self._held_out_scores(1.0, 0.0, no_neighbours)
+        self._score_of_nothing = float(self._scores(self._rows, no_neighbours).mean())
 
     def is_better(self, confidence: float, degree: float, neighbour_sum: Array) -> bool:
-        """Whether the local model has better held-out scores than a model learned with the neighbours.
+        """Whether the local model has clearly better held-out scores than a model learned with the neighbours.
 
-        `degree` is the sum of the neighbours' weights, and `neighbour_sum` the weighted sum of their models. Without
-        neighbours the local model is chosen.
+        Clearly: by two standard errors of the mean difference; or at all, if the neighbours' models are worse than
+        none. `degree` is the sum of the neighbours' weights, and `neighbour_sum` the weighted sum of their models.
+        Without neighbours the local model is chosen.
         """
-        return degree <= 0.0 or self._held_out_score(confidence, degree, neighbour_sum) < self._own_score
+        if degree <= 0.0:
+            return True
+        theirs = self._held_out_scores(confidence, degree, neighbour_sum)
+        ahead = self._own_scores - theirs
+        do_harm = float(theirs.mean()) < self._score_of_nothing
+        error = 0.0 if do_harm or ahead.size == 1 else float(ahead.std(ddof=1)) / math.sqrt(ahead.size)
+        return float(ahead.mean()) > CLEARLY_AHEAD * error
 
-    def _held_out_score(self, confidence: float, degree: float, neighbour_sum: Array) -> float:
+    def _held_out_scores(self, confidence: float, degree: float, neighbour_sum: Array) -> Array:
         m = len(self._rows.A) // self._per_sample
         # With one sample, the neighbours' models are judged as they are.
         if m == 1:
-            return self._score(self._rows, neighbour_sum / degree if degree > 0.0 else neighbour_sum)
+            return self._scores(self._rows, neighbour_sum / degree if degree > 0.0 else neighbour_sum)
         n_parts = min(m, MOST_PARTS)
-        part_of = np.repeat(np.arange(m) % n_parts, self._per_sample)
-        total = 0.0
+        part_of = np.arange(m) % n_parts
+        scores = np.empty(m)
         for part in range(n_parts):
-            is_out = part_of == part
+            is_out = np.repeat(part_of == part, self._per_sample)
             kept = confidence * float(np.mean(~is_out))
             alpha = self.learned(self._rows.take(~is_out), kept, degree, neighbour_sum)
-            total += self._score(self._rows.take(is_out), alpha)
-        return total
+            scores[part_of == part] = self._scores(self._rows.take(is_out), alpha)
+        return scores
 
-    def _score(self, rows: UserRows, alpha: Array) -> float:
-        """The score of a model on some rows: their margins, cut off at -1 and 1, or minus the loss of numbers."""
+    def _scores(self, rows: UserRows, alpha: Array) -> Array:
+        """Score of each sample under a model: its margin, cut off at -1 and 1, or minus its loss for numbers."""
         margins = rows.A.astype(np.float64) @ alpha
         if rows.offset is not None:
-            values = -judged_losses(self._settings.loss, margins + rows.offset)
+            scores = -judged_losses(self._settings.loss, margins + rows.offset)
         else:
-            values = np.clip(margins, -1.0, 1.0).reshape(-1, self._per_sample).min(axis=1)
-        return float(values.sum() if rows.weights is None else values @ rows.weights[:: self._per_sample])
+            scores = np.clip(margins, -1.0, 1.0).reshape(-1, self._per_sample).min(axis=1)
+        return scores if rows.weights is None else scores * rows.weights[:: self._per_sample]
 
     def learned(self, rows: UserRows, confidence: float, degree: float, neighbour_sum: Array) -> Array:
         """A model learned from some rows and a fixed sum of neighbours' models."""
