@@ -16,8 +16,8 @@ import sys
 
 import numpy as np
 
-from dada.cli.network_runs import make_case, synthetic_peers
-from dada.engine import accuracy_per_user
+from dada.cli.network_runs import make_case
+from dada.cli.network_users import synthetic_peers
 from dada.sim.faults import Faults
 from dada.sim.liars import ADAPTIVE_KINDS, KINDS
 from dada.sim.simulation import SimulatedNetwork
@@ -48,7 +48,7 @@ def measure_liars(liar, share, seed, users, steps, graph):
     )
     outcome = network.run()
     models = {"honest": calm.models, "test": outcome.models, "local": outcome.alone}
-    found = {name: float(accuracy_per_user(case.test, rows)[outcome.honest].mean()) for name, rows in models.items()}
+    found = {name: case.people.exam.score(rows, outcome.honest) for name, rows in models.items()}
     return {"liar": liar, "share": share, "seed": seed, **found}
 
 

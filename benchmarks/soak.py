@@ -12,7 +12,8 @@ import multiprocessing
 import sys
 import time
 
-from dada.cli.network_runs import make_case, synthetic_peers
+from dada.cli.network_runs import make_case
+from dada.cli.network_users import synthetic_peers
 from dada.sim.invariants import InvariantError
 
 

@@ -2,6 +2,8 @@
 
 import json
 
+import numpy as np
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
@@ -79,6 +81,23 @@ def test_what_is_not_known_is_refused(option, value):
     assert value in result.stderr
 
 
+@pytest.mark.parametrize(("label", "measure"), [("level", "accuracy"), ("score", "R2")])
+def test_a_network_of_several_classes_or_numbers(tmp_path, label, measure):
+    rng = np.random.default_rng(0)
+    X, users = rng.normal(size=(90, 2)), np.repeat(["ann", "bob", "eve"], 30)
+    score = 2 * X[:, 0] + 0.1 * rng.normal(size=90)
+    level = np.array(["low", "middle", "top"])[np.digitize(score, [-1, 1])]
+    table = pl.DataFrame({"x": X[:, 0], "y": X[:, 1], "user": users, "level": level, "score": score})
+    table.drop("level" if label == "score" else "score").write_csv(tmp_path / "people.csv")
+    options = ("--user", "user", "--label", label, "--steps", "20", "--faults", "loss", "--json")
+    found = runner.invoke(app, ["sim", str(tmp_path / "people.csv"), *options])
+    assert found.exit_code == 0, found.stderr
+    result = json.loads(found.stdout)
+    assert result["measure"] == measure
+    assert result["together_accuracy"] > result["engine_accuracy"] - 0.15
+    assert result["engine_accuracy"] > 0.7
+
+
 def test_a_network_of_the_users_of_a_table(tmp_path):
     people = moons(0, n_users=6, n_test=30, dimensions=3).test
     path = tmp_path / "my points.parquet"
@@ -96,7 +115,7 @@ def test_a_network_of_the_users_of_a_table(tmp_path):
         (("--user", "user"), "give FILE too"),
         (("FILE", "--user", "user"), "--user and --label are needed"),
         (("FILE", "--user", "user", "--label", "label", "--users", "5"), "leave them out"),
-        (("FILE", "--user", "user", "--label", "x0"), "peers learn two classes, the label holds numbers"),
+        (("--data", "school", "--users", "5"), "leave it out"),
         (("missing.csv", "--user", "user", "--label", "x0"), "missing.csv"),
     ],
 )

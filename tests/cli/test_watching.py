@@ -13,7 +13,8 @@ import typer
 from typer.testing import CliRunner
 
 from dada import events
-from dada.cli.network_runs import make_homes, make_network, synthetic_peers
+from dada.cli.network_runs import make_homes, make_network
+from dada.cli.network_users import synthetic_peers
 from dada.cli.watching import SlowMotion, dashboard, newest_recording, report, watching
 from dada.dashboard import records
 from dada.dashboard.logfile import LogReader

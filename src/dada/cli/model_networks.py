@@ -34,6 +34,7 @@ def network_of_model(
     model: DadaClassifier | DadaRegressor,
     rate: float,
     graph: GraphRule | None = None,
+    step: StepRule | None = None,
     *,
     kappa: int = 5,
     private: bool = False,
@@ -48,6 +49,7 @@ def network_of_model(
     rate : float
         Wake-ups per peer and second.
     graph : {"evidence", "distance", "everyone"}, optional
+    step : {"block", "pairwise"}, optional
         In place of the model's.
     kappa : int
         Peers asked at a graph step.
@@ -63,7 +65,7 @@ def network_of_model(
     >>> network.target.classes, network.config.loss, network.config.known_largest
     (('no', 'yes'), 'logistic', 2)
     """
-    settings = settings_of_model(model, graph) | changes
+    settings = settings_of_model(model, graph, step) | changes
     spec, arrays = model.predictors_.to_arrays()
     lam = model.settings_.get("lam")
     regularizer = LogDegree(delta=model.delta) if lam is None else LogDegree(lam, model.delta)
@@ -74,7 +76,7 @@ def network_of_model(
         coupling=np.asarray(model.predictors_.coupling, np.float64),
         predictors=spec,
         arrays=arrays,
-        rhythm=rhythm_of_model(model, settings["graph"], rate, kappa),
+        rhythm=rhythm_of_model(model, settings, rate, kappa),
         regularizer=model.regularizer or regularizer,
         secret=secrets.token_bytes(32) if private else b"",
         encoder=None if model.encoder_ is None else model.encoder_.to_json(),
@@ -95,10 +97,17 @@ def target_of_model(model: DadaClassifier | DadaRegressor) -> Target:
     return Target(tuple(map(label_text, labels)), of_class)
 
 
-def settings_of_model(model: DadaClassifier | DadaRegressor, graph: GraphRule | None = None) -> dict[str, Any]:
-    """Settings of `PeerConfig` with which peers learn as the model was fitted; `graph` replaces the model's."""
+def graph_of_model(model: DadaClassifier | DadaRegressor) -> GraphRule | None:
+    """The graph by which peers choose neighbours as the users of a model did; None if they cannot."""
+    return GRAPHS.get(model.settings_["graph"])
+
+
+def settings_of_model(
+    model: DadaClassifier | DadaRegressor, graph: GraphRule | None = None, step: StepRule | None = None
+) -> dict[str, Any]:
+    """Settings of `PeerConfig` with which peers learn as the model was fitted; `graph` and `step` replace its own."""
     used: Mapping[str, Any] = model.settings_
-    rule = GRAPHS.get(used["graph"]) if graph is None else graph
+    rule = graph_of_model(model) if graph is None else graph
     if rule is None:
         raise ValueError(
             f"peers have no graph {used['graph']!r}: name one of theirs with --graph, evidence, distance or everyone"
@@ -106,7 +115,7 @@ def settings_of_model(model: DadaClassifier | DadaRegressor, graph: GraphRule | 
     if not isinstance(used["loss"], str) or used["loss"] not in BUILT_IN:
         raise ValueError(f"peers know the losses {', '.join(BUILT_IN)}, the model was fitted with {used['loss']!r}")
     # Moves are sent in single precision, and peers know no global count of updates.
-    step: StepRule = "block" if used["step"] == "block" else "pairwise"
+    step = step or ("block" if used["step"] == "block" else "pairwise")
     settings = {name: used[name] for name in ("loss", "beta")} | {"mu1": used["mu"]} | usual_settings(rule, step)
     if rule == "evidence":
         settings |= {name: used[name] for name in ("n_neighbours", "tau")}
@@ -114,11 +123,13 @@ def settings_of_model(model: DadaClassifier | DadaRegressor, graph: GraphRule | 
     return settings | {"known_largest": int(used["most_rows"]) * rows_per_sample(n_classes)}
 
 
-def rhythm_of_model(model: DadaClassifier | DadaRegressor, graph: GraphRule, rate: float, kappa: int = 5) -> Rhythm:
+def rhythm_of_model(
+    model: DadaClassifier | DadaRegressor, settings: Mapping[str, Any], rate: float, kappa: int = 5
+) -> Rhythm:
     """The rhythm of a fit: steps alone, then graph steps, then model steps with a graph step after some of them."""
-    by_evidence = graph == "evidence"
+    by_evidence = settings["graph"] == "evidence"
     return Rhythm(
-        local_steps=WAKEUPS_ALONE if model.settings_["step"] == "block" else MOVES_ALONE,
+        local_steps=WAKEUPS_ALONE if settings.get("step") == "block" else MOVES_ALONE,
         first_graph_steps=FIRST_GRAPH_WAKEUPS if by_evidence else FIRST_GRAPH_STEPS,
         graph_every=math.ceil(model.settings_["graph_every"]) if by_evidence else GRAPH_EVERY,
         kappa=kappa,

@@ -1,13 +1,11 @@
-"""Networks of `dada sim` and `dada swarm`: users of a table or synthetic ones, simulated or as real peers here."""
+"""Networks of `dada sim` and `dada swarm`: simulated ones, and real peers on this machine."""
 
 from __future__ import annotations
 
 import asyncio
-import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,19 +14,18 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from dada import task
 from dada.cli.console import GraphRule, StepRule, percent, plan_settings
-from dada.cli.fit import kept_rows
+from dada.cli.model_networks import network_of_model
+from dada.cli.network_users import NetworkUsers
 from dada.cli.watching import synthetic_info
-from dada.core.accuracy import Samples, accuracy_per_user, is_right, mean_per_user
 from dada.core.bits import Ledger
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.core.problem import Problem
 from dada.core.regularizers import LogDegree
-from dada.data import BasePredictors, Population, Stumps, UserTable, moons, moons100
 from dada.engine import Plan, run
 from dada.events import Observer, Progress, RunInfo, Stopped, silent
+from dada.fitting.exam import Exam
 from dada.net.forkserver import Swarm
 from dada.net.home import Home, read_ticket
 from dada.net.iroh_transport import new_secret_key
@@ -40,72 +37,21 @@ from dada.net.statuses import PeerOverview
 from dada.peer.config import usual_settings
 from dada.peer.everyone_graph import OWN_EDGES
 from dada.peer.member import Rhythm
-from dada.sim import check_two_classes, network_of, network_problem
+from dada.sim import network_of
 from dada.sim.faults import Faults
 from dada.sim.simulation import NetworkPoint, SimulatedNetwork, SimulationOverview, SimulationResult
 
-BETA, MU = 10.0, 1.0
 # Updates per user of the compiled engine to compare with: enough to converge.
 UPDATES_PER_USER = 200
 # Points of a simulation at which the terminal, or a page, is updated.
 POINTS, WATCHED_POINTS = 20, 150
 FEW_PEERS = 50
-# Share of the rows of each user of a table that tests its model.
-TESTED = 0.2
 REFRESH_EVERY_S = 1.0
 # Time between a kill and the restart.
 AWAY_S = 1.0
 OPTIONS = RunOptions()
 # Concurrent dials in a process of many peers.
 MOST_DIALS = 8
-
-
-@dataclass(frozen=True, eq=False)
-class NetworkUsers:
-    """The users of a network: rows to learn from and to test, base predictors, and what is known of synthetic users.
-
-    `options` are those of the command that names them.
-    """
-
-    name: str
-    options: str
-    train: Population
-    test: Population
-    predictors: BasePredictors
-    problem: Problem
-    groups: Array
-    oracle: CollaborationGraph | None = None
-
-
-def synthetic_peers(data: str, n_users: int, seed: int) -> NetworkUsers:
-    """Synthetic users, whose true graph is known."""
-    people = {"moons": moons, "moons100": moons100}[data](seed, n_users=n_users)
-    predictors, problem = network_problem(people.train, Stumps(n=200, rule="feature-range"), BETA, MU)
-    oracle = CollaborationGraph.from_scipy(people.oracle_weights())
-    options = f"--users {n_users} --data {data}"
-    return NetworkUsers(data, options, people.train, people.test, predictors, problem, people.groups, oracle)
-
-
-def table_peers(file: Path, user: str, label: str, drop: Sequence[str], seed: int) -> NetworkUsers:
-    """The users of a table; a fifth of every user's rows is for tests."""
-    table = UserTable.read(file, user=user, label=label, drop=tuple(drop))
-    people = table.people(table.encoder())
-    check_two_classes(people)
-    kept = kept_rows(people.sizes, TESTED, np.random.default_rng(seed))
-    if kept.all():
-        raise ValueError(f"{file}: no user has enough rows to hold one out for tests, which takes {round(1 / TESTED)}")
-    people = table.people(table.encoder(kept))
-    train, test = people.take(kept), people.take(~kept)
-    predictors, problem = network_problem(train)
-    options = shlex.join(
-        [str(file), "--user", user, "--label", label, *(part for name in drop for part in ("--drop", name))]
-    )
-    return NetworkUsers(file.name, options, train, test, predictors, problem, np.zeros(train.n_users, np.int64))
-
-
-def mean(accuracies: Array) -> float:
-    """Mean over the users with test rows."""
-    return float(accuracies[~np.isnan(accuracies)].mean())
 
 
 def engine_plan(n_users: int, graph: GraphRule, step: StepRule, kappa: int = 5, **more: Any) -> Plan:
@@ -121,20 +67,20 @@ def engine_graph(n_users: int, graph: GraphRule) -> CollaborationGraph | None:
     return CollaborationGraph.background(n_users, np.random.default_rng(0), 2 * OWN_EDGES)
 
 
-def engine_accuracies(
-    problem: Problem, plan: Plan, test: Samples, seed: int, graph: CollaborationGraph | None = None
+def engine_models(
+    problem: Problem, plan: Plan, seed: int, graph: CollaborationGraph | None = None
 ) -> tuple[Array, float]:
-    """Test accuracy of each user in the compiled engine, which has all data in one place, and mean neighbours."""
+    """Models in the compiled engine, which has all data in one place, and mean neighbours."""
     result = run(problem, plan, np.random.default_rng(seed), graph=graph)
-    return accuracy_per_user(test, result.models), float(result.graph.mean_neighbours)
+    return result.models, float(result.graph.mean_neighbours)
 
 
 @dataclass(frozen=True, eq=False)
 class SimulationCase:
-    """A simulated network, and the test samples of its users."""
+    """A simulated network, and its users."""
 
     network: SimulatedNetwork
-    test: Samples
+    people: NetworkUsers
     graph: GraphRule
     step: StepRule
     info: RunInfo
@@ -143,9 +89,7 @@ class SimulationCase:
         """Run the network, and update a page and a line on the terminal."""
         if page is silent:
             return self.network.run(show, POINTS)
-        overview = SimulationOverview(
-            self.network, self.info, lambda models: accuracy_per_user(self.test, models), page
-        )
+        overview = SimulationOverview(self.network, self.info, self.people.exam.per_user, page)
         duration_s = self.network.duration_s
 
         def look(point: NetworkPoint) -> None:
@@ -158,22 +102,24 @@ class SimulationCase:
         return outcome
 
     def accuracies(self, outcome: SimulationResult) -> dict[str, float]:
-        """Mean test accuracy of the honest users: with their chosen models, with others, and alone."""
+        """Test accuracy of the honest users: with their chosen models, with others, and alone."""
         models = {"test": outcome.models, "together": outcome.together, "local": outcome.alone}
-        return {
-            f"{name}_accuracy": mean(accuracy_per_user(self.test, rows)[outcome.honest])
-            for name, rows in models.items()
-        }
+        exam = self.people.exam
+        return {f"{name}_accuracy": exam.score(rows, outcome.honest) for name, rows in models.items()}
 
     def result(self, outcome: SimulationResult) -> dict[str, Any]:
         """The result, ready for JSON; the compiled engine learns from the same users, for comparison."""
-        problem = self.network.problem
-        plan, edges = engine_plan(problem.n_users, self.graph, self.step), engine_graph(problem.n_users, self.graph)
-        engine, _ = engine_accuracies(problem, plan, self.test, 0, edges)
+        problem, model = self.network.problem, self.people.model
+        if model is not None:
+            engine = model.models_
+        else:
+            plan, edges = engine_plan(problem.n_users, self.graph, self.step), engine_graph(problem.n_users, self.graph)
+            engine, _ = engine_models(problem, plan, 0, edges)
         counted = ("messages", "bytes", "lost", "refused", "restarts")
         return {
+            "measure": self.people.exam.measure,
             **self.accuracies(outcome),
-            "engine_accuracy": mean(engine[outcome.honest]),
+            "engine_accuracy": self.people.exam.score(engine, outcome.honest),
             "honest": int(outcome.honest.sum()),
             "trusting": int(outcome.trusts.sum()),
             "edges": outcome.edges,
@@ -190,18 +136,22 @@ def make_case(
     steps: int,
     seed: int,
     faults: str,
-    graph: GraphRule = "evidence",
+    graph: GraphRule | None = None,
     journal: BinaryIO | None = None,
     step: StepRule = "block",
 ) -> SimulationCase:
-    """Build the simulated network of given users."""
+    """Build the simulated network of given users; by default with their usual graph."""
+    graph = people.graph if graph is None else graph
     replay = f"dada sim {people.options} --steps {steps} --seed {seed} --faults {faults} --graph {graph} --step {step}"
-    run_options: Any = {"graph": graph, "step": step, "steps": steps, "seed": seed}
-    network = network_of(people.problem, Faults.named(faults), **run_options, replay=replay, journal=journal)
+    options: Any = {"steps": steps, "seed": seed, "replay": replay, "journal": journal}
+    if people.model is None:
+        network = network_of(people.problem, Faults.named(faults), graph=graph, step=step, **options)
+    else:
+        file = network_of_model(people.model, 1.0, graph, step, vet=True, trust_largest=0.2)
+        network = SimulatedNetwork(people.problem, file.config, file.rhythm, Faults.named(faults), **options)
     info = users_info(f"{people.train.n_users} simulated peers, {people.name}; faults: {faults}", people)
     honest = np.array([host.is_honest for host in network.world.hosts])
-    test = task.samples(people.test, people.predictors)
-    return SimulationCase(network, test, graph, step, _with_liars(info, honest))
+    return SimulationCase(network, people, graph, step, _with_liars(info, honest))
 
 
 def users_info(title: str, people: NetworkUsers, **known: Any) -> RunInfo:
@@ -220,49 +170,46 @@ def _with_liars(info: RunInfo, honest: Array) -> RunInfo:
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """Test accuracies of the users of a swarm in the compiled engine; `alone` has one per user."""
+    """Test scores of the users of a swarm in the compiled engine; `alone` has one per user, `local` is their mean."""
 
     alone: Array
+    local: float
     engine: float
     engine_neighbours: float
     oracle: float | None
 
-    @property
-    def local(self) -> float:
-        """Mean accuracy of users that learn alone."""
-        return mean(self.alone)
-
 
 def learn_centrally(people: NetworkUsers, network: NetworkFile, seed: int) -> Reference:
     """Learn with the compiled engine: each user alone, with a learned graph, and with the true graph if it is known."""
-    n_users, test = people.train.n_users, task.samples(people.test, people.predictors)
-    joint = replace(people.problem, regularizer=network.regularizer)
-    fixed = Plan(UPDATES_PER_USER * n_users, learn_graph=False)
-    graph, step = network.settings["graph"], network.settings.get("step", "pairwise")
-    learned = engine_plan(n_users, graph, step, network.rhythm.kappa, graph_every=20 * n_users)
-    engine, neighbours = engine_accuracies(joint, learned, test, seed, engine_graph(n_users, graph))
-    oracle = None
-    if people.oracle is not None:
-        oracle = mean(engine_accuracies(joint, fixed, test, seed, people.oracle)[0])
-    return Reference(
-        alone=engine_accuracies(replace(joint, mu1=0.0), fixed, test, seed)[0],
-        engine=mean(engine),
-        engine_neighbours=neighbours,
-        oracle=oracle,
-    )
+    n_users, exam, model, oracle = people.train.n_users, people.exam, people.model, None
+    if model is not None:
+        alone = type(model)(graph="none", random_state=seed).fit_population(people.train, like=model).models_
+        engine, neighbours = model.models_, float(model.graph_.mean_neighbours)
+    else:
+        joint = replace(people.problem, regularizer=network.regularizer)
+        fixed = Plan(UPDATES_PER_USER * n_users, learn_graph=False)
+        graph, step = network.settings["graph"], network.settings.get("step", "pairwise")
+        learned = engine_plan(n_users, graph, step, network.rhythm.kappa, graph_every=20 * n_users)
+        engine, neighbours = engine_models(joint, learned, seed, engine_graph(n_users, graph))
+        if people.oracle is not None:
+            oracle = exam.score(engine_models(joint, fixed, seed, people.oracle)[0])
+        alone, _ = engine_models(replace(joint, mu1=0.0), fixed, seed)
+    return Reference(exam.per_user(alone), exam.score(alone), exam.score(engine), neighbours, oracle)
 
 
 def make_network(
-    people: NetworkUsers, wakeups_per_s: float, graph: GraphRule = "evidence", step: StepRule = "block"
+    people: NetworkUsers, wakeups_per_s: float, graph: GraphRule | None = None, step: StepRule = "block"
 ) -> NetworkFile:
-    """The network file of a swarm."""
-    spec, arrays = people.predictors.to_arrays()
-    local_steps = 10 if step == "block" else 60
+    """The network file of a swarm; by default with the usual graph of its users."""
     # Every candidate neighbour costs a link, and this machine opens all of them.
     first_graph_steps, kappa = (8, 10) if people.train.n_users <= FEW_PEERS else (4, 5)
+    if people.model is not None:
+        return network_of_model(people.model, wakeups_per_s, graph, step, kappa=kappa, vet=True)
+    spec, arrays = people.predictors.to_arrays()
+    local_steps = 10 if step == "block" else 60
     problem, labels = people.problem, [] if people.train.classes is None else people.train.classes.tolist()
     return NetworkFile(
-        settings={"beta": problem.beta, "mu1": problem.mu1, "vet": True, **usual_settings(graph, step)},
+        settings={"beta": problem.beta, "mu1": problem.mu1, "vet": True, **usual_settings(graph or people.graph, step)},
         features=people.train.feature_names,
         target=Target(tuple(map(str, labels))),
         coupling=np.asarray(people.predictors.coupling, np.float64),
@@ -289,9 +236,9 @@ class SwarmDisplay:
     """Collects the statuses of a swarm, and shows them on a terminal."""
 
     def __init__(
-        self, console: Console, test: Samples, network: NetworkFile, reference: Reference, overview: PeerOverview
+        self, console: Console, exam: Exam, network: NetworkFile, reference: Reference, overview: PeerOverview
     ) -> None:
-        self._test, self._network, self._reference, self._overview = test, network, reference, overview
+        self._exam, self._network, self._reference, self._overview = exam, network, reference, overview
         self._screen = Live(console=console, refresh_per_second=2, transient=True)
         self._is_shown = console.is_terminal
         self._statuses: Sequence[Mapping[str, Any]] = ()
@@ -309,7 +256,9 @@ class SwarmDisplay:
     def show(self, homes: Sequence[Home], statuses: Sequence[Mapping[str, Any]], left_s: float) -> None:
         """Take the current statuses."""
         self._statuses = statuses
-        self._overview.update(statuses, lambda: accuracies(homes, self._network, self._test), milestone=left_s <= 0)
+        self._overview.update(
+            statuses, lambda: self._exam.per_user(models_of(homes, self._network)), milestone=left_s <= 0
+        )
         if self._is_shown:
             self._screen.update(self._table(self._accuracy(homes), left_s))
 
@@ -319,6 +268,7 @@ class SwarmDisplay:
         counts = np.array([0, total("paper_floats"), total("paper_indices")])
         return {
             "peers": self.n_up,
+            "measure": self._exam.measure,
             "test_accuracy": self._accuracy(homes),
             "local_accuracy": self._reference.local,
             "engine_accuracy": self._reference.engine,
@@ -327,7 +277,7 @@ class SwarmDisplay:
             "messages": total("messages_sent"),
             "wire_bytes": total("wire_bytes"),
             "model_bytes": total("model_bytes"),
-            "paper_bits": round(Ledger(self._network.coupling.size).price(counts)) + total("coded_bits"),
+            "paper_bits": round(Ledger(self._network.config.n_predictors).price(counts)) + total("coded_bits"),
             "restarts": self.restarts,
             "errors": self.errors,
         }
@@ -348,7 +298,7 @@ class SwarmDisplay:
         return float(np.mean([len(status.get("neighbours", ())) for status in self._statuses]))
 
     def _accuracy(self, homes: Sequence[Home]) -> float:
-        return mean(accuracies(homes, self._network, self._test))
+        return self._exam.score(models_of(homes, self._network))
 
     def _table(self, test_accuracy: float, left_s: float) -> Table:
         now, sent = time.monotonic(), self._overview.total("messages_sent")
@@ -372,13 +322,10 @@ class SwarmDisplay:
         return table
 
 
-def accuracies(homes: Sequence[Home], network: NetworkFile, test: Samples) -> Array:
-    """Each user's test accuracy with its peer's stored model, or with none before its first state."""
-    found = []
-    for home, (start, stop) in zip(homes, pairwise(test.row_start), strict=True):
-        model = home.read_model() if home.state.exists() else np.zeros(network.coupling.size, np.float32)
-        found.append(is_right(test.predictions[start:stop].astype(np.float64) @ model, test.y[start:stop]))
-    return mean_per_user(np.concatenate(found), test.row_start)
+def models_of(homes: Sequence[Home], network: NetworkFile) -> Array:
+    """The stored model of each peer; zero before its first state."""
+    nothing = np.zeros(network.config.n_predictors, network.config.dtype)
+    return np.stack([home.read_model() if home.state.exists() else nothing for home in homes])
 
 
 def run_processes(

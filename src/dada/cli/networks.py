@@ -13,6 +13,7 @@ import typer
 from dada.cli.console import (
     AsJson,
     GraphOption,
+    GraphRule,
     Seed,
     StepOption,
     bits,
@@ -27,22 +28,24 @@ from dada.cli.console import (
 from dada.cli.watching import Live, Record, watching
 
 if TYPE_CHECKING:
-    from dada.cli.network_runs import NetworkUsers
+    from dada.cli.network_users import NetworkUsers
     from dada.sim.simulation import NetworkPoint
 
+MEASURES = {"accuracy": "test\naccuracy", "R2": "variance\nexplained"}
 # Peers by default, and at most.
 SIMULATED, MOST_SIMULATED = 50, 10_000
 PEERS, MOST_PEERS = 20, 1000
 
-TableFile = Annotated[
-    Path | None, typer.Argument(help="CSV or Parquet file with two classes; its users are the peers. Else synthetic.")
-]
+TableFile = Annotated[Path | None, typer.Argument(help="CSV or Parquet file; its users are the peers.")]
 UserColumn = Annotated[str | None, typer.Option("--user", help="Column with the user of each row of FILE.")]
 LabelColumn = Annotated[str | None, typer.Option("--label", help="Column of FILE to predict.")]
 Columns = Annotated[list[str] | None, typer.Option("--drop", help="Column of FILE to leave out; repeatable.")]
 DataName = Annotated[
-    Literal["moons", "moons100"] | None, typer.Option("--data", help="Synthetic users; by default moons.")
+    Literal["moons", "moons100", "school", "school-scores", "computer", "vehicle_partial", "harws", "harws-activities"]
+    | None,
+    typer.Option("--data", help="Synthetic users, by default moons; or those of a dataset (see dada datasets)."),
 ]
+NetworkGraph = Annotated[GraphRule | None, GraphOption.__metadata__[0]]
 
 
 def network_users(
@@ -56,12 +59,16 @@ def network_users(
     most: int,
     seed: int,
 ) -> NetworkUsers:
-    """The users of a table, or synthetic ones."""
-    from dada.cli.network_runs import synthetic_peers, table_peers
+    """The users of a table or a dataset, or synthetic ones."""
+    from dada.cli.network_users import SYNTHETIC, dataset_peers, synthetic_peers, table_peers
 
     if file is None:
         if user is not None or label is not None or drop:
             raise ValueError("--user, --label and --drop name columns of a table: give FILE too")
+        if data is not None and data not in SYNTHETIC:
+            if users is not None:
+                raise ValueError(f"--users is for synthetic users: leave it out with --data {data}")
+            return dataset_peers(data, seed)
         return synthetic_peers(data or "moons", users or usual, seed)
     if data is not None or users is not None:
         raise ValueError(f"--data and --users are for synthetic users: leave them out with {file}")
@@ -87,7 +94,7 @@ def sim(
         str, typer.Option(help="Faults: none, loss, churn, byzantine, all, or several with commas.")
     ] = "all",
     data: DataName = None,
-    graph: GraphOption = "evidence",
+    graph: NetworkGraph = None,
     step: StepOption = "block",
     journal: Annotated[
         Path | None, typer.Option(help="Record all inputs of the first peer in this file, for dada replay.")
@@ -135,7 +142,7 @@ def sim(
             result = case.result(outcome)
         n_users = people.train.n_users
         asked = {"users": n_users, "steps": steps, "seed": seed, "faults": faults, "data": people.name}
-        asked |= {"graph": graph, "step": step}
+        asked |= {"graph": case.graph, "step": step}
         print_json(asked | result) if as_json else _show_simulation(result, n_users)
 
 
@@ -146,7 +153,7 @@ def _show_simulation(result: dict[str, Any], users: int) -> None:
         ["each peer's choice of the two", percent(result["test_accuracy"])],
         ["compiled engine, learned graph", percent(result["engine_accuracy"])],
     ]
-    print_table((f"learning ({result['honest']} honest users of {users})", "test\naccuracy"), rows, best=2)
+    print_table((f"learning ({result['honest']} honest users of {users})", MEASURES[result["measure"]]), rows, best=2)
     stdout().print(
         f"{result['edges']} edges, {result['messages']:,} messages, {result['bytes'] / 1e6:.1f} MB, "
         f"{bits(result['bits'])} about models; "
@@ -188,7 +195,7 @@ def swarm(
     in_process: Annotated[
         bool, typer.Option("--in-process", help="Run all peers in one process, with real sockets.")
     ] = False,
-    graph: GraphOption = "evidence",
+    graph: NetworkGraph = None,
     step: StepOption = "block",
     keep: Annotated[Path | None, typer.Option(help="Keep the peers' folders here.")] = None,
     live: Live = False,
@@ -200,7 +207,8 @@ def swarm(
 
     Every peer is a process with its own key, data, clock and state. Peers communicate over encrypted links on the
     loopback interface, and nothing coordinates them. Peers are the users of a table, a fifth of whose rows test the
-    models, or synthetic. The same users also learn in the compiled engine, with a learned graph and, if they are
+    models, those of a dataset, or synthetic. Real users have the settings that `DadaClassifier` or `DadaRegressor`
+    chooses for them. The same users also learn in the compiled engine, with a learned graph and, if they are
     synthetic, with the true one.
 
     **Examples**
@@ -216,7 +224,6 @@ def swarm(
     from dada.cli import network_runs as runs
     from dada.events import Stopped
     from dada.net.statuses import PeerOverview
-    from dada.task import samples
 
     if in_process and kill_every is not None:
         raise ValueError("--kill-every kills processes, so it cannot be combined with --in-process")
@@ -234,8 +241,8 @@ def swarm(
         baselines = {"alone": reference.local, "engine": reference.engine, "engine, true graph": reference.oracle}
         levels = {name: level for name, level in baselines.items() if level is not None}
         info = runs.users_info(f"{n_users} real peers, {people.name}", people, alone=reference.alone, baselines=levels)
-        overview = PeerOverview(page, info, directed=graph == "evidence")
-        display = runs.SwarmDisplay(stderr(), samples(people.test, people.predictors), network, reference, overview)
+        overview = PeerOverview(page, info, directed=network.config.graph == "evidence")
+        display = runs.SwarmDisplay(stderr(), people.exam, network, reference, overview)
         if in_process:
             asyncio.run(runs.run_nodes(homes, seconds, display))
         else:
@@ -254,7 +261,7 @@ def _show_swarm(result: dict[str, Any], neighbours: float, engine_neighbours: fl
     ]
     if result["oracle_accuracy"] is not None:
         rows.append(["compiled engine, true graph", percent(result["oracle_accuracy"]), "-"])
-    print_table(("learning", "test\naccuracy", "neighbours"), rows, best=1)
+    print_table(("learning", MEASURES[result["measure"]], "neighbours"), rows, best=1)
     stderr().print(
         f"{result['peers']} peers, {result['edges']} edges, {result['messages']} messages, "
         f"{result['wire_bytes'] / 1e6:.1f} MB on the wire, {bits(result['paper_bits'])} in the paper's count, "

@@ -19,7 +19,7 @@ import typer
 from dada.cli.console import stderr, stdout
 
 if TYPE_CHECKING:
-    from dada.cli.network_runs import NetworkUsers
+    from dada.cli.network_users import NetworkUsers
     from dada.data import BasePredictors, SyntheticUsers
     from dada.events import Observer, RunInfo
     from dada.net.home import Home

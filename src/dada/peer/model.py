@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import cached_property
 
 import msgspec
 import numpy as np
@@ -323,9 +324,10 @@ def add_models(neighbour_sum: Array, models: Iterable[tuple[float, ModelCopy]]) 
     return total
 
 
-# Steps of the fallback model, parts of the samples that are held out in turn, and standard errors by which the fallback
-# model must be ahead to be preferred.
-STEPS, MOST_PARTS, CLEARLY_AHEAD = 200, 10, 2.0
+# Steps of the fallback model, and standard errors by which it must be ahead to be preferred.
+STEPS, CLEARLY_AHEAD = 200, 2.0
+# Parts of the samples that are held out in turn; fewer of large tables, so that the choice takes a second at most.
+MOST_PARTS, FEW_PARTS, FEW_CELLS = 10, 3, 1 << 19
 
 
 class Fallback:
@@ -348,10 +350,16 @@ class Fallback:
         self._rule = steps.STEP_RULES["pairwise" if config.step in ("paper", BLOCK_STEP) else config.step]
         m, n = self._rows.A.shape
         self._scratch = steps.make_scratch(n, m, np.dtype(config.dtype))
-        no_neighbours = np.zeros(n, config.dtype)
-        self.alpha = self.learned(self._rows, 1.0, 0.0, no_neighbours)
-        self._own_scores = self._held_out_scores(1.0, 0.0, no_neighbours)
-        self._score_of_nothing = float(self._scores(self._rows, no_neighbours).mean())
+        self._no_neighbours = np.zeros(n, config.dtype)
+        self.alpha = self.learned(self._rows, 1.0, 0.0, self._no_neighbours)
+
+    @cached_property
+    def _own_scores(self) -> Array:
+        return self._held_out_scores(1.0, 0.0, self._no_neighbours)
+
+    @cached_property
+    def _score_of_nothing(self) -> float:
+        return float(self._scores(self._rows, self._no_neighbours).mean())
 
     def is_better(self, confidence: float, degree: float, neighbour_sum: Array) -> bool:
         """Whether the local model has clearly better held-out scores than a model learned with the neighbours.
@@ -373,7 +381,7 @@ class Fallback:
         # With one sample, the neighbours' models are judged as they are.
         if m == 1:
             return self._scores(self._rows, neighbour_sum / degree if degree > 0.0 else neighbour_sum)
-        n_parts = min(m, MOST_PARTS)
+        n_parts = min(m, MOST_PARTS if self._rows.A.size <= FEW_CELLS else FEW_PARTS)
         part_of = np.arange(m) % n_parts
         scores = np.empty(m)
         for part in range(n_parts):

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from dada import task
-from dada.core.accuracy import accuracy_per_user
 from dada.core.compiled import Array
 from dada.core.problem import Problem
 from dada.core.regularizers import LogDegree
 from dada.data import BasePredictors, Population, Recipe
-from dada.fitting.settings import STUMPS, Settings, families
+from dada.fitting.exam import Exam
+from dada.fitting.settings import AUTO, STUMPS, Settings, families
 from dada.peer.config import PeerConfig, usual_settings
 from dada.peer.member import Rhythm
 from dada.sim.faults import Faults
@@ -22,7 +22,8 @@ from dada.sim.simulation import NetworkPoint, SimulatedNetwork, SimulationResult
 
 __all__ = ["Faults", "NetworkPoint", "SimulatedNetwork", "Simulation", "SimulationResult", "simulate"]
 
-BETA = 10.0
+# AdaBoost's beta, and the losses of two classes and of numbers.
+BETA, LOSSES = 10.0, {0: "squared", 2: "adaboost"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,16 +45,15 @@ class Simulation:
     result: SimulationResult
 
     def accuracies(self, population: Population) -> dict[str, Array]:
-        """Accuracy of each user on rows of a population of the same users.
+        """Accuracy of each user on rows of a population of the same users; for numbers, the variance explained.
 
         "chosen" is that of the model a user predicts with: the one learned together, or its fallback model. Liars have
         NaN.
         """
-        samples, ends = task.samples(population, self.predictors), self.result
+        exam, ends = Exam(population, self.predictors), self.result
         models = {"chosen": ends.models, "together": ends.together, "alone": ends.alone}
         return {
-            name: np.where(ends.honest, accuracy_per_user(samples, rows), np.nan).astype(np.float32)
-            for name, rows in models.items()
+            name: np.where(ends.honest, exam.per_user(rows), np.nan).astype(np.float32) for name, rows in models.items()
         }
 
 
@@ -64,7 +64,8 @@ def simulate(
     faults: str | Faults = "none",
     graph: str = "evidence",
     step: str = "block",
-    beta: float = BETA,
+    loss: str | None = None,
+    beta: float | None = None,
     mu: float | None = None,
     steps: int = 150,
     seed: int = 0,
@@ -78,7 +79,7 @@ def simulate(
     Parameters
     ----------
     population : Population
-        Rows of two classes.
+        Rows of classes, or of numbers that are standardised.
     predictors : Recipe, optional
         Base predictors; by default stumps at quantiles, clipped linear features and a constant.
     faults : str or Faults
@@ -87,8 +88,10 @@ def simulate(
         How peers choose neighbours.
     step : {"block", "pairwise"}
         Rule of the model step.
-    beta, mu : float
-        As in `DadaClassifier`, with AdaBoost's loss; by default mu is the automatic one.
+    loss : str, optional
+        AdaBoost's for two classes, by default; "logistic" for more, "squared" for numbers.
+    beta, mu : float, optional
+        As in `DadaClassifier`, automatic by default; with AdaBoost's loss, beta is 10.
     steps : int
         Wake-ups per peer, on average.
     seed : int
@@ -110,44 +113,58 @@ def simulate(
     >>> sorted(found.accuracies(people.test))
     ['alone', 'chosen', 'together']
     """
-    fitted, problem = network_problem(population, predictors, beta, mu)
+    fitted, problem = network_problem(population, predictors, beta, mu, loss)
     faults = Faults.named(faults) if isinstance(faults, str) else faults
-    network = network_of(problem, faults, graph=graph, step=step, steps=steps, seed=seed)
+    options: Any = {"graph": graph, "step": step, "steps": steps, "seed": seed}
+    network = network_of(problem, faults, n_classes=population.n_classes, **options)
     return Simulation(fitted, network, network.run(observe))
 
 
 def network_problem(
-    population: Population, predictors: Recipe | None = None, beta: float = BETA, mu: float | None = None
+    population: Population,
+    predictors: Recipe | None = None,
+    beta: float | None = None,
+    mu: float | None = None,
+    loss: str | None = None,
 ) -> tuple[BasePredictors, Problem]:
     """Fitted base predictors and the joint problem of users that become peers."""
-    check_two_classes(population)
+    check_several_users(population)
     recipe = families(population)[STUMPS] if predictors is None else predictors
     fitted, _ = task.shared_predictors(recipe, population)
-    settings: dict[str, Any] = {"beta": beta, "mu1": automatic_mu(population) if mu is None else mu}
-    return fitted, task.problem(population, fitted, regularizer=LogDegree(lam=0.3, delta=0.1), **settings)
+    loss = loss or LOSSES.get(population.n_classes, "logistic")
+    if beta is None and loss == "adaboost":
+        beta = BETA
+    settings = Settings(
+        loss=loss,
+        beta=AUTO if beta is None else beta,
+        mu=AUTO if mu is None else mu,
+        regularizer=LogDegree(lam=0.3, delta=0.1),
+    ).resolved(population, 1)
+    return fitted, settings.problem(population, fitted)
 
 
-def automatic_mu(population: Population) -> float:
-    """The automatic mu of `DadaClassifier` with AdaBoost's loss."""
-    return float(Settings(loss="adaboost").resolved(population, 1).mu)
-
-
-def check_two_classes(population: Population) -> None:
-    """Refuse what peers do not learn."""
-    if population.n_classes != 2:
-        found = f"{population.n_classes} classes" if population.n_classes else "numbers"
-        raise ValueError(f"peers learn two classes, the label holds {found}: fit DadaClassifier or DadaRegressor")
+def check_several_users(population: Population) -> None:
+    """Refuse a network of one."""
     if population.n_users < 2:
         raise ValueError(f"a network needs 2 users or more, got {population.n_users}")
 
 
 def network_of(
-    problem: Problem, faults: Faults, *, graph: str, step: str, steps: int, seed: int, **options: Any
+    problem: Problem,
+    faults: Faults,
+    *,
+    graph: str,
+    step: str,
+    steps: int,
+    seed: int,
+    n_classes: int = 2,
+    **options: Any,
 ) -> SimulatedNetwork:
     """A network with the usual settings of peers that distrust each other."""
     config = PeerConfig(
-        problem.n_predictors, problem.beta, problem.mu1, regularizer=problem.regularizer, coupling=problem.coupling,
-        max_neighbours=64, damping=0.5, vet=True, trust_largest=0.2, **usual_settings(graph, step),
+        problem.n_predictors, problem.beta, problem.mu1, loss=str(problem.loss), regularizer=problem.regularizer,
+        coupling=problem.coupling, n_classes=n_classes, max_neighbours=64, damping=0.5, vet=True, trust_largest=0.2,
+        **usual_settings(graph, step),
     )  # fmt: skip
     # A block step makes about ten moves.
     local_steps = 10 if step == "block" else 100
