@@ -69,7 +69,7 @@ class Reproduction:
 
     def made_with(self, lab: Lab) -> dict[str, Any]:
         """What the page was made with, and its digest."""
-        facts = made_with(lab)
+        facts = made_with(lab) | {package: version(package) for package in self.packages}
         return facts | {"digest": self.digest(facts["seed"], facts["mode"])}
 
     def write(self, lab: Lab, datasets: Sequence[str], out: Path) -> Page:
