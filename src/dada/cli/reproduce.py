@@ -23,6 +23,8 @@ Out = Annotated[Path, typer.Option(help="Folder for pages, figures and the journ
 List = Annotated[bool, typer.Option("--list", help="List the pages.")]
 Check = Annotated[bool, typer.Option("--check", help="Report the pages in --out that other code made, and make none.")]
 
+Mark = Annotated[bool, typer.Option("--mark", help="With --check, write a notice on these pages.")]
+
 
 def reproduce(
     name: Name = None,
@@ -35,15 +37,18 @@ def reproduce(
     as_json: AsJson = False,
     list_all: List = False,
     check: Check = False,
+    marks: Mark = False,
 ) -> None:
     """Make a table or figure of the paper, with our numbers beside the published ones.
 
     A journal stores finished work: an interrupted command resumes when it is run again.
     """
     from dada.data.datasets import entry_of
-    from dada.experiments.catalogue import CATALOGUE, faults
+    from dada.experiments.catalogue import CATALOGUE, faults, mark
 
     if check:
+        if marks:
+            mark(out)
         for fault in (found := faults(out)):
             stderr().print(fault, highlight=False, soft_wrap=True)
         raise typer.Exit(1 if found else 0)

@@ -120,6 +120,34 @@ def faults(folder: Path) -> list[str]:
     return [fault for entry in CATALOGUE.values() if (fault := entry.fault(folder))]
 
 
+# First line of a page that was not made by the present code.
+_NOTICE = "> **Older than the code.** "
+
+
+def mark(folder: Path) -> list[Path]:
+    """Write a notice on the pages in a folder that the present code did not make, and remove it from the others.
+
+    Returns
+    -------
+    The pages that changed.
+    """
+    changed = []
+    for entry in CATALOGUE.values():
+        path = folder / f"{entry.name}.md"
+        if not path.is_file():
+            continue
+        text = path.read_text(encoding="utf-8")
+        title, _, rest = text.partition("\n\n")
+        if rest.startswith(_NOTICE):
+            rest = rest.partition("\n\n")[2]
+        if fault := entry.fault(folder):
+            rest = f"{_NOTICE}{fault.removeprefix(f'{folder}/')}.\n\n{rest}"
+        if (marked := f"{title}\n\n{rest}") != text:
+            path.write_text(marked, encoding="utf-8")
+            changed.append(path)
+    return changed
+
+
 def write_index(links: Sequence[tuple[str, str, str]], lab: Lab, out: Path) -> Path:
     """Write the index of some pages, given by name, title and place in the paper; return its HTML file."""
     return Page.of("index", lab, [Heading("Pages"), PageLinks(links)], {}).write(out, made_with(lab))

@@ -1,0 +1,52 @@
+"""Pages of results are those that the present code makes, or say that they are not."""
+
+import runpy
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dada.experiments.catalogue import CATALOGUE, faults, mark
+
+DOCS = Path(__file__).parents[1] / "docs"
+RESULTS = DOCS / "results"
+TABLES = runpy.run_path(str(DOCS / "tables.py"))
+
+
+def test_a_page_that_is_older_than_its_code_says_so(tmp_path):
+    shutil.copytree(RESULTS, tmp_path, dirs_exist_ok=True)
+    stale = [path.name for path in mark(tmp_path)]
+    assert stale == [], (
+        "code has changed: run `dada reproduce --check --mark --out docs/results`, or make the pages anew"
+    )
+
+
+def test_a_notice_comes_and_goes_with_the_fault(tmp_path):
+    entry = CATALOGUE["kappa"]
+    page, data = tmp_path / "kappa.md", tmp_path / "kappa.json"
+    page.write_text("# Kappa\n\nText.\n")
+    made = '{"made_with": {"mode": "full", "seed": 0, "commit": "abc", "digest": "%s"}}'
+    data.write_text(made % "other")
+    assert mark(tmp_path) == [page]
+    assert page.read_text().startswith(
+        "# Kappa\n\n> **Older than the code.** kappa.json is older than its code (commit abc)"
+    )
+    assert mark(tmp_path) == []
+    data.write_text(made % entry.digest(0, "full"))
+    assert mark(tmp_path) == [page]
+    assert page.read_text() == "# Kappa\n\nText.\n"
+    assert not [fault for fault in faults(tmp_path) if "kappa" in fault]
+
+
+@pytest.mark.parametrize("page", TABLES["PAGES"], ids=lambda page: page.name)
+def test_quoted_tables_are_those_of_the_results(page):
+    text = page.read_text(encoding="utf-8")
+    assert text == TABLES["quoted"](text), "results have changed: run `python docs/tables.py`"
+
+
+def test_a_table_is_found_by_its_caption(tmp_path):
+    (tmp_path / "demo.md").write_text("**First**\n\n| a |\n| - |\n| 1 |\n\n**Second**\n\n| b |\n| - |\n| 2 |\n")
+    page = "Text.\n\n<!-- demo: Second -->\n\n| old |\n\nMore.\n"
+    assert TABLES["quoted"](page, tmp_path) == "Text.\n\n<!-- demo: Second -->\n\n| b |\n| - |\n| 2 |\n\nMore.\n"
+    with pytest.raises(ValueError, match="has no table 'Third'"):
+        TABLES["quoted"](page.replace("Second", "Third"), tmp_path)
