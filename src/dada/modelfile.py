@@ -68,6 +68,9 @@ class StoredModel:
     target: tuple[float, float] | None = None
     # The columns of the training table and their encoding, as JSON; None if they are the features.
     table: dict[str, Any] | None = None
+    # Temperatures of users, and how reliable probabilities are, as JSON; None without calibration.
+    temperatures: NDArray[np.float64] | None = None
+    calibration: dict[str, Any] | None = None
 
 
 def write(model: StoredModel, path: str | os.PathLike[str]) -> None:
@@ -119,6 +122,8 @@ def _encode(model: StoredModel) -> bytes:
     }
     if model.ledger.coded.any():
         arrays["ledger/coded"] = model.ledger.coded
+    if model.temperatures is not None:
+        arrays["temperatures"] = model.temperatures
     arrays |= {f"predictors/{name}": array for name, array in predictor_arrays.items()}
     arrays |= {f"trace/{name}": column for name, column in trace_columns(model.trace).items()}
     members = {f"{name}.npy": _npy_bytes(name, array) for name, array in sorted(arrays.items())}
@@ -142,6 +147,8 @@ def _encode(model: StoredModel) -> bytes:
     }
     if model.table is not None:
         manifest["table"] = model.table
+    if model.calibration is not None:
+        manifest["calibration"] = model.calibration
     text = json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
     return _zip_bytes({MANIFEST: text.encode(), **members})
 
@@ -236,6 +243,10 @@ def _decode(manifest: Mapping[str, Any], arrays: Arrays) -> StoredModel:
     if "ledger/coded" in arrays:
         _require(arrays["ledger/coded"].shape == (2,), "bits of coded messages in two kinds of phase")
         ledger.coded[...] = arrays["ledger/coded"]
+    temperatures = arrays.get("temperatures")
+    if temperatures is not None:
+        is_sound = temperatures.ndim == 1 and len(temperatures) <= K and temperatures.dtype == np.float64
+        _require(is_sound and bool((temperatures > 0).all() and np.isfinite(temperatures).all()), "temperatures > 0")
     return StoredModel(
         library=str(manifest["library"]),
         settings=dict(manifest["settings"]),
@@ -253,6 +264,8 @@ def _decode(manifest: Mapping[str, Any], arrays: Arrays) -> StoredModel:
         note={str(name): str(text) for name, text in manifest.get("note", {}).items()},
         target=None if target is None else (float(target[0]), float(target[1])),
         table=manifest.get("table"),
+        temperatures=temperatures,
+        calibration=manifest.get("calibration"),
     )
 
 

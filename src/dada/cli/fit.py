@@ -197,6 +197,7 @@ def fit(
             "bits": round(model.bits_),
             "held_out": held_out,
             "chosen": _chosen(model),
+            "calibration": _calibration(model),
             "privacy": None if epsilon is None else {"sent": model.privacy_.sent, "reason": model.privacy_.reason},
             "peak_gb": round(peak_bytes() / 1e9, 3),
             "status": model.status_.value,
@@ -241,6 +242,8 @@ def _show(result: dict[str, Any], n_classes: int) -> None:
         _show_comparison(result["held_out"])
     for reason in (result["chosen"] or {}).get("reasons", ()):
         stdout().print(reason, highlight=False, markup=False, soft_wrap=True)
+    if result["calibration"] is not None:
+        stdout().print(_calibrated(result["calibration"]), highlight=False, soft_wrap=True)
     _show_columns(result)
     if result["privacy"] is not None:
         stdout().print(f"\n{result['privacy']['reason']}", highlight=False, soft_wrap=True)
@@ -338,8 +341,7 @@ def _trivial_scores(learned: Population, held_out: Population) -> dict[str, Any]
 
     if not learned.n_classes:
         return _scores_of_numbers(np.full(held_out.n_rows, learned.y.mean()), held_out)
-    codes = np.searchsorted(learned.classes, learned.targets)  # type: ignore[arg-type]
-    shares = np.bincount(codes, minlength=learned.n_classes) / learned.n_rows
+    shares = np.bincount(learned.codes, minlength=learned.n_classes) / learned.n_rows
     each = np.tile(shares, (held_out.n_rows, 1))
     return _scores_of_classes(each.argmax(axis=1), each, held_out)
 
@@ -403,6 +405,23 @@ def _chosen(model: Model) -> dict[str, Any] | None:
     about = {"predictors": decided.family, "graph": model.settings_["graph"], "mu": round(model.settings_["mu"], 6)}
     trials = {name: round(score, 6) for name, score in decided.held_out.items()}
     return about | {"reasons": _reasons(model, decided), "trials": trials}
+
+
+def _calibration(model: Model) -> dict[str, float] | None:
+    """How reliable probabilities of held-out rows are before and after calibration, if there is one."""
+    found = getattr(model, "calibration_", None)
+    if found is None:
+        return None
+    each = {"before": found.before, "after": found.after}
+    errors = {f"error_{when}": round(one.error, 6) for when, one in each.items()}
+    return errors | {f"log_loss_{when}": round(one.log_loss, 6) for when, one in each.items()}
+
+
+def _calibrated(found: dict[str, float]) -> str:
+    before, after = (100 * found[f"error_{when}"] for when in ("before", "after"))
+    if found["log_loss_before"] == found["log_loss_after"]:
+        return f"Probabilities are off by {before:.1f} points on held-out rows; temperatures did no better."
+    return f"Probabilities are calibrated: on held-out rows they are off by {after:.1f} points instead of {before:.1f}."
 
 
 def _reasons(model: Model, decided: Decided) -> list[str]:

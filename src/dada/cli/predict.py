@@ -132,7 +132,6 @@ def predictions(model: Path, file: Path, user: str | None, unknown_user: str) ->
     from dada.data import read_table
     from dada.data.arrays import as_values, did_you_mean, shorten
     from dada.estimators.files import restored
-    from dada.fitting.models import best_class, class_scores
 
     stored = modelfile.read(model)
     estimator = restored(stored, model).set_params(unknown_user=unknown_user)
@@ -151,10 +150,10 @@ def predictions(model: Path, file: Path, user: str | None, unknown_user: str) ->
     rows = _with_users(estimator, frame.select(features), owners)
     if not isinstance(estimator, DadaClassifier):
         return pl.DataFrame({user: frame[user], "label": estimator.predict(**rows)})
-    values = estimator.decision_function(**rows)
-    each = class_scores(values)
+    each = estimator.predict_proba(**rows)
     scores = each[:, 1] if each.shape[1] == 2 else each.max(axis=1)
-    return pl.DataFrame({user: frame[user], "label": estimator.classes_[best_class(values)], "score": scores})
+    # Of two equally probable classes, the first is predicted.
+    return pl.DataFrame({user: frame[user], "label": estimator.classes_[each.argmax(axis=1)], "score": scores})
 
 
 def _with_users(estimator: Model, features: pl.DataFrame, owners: np.ndarray) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Margins and predictions of personal models, and the share of each user's rows that they get right."""
+"""Margins and predictions of personal models, the share of right rows, and how reliable probabilities are."""
 
 from __future__ import annotations
 
@@ -82,3 +82,44 @@ def _means(values: Array, row_start: Array) -> Array:
         size = row_start[k + 1] - row_start[k]
         means[k] = total / size if size > 0 else np.nan
     return means
+
+
+@dataclass(frozen=True, eq=False)
+class Reliability:
+    """How often predictions are right, by the probability that the model gives them.
+
+    Attributes
+    ----------
+    confidence, accuracy, share : arrays of shape (n_bins,)
+        Mean probability of the predicted class, share of right rows, and share of all rows, in bins of equal width of
+        that probability; 0 in a bin without rows.
+    log_loss : float
+        Mean negative log-probability of the labels.
+
+    Examples
+    --------
+    >>> found = Reliability.of(np.array([[0.1, 0.9], [0.1, 0.9], [0.7, 0.3]]), np.array([1, 0, 0]))
+    >>> found.accuracy[found.share > 0].tolist(), round(found.error, 3)
+    ([1.0, 0.5], 0.367)
+    """
+
+    confidence: Array
+    accuracy: Array
+    share: Array
+    log_loss: float
+
+    @classmethod
+    def of(cls, probabilities: Array, labels: Array, n_bins: int = 15) -> Reliability:
+        """From probabilities of all classes, one row each, and the number of each row's class."""
+        chances, rows = probabilities.max(axis=1), np.arange(len(labels))
+        right = probabilities.argmax(axis=1) == labels
+        bins = np.minimum((chances * n_bins).astype(np.int64), n_bins - 1)
+        counts, total = np.bincount(bins, minlength=n_bins), np.maximum(np.bincount(bins, minlength=n_bins), 1)
+        confidence, accuracy = (np.bincount(bins, each, n_bins) / total for each in (chances, right))
+        given = np.maximum(probabilities[rows, labels], np.finfo(np.float64).tiny)
+        return cls(confidence, accuracy, counts / len(labels), float(-np.log(given).mean()))
+
+    @property
+    def error(self) -> float:
+        """Expected calibration error: mean distance of probability and share of right rows."""
+        return float((self.share * abs(self.accuracy - self.confidence)).sum())

@@ -189,7 +189,18 @@ class Population(Users):
         """
         if self.classes is None:
             return self.y
-        return self.classes[(self.y > 0).astype(np.intp) if len(self.classes) == 2 else self.y]
+        return self.classes[self.codes]
+
+    @property
+    def codes(self) -> np.ndarray:
+        """The number of each row's class, its position in `classes`.
+
+        >>> Population.from_arrays([[0.1], [0.2]], ["no", "yes"], ["bob", "ann"]).codes.tolist()
+        [1, 0]
+        """
+        if self.classes is None:
+            raise ValueError("targets are numbers, which have no classes")
+        return (self.y > 0).astype(np.intp) if len(self.classes) == 2 else self.y.astype(np.intp)
 
     def user_rows(self, k: int) -> slice:
         """Rows of X and y that belong to the user at position k."""

@@ -483,11 +483,15 @@ class PersonalEstimator(Parameters, BaseEstimator):
         return self.input_columns_ if self.encoder_ is None else list(self.encoder_.feature_names)
 
     def _decisions(self, X: Any, users: Any) -> NDArray[np.float64]:
+        return self._placed_decisions(X, users)[0]
+
+    def _placed_decisions(self, X: Any, users: Any) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Decision value of each row, and the position of its user, -1 for unknown ones."""
         check_is_fitted(self)
         rows, users = self._rows(X, users)
         positions = self._positions(users, rows.shape[0])
         average = average_model(self.models_, self.confidence_) if (positions < 0).any() else None
-        return blockwise_decisions(rows, positions, self.predictors_, self.models_, average)
+        return blockwise_decisions(rows, positions, self.predictors_, self.models_, average), positions
 
     def _positions(self, users: Any, n_rows: int) -> NDArray[np.int64]:
         check_unknown_user(self.unknown_user)

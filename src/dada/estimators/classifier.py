@@ -17,6 +17,7 @@ from dada.core.accuracy import mean_per_user
 from dada.data import ParquetUsers, Population
 from dada.data.arrays import as_values
 from dada.estimators.online import GrowingEstimator
+from dada.fitting.calibration import Calibration, calibrate, probabilities
 from dada.fitting.held_out import HeldOutScores
 from dada.fitting.models import Fit, best_class, class_scores
 from dada.privacy.accounting import Privacy
@@ -159,6 +160,9 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
         With `privacy`: the models that others can compute from what was released.
     privacy_ : PrivacyReport
         With `privacy`: whether anything was sent and why, what each user spent, and the released bytes.
+    calibration_ : Calibration or None
+        Temperatures that make `predict_proba` reliable, from the trials that chose the settings, and how reliable it is
+        without and with them. None if nothing was tried on held-out rows, or with `privacy`.
     decision_ : Decided
         Base predictors, graph and mu as chosen by trials, for `fit_population(like=...)`.
     n_features_in_, feature_names_in_
@@ -236,12 +240,15 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
         return self.classes_[best_class(decisions)]
 
     def predict_proba(self, X: Any, users: Any = None) -> NDArray[np.float64]:
-        """Scores between 0 and 1 of all classes, adding up to 1; parameters as in `decision_function`.
+        """Probabilities of all classes; parameters as in `decision_function`.
 
-        The scores are the logistic function of the decision value, or the softmax of all. They order classes as the
-        decision values do, but are not calibrated probabilities.
+        They are the logistic function of the decision value, or the softmax of all, divided by the user's temperature:
+        see `calibration_`. The most probable class is the predicted one.
         """
-        return class_scores(self.decision_function(X, users))
+        values, positions = self._placed_decisions(X, users)
+        if self.calibration_ is None:
+            return class_scores(values)
+        return probabilities(values, self.calibration_.of(positions))
 
     def score(self, X: Any, y: Any, users: Any = None, sample_weight: Any = None) -> float:
         """Share of rows whose label is predicted; other parameters as in `decision_function`."""
@@ -273,7 +280,7 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
         classes = population.classes
         if self.class_weight is None or classes is None:
             return None
-        codes = population.y if len(classes) > 2 else (population.y + 1) // 2
+        codes = population.codes
         if isinstance(self.class_weight, str):
             if self.class_weight != "balanced":
                 raise ValueError(f"class_weight must be a dict, 'balanced' or None, got {self.class_weight!r}")
@@ -287,6 +294,8 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
     def _keep(self, people: Population | ParquetUsers, found: Fit) -> None:
         super()._keep(people, found)
         self.classes_ = people.classes
+        values = found.values
+        self.calibration_: Calibration | None = None if values is None else calibrate(values, self.users_)
 
 
 @dataclass(eq=False, repr=False)

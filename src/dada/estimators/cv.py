@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from dada.data import Population, Recipe
 from dada.engine import RunResult
 from dada.estimators.classifier import DadaClassifier, DadaRegressor
+from dada.fitting.calibration import calibrate
 from dada.fitting.held_out import (
     DOUBT,
     SHORT_WAKEUPS,
@@ -30,7 +31,7 @@ from dada.fitting.held_out import (
     is_ahead,
     share_right,
 )
-from dada.fitting.models import run_engine
+from dada.fitting.models import HeldOutValues, run_engine
 from dada.fitting.settings import AUTO, LEAST_UPDATES, Settings, check_workers, generator
 from dada.task import n_blocks, shared_predictors
 
@@ -105,7 +106,7 @@ class PersonalSearch(BaseEstimator):
         rng = generator(self.random_state)
         recipe, family, decided, *_ = decide(settings, population, rng.spawn(1)[0])
         settings = replace(settings, graph=decided.graph)
-        scores = self._held_out(settings, family, recipe, population, rng.spawn(1)[0])
+        scores, values = self._held_out(settings, family, recipe, population, rng.spawn(1)[0])
         together = {s: each for s, each in scores.items() if s.graph != ALONE}
         beta = settings.resolved(population, 1).model_settings["beta"]
         best = best_setting(together, population, beta) if together else _likeliest(scores)
@@ -121,8 +122,12 @@ class PersonalSearch(BaseEstimator):
         if self.alone_.any():
             own = clone(base).set_params(graph=ALONE, beta=local.beta, mu=0.0).fit(X, y, users, sample_weight)
             self.best_estimator_.models_[self.alone_] = own.models_[self.alone_]
+            kept_local = self.alone_[population.owners]
+            values[best][kept_local] = values[local][kept_local]
         # The only row of a user is in no fold.
-        n_tested = int(population.sizes[population.sizes > 1].sum())
+        tested = population.sizes[population.owners] > 1
+        n_tested = int(tested.sum())
+        self._calibrate(population.take(tested), values[best][tested])
         unit = getattr(self.best_estimator_, "target_scale_", 1.0) ** 2
         tried = [
             Tried(s, unit * share_right(population, each), unit * each.likelihood / n_tested)
@@ -159,6 +164,9 @@ class PersonalSearch(BaseEstimator):
         """The estimator to search with, not fitted."""
         raise NotImplementedError
 
+    def _calibrate(self, held_out: Population, values: NDArray[np.float64]) -> None:
+        """Calibrate the best estimator, if it has probabilities, by decision values of held-out rows."""
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -166,8 +174,8 @@ class PersonalSearch(BaseEstimator):
 
     def _held_out(
         self, settings: Settings, family: str, recipe: Recipe, population: Population, rng: np.random.Generator
-    ) -> dict[Setting, HeldOutScores]:
-        """Scores of the models of each setting on held-out rows."""
+    ) -> tuple[dict[Setting, HeldOutScores], dict[Setting, NDArray[np.float64]]]:
+        """Scores and decision values of the models of each setting on held-out rows."""
         # A trial has one worker: the trials themselves run in parallel.
         settings = replace(settings, latency=settings.message_latency, engine="local", n_jobs=None)
         owners, trials, places = population.owners, [], []
@@ -180,17 +188,20 @@ class PersonalSearch(BaseEstimator):
         with _on_ray() if self.engine == "ray" else nullcontext():
             found = Parallel(n_jobs=self.n_jobs, verbose=self.verbose)(trials)
         scores = {setting: HeldOutScores.zeros(population.n_rows) for setting in found[0]}
+        values = {setting: np.zeros((population.n_rows, *each.shape[1:])) for setting, each in found[0].items()}
         for tested, trial in zip(places, found, strict=True):
+            people = population.take(tested)
             for setting, each in trial.items():
-                scores[setting].add(tested, each, 1 / self.n_repeats)
-        return scores
+                scores[setting].add(tested, HeldOutScores.of(people, each), 1 / self.n_repeats)
+                values[setting][tested] += each / self.n_repeats
+        return scores, values
 
     def _trial(
         self, settings: Settings, family: str, recipe: Recipe, fold: Fold, seed: int
-    ) -> dict[Setting, HeldOutScores]:
-        """Scores of every setting on the rows of one fold."""
+    ) -> dict[Setting, NDArray[np.float64]]:
+        """Decision values of every setting on the rows of one fold."""
         paths = self._paths(settings, fold, family, recipe, seed)
-        return {setting: fold.scores(family, models) for setting, models in paths}
+        return {setting: fold.values(family, models) for setting, models in paths}
 
     def _paths(
         self, settings: Settings, fold: Fold, family: str, recipe: Recipe, seed: int
@@ -302,6 +313,10 @@ class DadaClassifierCV(ClassifierMixin, PersonalSearch):
         """As the best estimator does."""
         check_is_fitted(self)
         return self.best_estimator_.score(X, y, users, sample_weight)
+
+    def _calibrate(self, held_out: Population, values: NDArray[np.float64]) -> None:
+        found = HeldOutValues(held_out.users, held_out.codes, values)
+        self.best_estimator_.calibration_ = calibrate(found, self.best_estimator_.users_)
 
     def _base(self) -> DadaClassifier:
         return DadaClassifier() if self.estimator is None else clone(self.estimator)

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from dada import __version__, modelfile
+from dada.core.accuracy import Reliability
 from dada.core.graph import CollaborationGraph
 from dada.core.losses import Loss
 from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree
@@ -17,6 +18,7 @@ from dada.data import Constant, Linear, RandomFourier, Stumps, Union
 from dada.data.encoding import TableEncoder
 from dada.data.predictors.families import REGISTERED_RECIPES
 from dada.estimators.classifier import DadaClassifier, DadaRegressor
+from dada.fitting.calibration import Calibration
 from dada.modelfile import StoredModel
 from dada.privacy.accounting import Privacy
 
@@ -82,6 +84,7 @@ def save_model(
         feature_names=None if names is None else tuple(names),
         note=note or {},
         table=_table(model),
+        **_calibration(model),
         target=(model.target_mean_, model.target_scale_) if is_regression else None,
         **{name: getattr(model, attribute) for name, attribute in ATTRIBUTES.items()},
     )
@@ -133,10 +136,36 @@ def _empty(stored: StoredModel, params: dict[str, Any]) -> DadaClassifier | Dada
     if stored.target is None:
         classifier = DadaClassifier(**params)
         classifier.classes_ = stored.classes
+        classifier.calibration_ = _restored_calibration(stored)
         return classifier
     regressor = DadaRegressor(**params)
     regressor.target_mean_, regressor.target_scale_ = stored.target
     return regressor
+
+
+def _calibration(model: DadaClassifier | DadaRegressor) -> dict[str, Any]:
+    """Temperatures and reliability as a model file holds them; nothing without calibration."""
+    found = getattr(model, "calibration_", None)
+    if found is None:
+        return {}
+    each = {"before": found.before, "after": found.after}
+    reliability = {
+        name: {item.name: np.asarray(getattr(one, item.name)).tolist() for item in fields(one)}
+        for name, one in each.items()
+    }
+    return {"temperatures": found.temperatures, "calibration": {"common": found.common, **reliability}}
+
+
+def _restored_calibration(stored: StoredModel) -> Calibration | None:
+    if stored.temperatures is None or stored.calibration is None:
+        return None
+    before, after = (_reliability(stored.calibration[name]) for name in ("before", "after"))
+    return Calibration(float(stored.calibration["common"]), stored.temperatures, before, after)
+
+
+def _reliability(stored: dict[str, Any]) -> Reliability:
+    confidence, accuracy, share = (np.array(stored[name], float) for name in ("confidence", "accuracy", "share"))
+    return Reliability(confidence, accuracy, share, float(stored["log_loss"]))
 
 
 def _table(model: DadaClassifier | DadaRegressor) -> dict[str, Any] | None:

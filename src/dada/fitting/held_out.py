@@ -19,7 +19,7 @@ from dada.core.problem import Problem
 from dada.data import Population, Recipe
 from dada.data.arrays import as_values
 from dada.events import Observer, TrialStarted, silent
-from dada.fitting.models import Decided, check_fits, decisions, run_engine
+from dada.fitting.models import Decided, HeldOutValues, check_fits, decisions, run_engine
 from dada.fitting.settings import AUTO, LEAST_UPDATES, LINEAR_FAMILIES, UPDATES_OF_LINEAR, Settings, generator
 from dada.task import n_blocks, shared_predictors
 
@@ -254,7 +254,8 @@ def decide(
     if isinstance(mu, str):
         mu = best.mu_scale * settings.resolved(population, 1, best.family).model_settings["mu1"]
     decided = replace(settings, graph=best.graph if is_open else settings.graph, mu=mu)
-    return Decided(recipes[best.family], best.family, decided, trials.means(), best.mu_scale)
+    values = trials.values_like(best)
+    return Decided(recipes[best.family], best.family, decided, trials.means(), best.mu_scale, values)
 
 
 class Tables(NamedTuple):
@@ -291,10 +292,9 @@ class Fold:
     def _resolved(self, settings: Settings, n: int, family: str) -> Settings:
         return settings.resolved(self.learned, n * n_blocks(self.learned), family)
 
-    def scores(self, family: str, models: NDArray[Any]) -> HeldOutScores:
-        """Scores of models on the held-out rows."""
-        values = decisions(self.tables[family].held_out, self.held_out.row_start, models)
-        return HeldOutScores.of(self.held_out, values)
+    def values(self, family: str, models: NDArray[Any]) -> NDArray[np.float64]:
+        """Decision values of models on the held-out rows."""
+        return decisions(self.tables[family].held_out, self.held_out.row_start, models)
 
 
 class Trials:
@@ -321,6 +321,7 @@ class Trials:
         self.rng = rng
         self._folds: list[Fold] = []
         self._scores: dict[Choice, HeldOutScores] = {}
+        self._values: dict[Choice, NDArray[np.float64]] = {}
 
     @property
     def are_possible(self) -> bool:
@@ -376,10 +377,23 @@ class Trials:
         if choice not in self._scores:
             self.observer(TrialStarted(str(choice)))
             found = HeldOutScores.zeros(self.population.n_rows)
-            for fold in self.folds:
-                found.add(fold.places, fold.scores(choice.family, self._models(choice, fold)))
-            self._scores[choice] = found
+            each = [fold.values(choice.family, self._models(choice, fold)) for fold in self.folds]
+            for fold, values in zip(self.folds, each, strict=True):
+                found.add(fold.places, HeldOutScores.of(fold.held_out, values))
+            self._scores[choice], self._values[choice] = found, np.concatenate(each)
         return self._scores[choice]
+
+    def values_like(self, choice: Choice) -> HeldOutValues | None:
+        """Decision values of held-out rows in the trial most like a choice; None without one, and for numbers."""
+        trials = [other for other in self._values if other.family == choice.family]
+        if not trials or not self.population.n_classes:
+            return None
+        best = max(
+            trials, key=lambda one: (one.graph == choice.graph, one.mu_scale == choice.mu_scale, one.whole, -one.early)
+        )
+        tested = [fold.held_out for fold in self.folds]
+        users = np.concatenate([people.users for people in tested])
+        return HeldOutValues(users, np.concatenate([people.codes for people in tested]), self._values[best])
 
     @property
     def folds(self) -> list[Fold]:

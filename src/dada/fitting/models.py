@@ -26,10 +26,19 @@ Checkpoint = str | os.PathLike[str] | None
 SHARE_ALONE = 0.25
 
 
+class HeldOutValues(NamedTuple):
+    """Decision values of held-out rows, with the user and the number of the class of each row."""
+
+    users: NDArray[Any]
+    labels: NDArray[np.intp]
+    values: NDArray[np.float64]
+
+
 class Decided(NamedTuple):
     """The recipe of the base predictors and its family, settings with graph and mu, and the share right by trial.
 
-    `mu_scale` is mu as a multiple of its automatic value; 1 if it was given.
+    `mu_scale` is mu as a multiple of its automatic value; 1 if it was given. `values` are those of held-out rows in the
+    trial most like the choice.
     """
 
     recipe: Recipe
@@ -37,21 +46,25 @@ class Decided(NamedTuple):
     settings: Settings
     held_out: dict[str, float]
     mu_scale: float = 1.0
+    values: HeldOutValues | None = None
 
     def filling(self, settings: Settings) -> Decided:
         """The same choices for other settings, where these leave them open."""
         graph = self.settings.graph if settings.is_graph(AUTO) else settings.graph
         mu = self.settings.mu if settings.mu == AUTO else settings.mu
-        return self._replace(settings=replace(settings, graph=graph, mu=mu))
+        is_same = graph is self.settings.graph and mu == self.settings.mu
+        values = self.values if is_same else None
+        return self._replace(settings=replace(settings, graph=graph, mu=mu), values=values)
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """Base predictors, the settings used (as `settings_` shows them) and the result of the run."""
+    """Base predictors, the settings used (as `settings_` shows them), the result of the run and held-out values."""
 
     predictors: BasePredictors
     settings: dict[str, Any]
     result: RunResult
+    values: HeldOutValues | None = None
 
 
 def fit(
@@ -67,7 +80,7 @@ def fit(
     A checkpoint holds the state of the run: a run with the same data, settings and seed continues from it. The trace
     follows the accuracy on `test`, other rows of the same users.
     """
-    recipe, family, settings, held_out, _ = decided
+    recipe, family, settings, held_out, *_ = decided
     predictors, source = shared_predictors(recipe, population)
     settings = settings.resolved(population, predictors.n * n_blocks(population), family)
     check_fits(settings, population, predictors)
@@ -89,7 +102,7 @@ def fit(
     ruled = settings.with_rule_of(population)
     result = run_engine(ruled, problem, rng, observer=observer, checkpoint=checkpoint, **traced)
     shown = settings.shown() | {"n_predictors": predictors.n, "predictors": recipe}
-    return Fit(predictors, shown | {"predictors_from": source, "held_out": held_out}, result)
+    return Fit(predictors, shown | {"predictors_from": source, "held_out": held_out}, result, decided.values)
 
 
 def run_engine(

@@ -282,7 +282,8 @@ def _by_labels(
     home = home_models(found, population, rng)
     reason = f"Labels are sent after randomised response with epsilon {privacy.epsilon:g}; features are not protected."
     report = PrivacyReport(True, reason, cost, bodies)
-    kept = replace(found, result=replace(found.result, models=home))
+    # Home models are other models than those of the trials.
+    kept = replace(found, result=replace(found.result, models=home), values=None)
     return PrivateFit(kept, found.result.models, report)
 
 

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from dada.core.accuracy import Reliability
 from dada.core.compiled import Array
 from dada.events import TracePoint
 from dada.plot.theme import LIGHT, Theme, name_of, new_axes, new_figure
@@ -100,6 +101,49 @@ def users(accuracies: Array | Mapping[str, Array], ax: Axes | None = None, *, th
     _draw_users(ax, theme, named)
     ax.set_title("")
     ax.set_ylabel("accuracy")
+    if "" not in named:
+        ax.legend(frameon=False)
+    return ax
+
+
+def reliability(
+    found: Reliability | Mapping[str, Reliability], ax: Axes | None = None, *, theme: Theme = LIGHT
+) -> Axes:
+    """Draw how often predictions are right against the probability that the model gives them.
+
+    Parameters
+    ----------
+    found : Reliability, or mapping of name to Reliability
+        Such as `calibration_.before` and `calibration_.after` of a classifier. Points have areas by their numbers of
+        rows; on the diagonal, probabilities are right.
+    ax : matplotlib axes, optional
+        Axes to draw on; by default those of a new figure.
+
+    Returns
+    -------
+    The axes, with one line per name and the diagonal.
+
+    Examples
+    --------
+    >>> right = Reliability.of(np.array([[0.2, 0.8], [0.2, 0.8], [0.1, 0.9]]), np.array([1, 1, 0]))
+    >>> reliability({"before": right}).lines[1].get_ydata().tolist()
+    [1.0, 0.0]
+    """
+    ax = new_axes(4.6, 4.6) if ax is None else ax
+    named = found if isinstance(found, Mapping) else {"": found}
+    ax.plot([0, 1], [0, 1], color=theme.faint, linewidth=1.0, linestyle="--")
+    for position, (name, one) in enumerate(named.items()):
+        used, colour = one.share > 0, theme.colour_of(name, position)
+        label = f"{name}: off by {100 * one.error:.1f} points" if name else None
+        ax.plot(one.confidence[used], one.accuracy[used], color=colour, linewidth=1.6, label=label)
+        ax.scatter(one.confidence[used], one.accuracy[used], s=20 + 400 * one.share[used], color=colour, alpha=0.5)
+    least = min(float(one.confidence[one.share > 0].min()) for one in named.values())
+    lowest = min(least, *(float(one.accuracy[one.share > 0].min()) for one in named.values()))
+    ax.set(xlabel="probability of the predicted class", ylabel="share of right predictions")
+    ax.set(xlim=(least - 0.02, 1.0), ylim=(lowest - 0.05, 1.02))
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    ax.grid(color=theme.grid)
     if "" not in named:
         ax.legend(frameon=False)
     return ax
