@@ -1,4 +1,4 @@
-"""The Python code of the README and of docs/ runs, page by page, in an empty folder.
+"""The Python code of the README, of docs/ and of its notebooks runs, page by page, in an empty folder.
 
 A block fenced as ```python runs after the blocks above it: as a script, or, where it starts with >>>, as
 examples with their output. A block fenced as ```python no-run is only shown. With DADA_PICTURES=docs/images the
@@ -6,6 +6,7 @@ pictures that pages draw become those that they show.
 """
 
 import doctest
+import json
 import os
 import re
 import runpy
@@ -16,6 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
+NOTEBOOKS = sorted(ROOT.glob("docs/**/*.ipynb"))
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -33,6 +35,22 @@ def test_pictures_of_page_are_there(page):
     shown = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
     missing = [name for name in shown if not (page.parent / name).is_file()]
     assert missing == []
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_code_of_notebook_runs(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    namespace = {"__name__": "__main__"}
+    for number, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), f"{path.name}, cell {number}", "exec"), namespace)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_shows_what_its_code_gave(path):
+    cells = [cell for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    assert [output["output_type"] for cell in cells for output in cell["outputs"]].count("error") == 0
 
 
 def test_reference_of_commands_is_that_of_the_code():
