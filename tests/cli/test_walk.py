@@ -14,7 +14,7 @@ from dada.cli.app import app
 from dada.data import moons
 
 PACKAGE = Path(dada.__file__).parent
-MOST_FILES = 35
+MOST_FILES = 36
 
 
 class Walk:

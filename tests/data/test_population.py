@@ -214,3 +214,13 @@ def test_select_refuses_positions_that_do_not_increase_within_range(positions):
 def test_user_rows_refuses_a_position_outside(k):
     with pytest.raises(IndexError, match=rf"k must be in 0\.\.2 \(n_users - 1\), got {k}"):
         people().user_rows(k)
+
+
+def test_a_notebook_shows_users_rows_and_labels():
+    X, users = [[1.0, 2.0]] * 4, ["ann", "ann", "ann", "bob"]
+    of_classes = Population.from_arrays(X, ["<no>", "yes", "yes", "yes"], users, feature_names=["age", "a<b"])
+    html = of_classes._repr_html_()
+    for fact in ("1 to 3, median 2", "&lt;no&gt; (25%), yes (75%)", "a&lt;b"):
+        assert fact in html
+    of_numbers = Population.from_arrays(X, [1.5, 2.0, 3.0, 0.5], users, task="numbers")
+    assert "numbers from 0.5 to 3, mean 1.75" in of_numbers._repr_html_()

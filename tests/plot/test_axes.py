@@ -1,11 +1,16 @@
 """Drawing on given axes, and what notebooks show."""
 
+import os
+import subprocess
+import sys
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.collections import PolyCollection
 
 from dada import DadaClassifier, DadaRegressor, plot
+from dada.core.accuracy import Reliability
 from dada.core.graph import CollaborationGraph
 from dada.events import TracePoint
 from dada.plot.html import MOST_DRAWN
@@ -117,3 +122,21 @@ def test_arrows_of_a_directed_graph_point_to_the_user_that_is_learned_from():
     symmetric = plot.graph(small_graph())
     assert not any(isinstance(item, PolyCollection) for item in symmetric.collections)
     plt.close("all")
+
+
+def test_a_picture_leaves_the_backend_of_a_notebook_alone():
+    code = (
+        "import dada, matplotlib; before = matplotlib.get_backend(); "
+        "dada.CollaborationGraph.complete(3)._repr_html_(); assert matplotlib.get_backend() == before == 'svg'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"MPLBACKEND": "svg"})
+
+
+def test_reliability_has_a_line_for_each_name_and_the_diagonal():
+    chances = np.array([[0.1, 0.9], [0.2, 0.8], [0.45, 0.55]])
+    found = Reliability.of(chances, np.array([1, 1, 0]))
+    ax = plot.reliability({"before": found, "after": found})
+    assert len(ax.lines) == 3
+    assert ax.lines[1].get_ydata().tolist() == [0.0, 1.0, 1.0]
+    # (0.1 + 0.2 + 0.55) / 3, each row alone in its bin.
+    assert ax.get_legend().get_texts()[0].get_text() == "before: off by 28.3 points"

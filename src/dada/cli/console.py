@@ -184,11 +184,22 @@ class Commands(TyperGroup):
         except (ImportError, OSError, ValueError, TypeError) as error:
             if ctx.params.get("debug"):
                 raise
-            print_error(str(error))
+            print_error(_in_words(error))
             raise typer.Exit(2) from error
         except KeyboardInterrupt as error:
             print_error("interrupted")
             raise typer.Exit(130) from error
+
+
+def _in_words(error: Exception) -> str:
+    """The message of an error; of files, their name comes first, without the system's number.
+
+    >>> _in_words(FileNotFoundError(2, "No such file or directory", "visits.csv"))
+    'visits.csv: no such file or directory'
+    """
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror[:1].lower()}{error.strerror[1:]}"
+    return str(error)
 
 
 def _show_version(wanted: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -94,6 +95,24 @@ class Population(Users):
     def __repr__(self) -> str:
         target = f"{self.n_classes} classes" if self.n_classes else "numbers"
         return f"Population({self.n_users} users, {self.n_rows} rows, {self.n_features} features, {target})"
+
+    def _repr_html_(self) -> str:
+        """HTML for notebooks: numbers of users, rows, features and labels."""
+        sizes = self.sizes
+        facts = {
+            "users": f"{self.n_users:,}",
+            "rows": f"{self.n_rows:,}",
+            "rows per user": f"{sizes.min():,} to {sizes.max():,}, median {np.median(sizes):g}",
+            "features": f"{self.n_features:,}: {shorten(self.feature_names)}",
+        }
+        if self.classes is None:
+            facts["targets"] = f"numbers from {self.y.min():.6g} to {self.y.max():.6g}, mean {self.y.mean():.6g}"
+        else:
+            counts = np.bincount(self.codes, minlength=self.n_classes)
+            shares = [f"{label} ({count / self.n_rows:.0%})" for label, count in zip(self.classes, counts, strict=True)]
+            facts["labels"] = f"{', '.join(shares[:10])}{' ...' if len(shares) > 10 else ''}"
+        rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts.items())
+        return f"<strong>Population</strong><table>{rows}</table>"
 
     @classmethod
     def from_arrays(

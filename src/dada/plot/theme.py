@@ -35,9 +35,9 @@ class Theme:
 
     def applied(self) -> AbstractContextManager[None]:
         """Context that draws in this theme, independent of the reader's matplotlib settings."""
+        # A context does not restore the backend, without which a notebook shows no further figures.
         settings: Any = {
-            **matplotlib.rcParamsDefault,
-            "backend": "agg",
+            **{name: value for name, value in matplotlib.rcParamsDefault.items() if name != "backend"},
             "figure.facecolor": self.paper,
             "axes.facecolor": self.paper,
             "axes.edgecolor": self.faint,
