@@ -16,8 +16,8 @@ import sys
 
 import numpy as np
 
-from dada.cli.network_runs import make_case
 from dada.cli.network_users import synthetic_peers
+from dada.cli.simulated_runs import make_case
 from dada.sim.faults import Faults
 from dada.sim.liars import ADAPTIVE_KINDS, KINDS
 from dada.sim.simulation import SimulatedNetwork

@@ -12,8 +12,8 @@ import multiprocessing
 import sys
 import time
 
-from dada.cli.network_runs import make_case
 from dada.cli.network_users import synthetic_peers
+from dada.cli.simulated_runs import make_case
 from dada.sim.invariants import InvariantError
 
 

@@ -1,6 +1,8 @@
 """`dada sim` prints what a simulated network came to, and `dada replay` repeats a peer's life."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import polars as pl
@@ -127,3 +129,8 @@ def test_users_that_make_no_network_are_refused_in_one_line(tmp_path, command, a
     assert found.exit_code == 2
     assert message in found.stderr
     assert found.stderr.count("\n") == 1
+
+
+def test_a_simulation_needs_no_transport():
+    code = "import sys; sys.modules['iroh'] = None; import dada.cli.simulated_runs"
+    subprocess.run([sys.executable, "-c", code], check=True)

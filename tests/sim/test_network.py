@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dada.cli.network_runs import make_case
 from dada.cli.network_users import synthetic_peers
+from dada.cli.simulated_runs import make_case
 from dada.core.block_steps import BlockStep
 from dada.core.problem import Problem
 from dada.peer.config import PeerConfig

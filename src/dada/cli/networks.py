@@ -120,7 +120,7 @@ def sim(
     - `dada sim --step pairwise --graph distance`
     - `dada sim --live`
     """
-    from dada.cli.network_runs import make_case
+    from dada.cli.simulated_runs import make_case
     from dada.sim.invariants import InvariantError
 
     with watching(live, record) as page:
@@ -222,6 +222,7 @@ def swarm(
     - `dada swarm --live --kill-every 10`
     """
     from dada.cli import network_runs as runs
+    from dada.cli.simulated_runs import users_info
     from dada.events import Stopped
     from dada.net.statuses import PeerOverview
 
@@ -240,7 +241,7 @@ def swarm(
         homes = runs.make_homes(Path(folder), people, network)
         baselines = {"alone": reference.local, "engine": reference.engine, "engine, true graph": reference.oracle}
         levels = {name: level for name, level in baselines.items() if level is not None}
-        info = runs.users_info(f"{n_users} real peers, {people.name}", people, alone=reference.alone, baselines=levels)
+        info = users_info(f"{n_users} real peers, {people.name}", people, alone=reference.alone, baselines=levels)
         overview = PeerOverview(page, info, directed=network.config.graph == "evidence")
         display = runs.SwarmDisplay(stderr(), people.exam, network, reference, overview)
         if in_process:
