@@ -239,7 +239,7 @@ def test_a_command_line_says_what_its_options_say(tmp_path):
         (("new-network", "other.json", "--feature", "x"), "--feature name:low:high"),
         (("new-network", "other.json", "--feature", "x:1", "--classes", "a,b"), "name:low:high with two numbers"),
         (("new-network", "other.json", "--feature", "x:2:1", "--classes", "a,b"), "low < high"),
-        (("new-network", "other.json", "--feature", "x:0:1", "--classes", "a"), "two different labels"),
+        (("new-network", "other.json", "--feature", "x:0:1", "--classes", "a"), "two or more different classes"),
         (("predict", "--home", "{ann}", "--data", "missing.csv"), "no such file"),
     ],
 )

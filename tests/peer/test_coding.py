@@ -1,5 +1,6 @@
 """Codes have the length that the ledger prices, and carry exactly what was written; every other code is refused."""
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +12,18 @@ from dada.core.model_steps import UserRows
 from dada.peer.coding import Code, read_code, width_of, write_code
 from dada.peer.config import PeerConfig
 from dada.peer.copies import MOST_SHARED, ModelCopy
-from dada.peer.messages import BlockChange, ImplausibleError, ModelSnapshot, decode, encode
+from dada.peer.messages import (
+    CHANGE_MARK,
+    LARGEST_COUNT,
+    LARGEST_EPOCH,
+    PROTOCOL_VERSION,
+    BlockChange,
+    CodecError,
+    ImplausibleError,
+    ModelSnapshot,
+    decode,
+    encode,
+)
 from dada.peer.model import OwnModel
 
 FINEST = -20
@@ -36,8 +48,27 @@ def test_a_code_carries_its_entries_in_the_bits_that_the_ledger_prices(case):
     found = read_code(code, n, width, FINEST)
     assert (found.coordinate.tolist(), found.value.tolist()) == (entries.coordinate.tolist(), entries.value.tolist())
     assert found.exponent == entries.exponent
-    change = BlockChange(3, 5, code)
+
+
+@given(st.integers(0, LARGEST_EPOCH), st.integers(0, LARGEST_COUNT), st.binary(max_size=9))
+def test_a_change_comes_back_from_its_bytes(epoch, sequence, code):
+    change = BlockChange(epoch, sequence, code)
     assert decode(encode(change)) == change
+
+
+@given(st.binary(max_size=20))
+def test_a_change_has_one_encoding(content):
+    data = bytes([PROTOCOL_VERSION, CHANGE_MARK]) + content
+    try:
+        change = decode(data)
+    except CodecError:
+        return
+    assert encode(change) == data
+
+
+def test_a_change_in_a_longer_form_is_refused():
+    with pytest.raises(CodecError, match="longer form"):
+        decode(bytes([PROTOCOL_VERSION]) + msgspec.msgpack.encode(BlockChange(1, 2, b"code")))
 
 
 @given(st.binary(max_size=30), st.integers(1, 40), st.integers(0, 60))

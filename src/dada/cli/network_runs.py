@@ -34,7 +34,8 @@ from dada.net.statuses import PeerOverview
 from dada.peer.config import usual_settings
 from dada.peer.member import Rhythm
 
-FEW_PEERS = 50
+# Beyond these peers, one machine is slow to answer: graph steps then wait longer for replies.
+FEW_PEERS, PATIENT_S = 50, 10.0
 REFRESH_EVERY_S = 1.0
 # Time between a kill and the restart.
 AWAY_S = 1.0
@@ -79,7 +80,8 @@ def make_network(
     # Every candidate neighbour costs a link, and this machine opens all of them.
     first_graph_steps, kappa = (8, 10) if people.train.n_users <= FEW_PEERS else (4, 5)
     if people.model is not None:
-        return network_of_model(people.model, wakeups_per_s, graph, step, kappa=kappa, vet=True)
+        patience: dict[str, Any] = {} if people.train.n_users <= FEW_PEERS else {"reply_timeout_s": PATIENT_S}
+        return network_of_model(people.model, wakeups_per_s, graph, step, kappa=kappa, vet=True, **patience)
     spec, arrays = people.predictors.to_arrays()
     local_steps = 10 if step == "block" else 60
     problem, labels = people.problem, [] if people.train.classes is None else people.train.classes.tolist()
