@@ -212,6 +212,10 @@ class Peer:
         return [self.own.record(), *sends]
 
     def _begin_round(self, batch: tuple[PeerId, ...], now: float) -> list[Effect]:
+        waiting = self.neighbourhood.rounds.current
+        if isinstance(self.neighbourhood, EveryoneGraph) and waiting is not None and now < waiting.deadline:
+            # Any peer of the view would do: those that were asked need time to answer, as links may have to be opened.
+            return []
         others = [peer for peer in dict.fromkeys(batch) if peer != self.me and not self.offences.is_ignored(peer)]
         effects = self.neighbourhood.end_round(now) if self.neighbourhood.rounds.current is not None else []
         effects += self.neighbourhood.begin_round(tuple(others), now)
