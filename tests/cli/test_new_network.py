@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from dada import DadaClassifier, DadaRegressor, save_model
 from dada.cli.app import app
 from dada.cli.peer_tables import predict_table, read_rows
+from dada.core.model_steps import UserRows
 from dada.data import Population, predictors_from_arrays
 from dada.net.home import Home
 from dada.net.network_file import read_network
@@ -151,6 +152,15 @@ def test_a_column_holds_the_weights_of_samples(tmp_path):
     network = new_network(tmp_path, "--feature", "score:0:100", "--classes", "low,middle,top")
     rows = read_rows(table, "level", network, weight="importance")
     assert_array_equal(rows.weights, np.repeat(frame["importance"].to_numpy(), 2))
+
+
+def test_later_samples_join_earlier_ones():
+    numbers = UserRows(np.ones((2, 3)), offset=np.array([1.0, 2.0]))
+    more = UserRows(np.zeros((1, 3)), offset=np.array([3.0]), weights=np.array([0.5]))
+    both = numbers.joined(more)
+    assert both.A.shape == (3, 3)
+    assert both.offset.tolist() == [1.0, 2.0, 3.0]
+    assert both.weights.tolist() == [1.0, 1.0, 0.5]
 
 
 @pytest.mark.parametrize(

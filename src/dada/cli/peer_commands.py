@@ -182,6 +182,9 @@ def run_peer(
         Path | None, typer.Option(help="Your samples, CSV or Parquet; needed in the first run only.")
     ] = None,
     label: Annotated[str | None, typer.Option(help="Column with the label; needed with --data.")] = None,
+    append: Annotated[
+        bool, typer.Option("--append", help="Add the samples of --data to those of earlier runs, instead of replacing.")
+    ] = False,
     weight: Annotated[
         str | None, typer.Option(help="Column with the weight of each sample; equal if not given.")
     ] = None,
@@ -219,7 +222,8 @@ def run_peer(
         if data is not None:
             if label is None:
                 raise ValueError("--label is needed with --data: the column with the label")
-            place.write_samples(read_rows(data, label, network, weight))
+            rows = read_rows(data, label, network, weight)
+            place.write_samples(place.read_samples().joined(rows) if append else rows)
     place.read_samples()
     for ticket in join or ():
         read_ticket(ticket)

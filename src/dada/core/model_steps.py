@@ -61,6 +61,15 @@ class UserRows(NamedTuple):
         offset, weights = (None if part is None else part[rows] for part in self[1:])
         return UserRows(self.A[rows], offset, weights)
 
+    def joined(self, newer: UserRows) -> UserRows:
+        """These rows and newer ones of the same kind; rows without weights count as one."""
+        weights = None
+        if self.weights is not None or newer.weights is not None:
+            weights = np.concatenate([np.ones(len(r.A)) if r.weights is None else r.weights for r in (self, newer)])
+        offsets = [rows.offset for rows in (self, newer) if rows.offset is not None]
+        offset = np.concatenate(offsets) if offsets else None
+        return UserRows(np.concatenate([self.A, newer.A]), offset, weights)
+
 
 def rows_per_sample(n_classes: int) -> int:
     """Rows of margins of one sample: a comparison with each wrong class."""
