@@ -18,8 +18,9 @@ from dada.core.model_steps import UserRows, rows_per_sample
 from dada.core.model_steps import n_blocks as blocks_of_classes
 from dada.core.problem import Problem, margins_of_labels
 from dada.data import BasePredictors, FeatureSummary, Population, Recipe
-from dada.data.predictors.families import takes_summary
+from dada.data.predictors.families import parts_of, takes_summary
 from dada.data.predictors.stumps import FittedStumps
+from dada.data.predictors.trees import FittedTrees
 from dada.data.summaries import MOST, SIZE
 from dada.engine import Samples
 from dada.events import RunInfo
@@ -57,6 +58,36 @@ def shared_predictors(recipe: Recipe, population: Population) -> tuple[BasePredi
     return recipe.fit_summary(summary, marks), FROM_SUMMARIES if summary.is_exact else FROM_CUT_SUMMARIES
 
 
+def training_predictions(
+    population: Population, predictors: BasePredictors, positions: np.ndarray | None = None
+) -> np.ndarray:
+    """Base predictions of training rows: 0 where a tree meets rows of the user who grew it.
+
+    Such a tree has memorised labels of these rows, so they must not give it a weight.
+
+    Parameters
+    ----------
+    population : Population
+    predictors : BasePredictors
+    positions : array of shape (n_users,), optional
+        Positions of the users at the fit of the predictors, -1 for others; by default they are the same users.
+
+    Examples
+    --------
+    >>> from dada.data import Stumps
+    >>> people = Population.from_arrays([[0.0], [1.0]], [0, 1], users=["ann", "bob"])
+    >>> training_predictions(people, Stumps(n=1).fit(people.X)).tolist()
+    [[1], [-1]]
+    """
+    h = predictors.predict(population.X)
+    growers, start = population.owners if positions is None else positions[population.owners], 0
+    for part in parts_of(predictors):
+        if isinstance(part, FittedTrees):
+            h[:, start : start + part.n][(part.owner == growers[:, None]) & (part.owner >= 0)] = 0
+        start += part.n
+    return h
+
+
 def problem(
     population: Population, predictors: BasePredictors, *, predictions: np.ndarray | None = None, **settings: Any
 ) -> Problem:
@@ -67,7 +98,7 @@ def problem(
     population : Population
     predictors : BasePredictors
     predictions : array of shape (rows, n), optional
-        ``predictors.predict(population.X)``, if it is known already.
+        Of `training_predictions`, if they are known already.
     **settings
         Of `Problem`.
 
@@ -78,7 +109,7 @@ def problem(
     >>> problem(users, Stumps(n=3).fit(users.X), beta=1.0, mu1=0.1).n_users
     2
     """
-    h = predictors.predict(population.X) if predictions is None else predictions
+    h = training_predictions(population, predictors) if predictions is None else predictions
     rows = user_rows(h, population.y, population.n_classes, population.weights)
     row_start = population.row_start * rows_per_sample(population.n_classes)
     coupling = np.tile(np.asarray(predictors.coupling, np.float64), n_blocks(population))

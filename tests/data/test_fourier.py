@@ -40,3 +40,26 @@ def test_settings_are_checked(wrong, message):
 def test_features_that_do_not_vary_are_refused():
     with pytest.raises(ValueError, match="all 2 features are constant in the 3 rows"):
         RandomFourier().fit(np.ones((3, 2)))
+
+
+def test_waves_of_two_features_ignore_the_others():
+    rows = np.random.default_rng(1).normal(size=(30, 6))
+    waves = RandomFourier(n=40, features=2, seed=2).fit(rows)
+    used = np.count_nonzero(waves.directions, axis=0)
+    assert used.tolist() == [2] * 40
+    assert_allclose(waves.predict(rows), np.cos((rows - waves.mean) @ waves.directions + waves.phases), atol=1e-6)
+    assert len(np.unique(np.argsort(waves.directions == 0, axis=0)[:2], axis=1).T) > 10
+
+
+def test_waves_of_few_features_are_stored_by_feature():
+    rows = np.random.default_rng(1).normal(size=(30, 6))
+    waves = RandomFourier(n=40, features=2).fit(rows)
+    spec, arrays = waves.to_arrays()
+    assert len(arrays["directions"]) == len(arrays["feature"]) == 80
+    assert_array_equal(predictors_from_arrays(spec, arrays).predict(rows), waves.predict(rows))
+    with pytest.raises(ValueError, match="all below 6: the file is damaged"):
+        predictors_from_arrays(spec, {**arrays, "feature": np.full(80, 6)})
+
+
+def test_the_number_of_waves_follows_the_features_that_vary():
+    assert RandomFourier(n=100, per_feature=10).fit(ROWS).n == 20

@@ -59,8 +59,8 @@ def test_base_predictors_are_those_that_do_better_on_held_out_rows():
     slanted, striped = X @ [1.0, -1.0, 0.5] > 0, abs(X[:, 0]) > 0.5
     for y, family, n in ((slanted, "linear", 4), (striped, "stumps", 34)):
         used = DadaClassifier(random_state=0).fit(X, y, users=users).settings_
-        tried = used["held_out"]
-        assert max(tried, key=tried.__getitem__).startswith(family)
+        simple = {c: right for c, right in used["held_out"].items() if not c.startswith(("waves", "trees"))}
+        assert max(simple, key=simple.__getitem__).startswith(family)
         assert used["n_predictors"] == n
 
 
@@ -72,7 +72,7 @@ def test_nothing_is_tried_where_everything_is_given():
 def test_of_many_users_some_are_enough_to_choose_by():
     train = moons(3, n_users=60).train
     decided = decide(Settings(), train, np.random.default_rng(0), most_users=40)
-    assert (decided.family, decided.settings.graph) == ("stumps", "evidence")
+    assert (decided.family, decided.settings.graph) == ("waves", "evidence")
 
 
 def test_lam_from_a_wanted_number_of_neighbours():

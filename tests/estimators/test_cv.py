@@ -21,7 +21,7 @@ def test_cross_validation_chooses_and_tells():
     tried = {each.setting: each for each in search.cv_results_}
     assert len(tried) == 1 + 2
     best = search.best_setting_
-    assert best.family == "stumps"
+    assert best.family == "waves"
     together = [each for setting, each in tried.items() if setting.graph == best.graph]
     assert best.mu_scale == 2.0 or tried[best].log_score == max(each.log_score for each in together)
     assert all(0 < each.score < 1 and each.log_score < 0 for each in search.cv_results_)

@@ -12,8 +12,9 @@ from dada.data.predictors.families import (
 )
 from dada.data.predictors.linear import Constant, Linear, Pretrained, RandomFourier
 from dada.data.predictors.stumps import Stumps
+from dada.data.predictors.trees import Trees
 from dada.data.summaries import FeatureSummary
-from dada.data.synthetic import SyntheticUsers, moons, moons100
+from dada.data.synthetic import SyntheticUsers, boxes, moons, moons100, xor
 from dada.data.tables import ParquetUsers, UserTable, population_from_table, read_table
 
 __all__ = [
@@ -30,12 +31,15 @@ __all__ = [
     "Stumps",
     "SyntheticUsers",
     "TableEncoder",
+    "Trees",
     "Union",
     "UserTable",
+    "boxes",
     "moons",
     "moons100",
     "population_from_table",
     "predictors_from_arrays",
     "read_table",
     "register_predictors",
+    "xor",
 ]

@@ -1,7 +1,11 @@
-"""Synthetic users from the paper: rotated two moons, in groups (Moons) or spread out (Moons100)."""
+"""Synthetic users: rotated two moons as in the paper, in groups (Moons) or spread out (Moons100), and interactions.
+
+In Boxes and Xor the label depends on a pair of features together, another pair for each of three groups of users.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,11 +25,13 @@ POINT_NOISE = 0.1
 FLIPPED_SHARE = 0.05
 ORACLE_WIDTH = 0.1
 MAX_PAIRS = 20_000_000
+# Half-width of a box that holds half of the rows, and the number of groups with a pair of features each.
+BOX, N_PAIRS = 0.7, 3
 
 
 @dataclass(frozen=True, eq=False)
 class SyntheticUsers:
-    """Users whose tasks are the same up to a rotation by a known angle.
+    """Users whose tasks are similar where their known angles are.
 
     Attributes
     ----------
@@ -34,7 +40,7 @@ class SyntheticUsers:
     groups : (K,) int64 array
         Group of each user; all zeros when users are not grouped.
     angles : (K,) float64 array
-        Rotation of each user's task, in radians.
+        Rotation of each user's task, in radians; groups without moons are spread evenly over the circle.
     negligible : float
         Oracle weights below this are dropped.
     """
@@ -147,6 +153,71 @@ def moons100(
     sizes = rng.integers(3, 20, n_users, endpoint=True)
     train, test = _draw_users(rng, rule, angles, sizes, n_test, dimensions)
     return SyntheticUsers(train, test, np.zeros(n_users, dtype=np.int64), angles, negligible=1e-6)
+
+
+def boxes(rng: Seed, *, n_users: int = 60, n_test: int = 100, dimensions: int = 8, n_train: int = 30) -> SyntheticUsers:
+    """Draw users in three groups; a label is positive inside a box of two features, another pair for each group.
+
+    Features are uniform on [-1, 1]. The box of group g is ``|x[2g]| < 0.7`` and ``|x[2g + 1]| < 0.7``, which holds for
+    about half of the rows. 5 % of the training labels are flipped. A user has about `n_train` training rows, at least
+    half and at most one and a half times as many.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator or int
+        Random generator, or a seed.
+    n_users, n_test, dimensions, n_train : int
+        Users, test rows per user, features (at least six), mean training rows per user.
+
+    Examples
+    --------
+    >>> users = boxes(1)
+    >>> users.train.n_users, users.train.n_features, users.test.n_rows
+    (60, 8, 6000)
+    """
+    return _interacting(rng, n_users, n_test, dimensions, n_train, lambda a, b: np.maximum(abs(a), abs(b)) < BOX)
+
+
+def xor(rng: Seed, *, n_users: int = 60, n_test: int = 100, dimensions: int = 8, n_train: int = 30) -> SyntheticUsers:
+    """Draw users in three groups; a label is positive if two features have the same sign.
+
+    No feature helps by itself. Everything else is as in :func:`boxes`.
+
+    Examples
+    --------
+    >>> people = xor(1).test
+    >>> round(float((people.y > 0).mean()), 1)
+    0.5
+    """
+    return _interacting(rng, n_users, n_test, dimensions, n_train, lambda a, b: a * b > 0)
+
+
+def _interacting(
+    rng: Seed,
+    n_users: int,
+    n_test: int,
+    dimensions: int,
+    n_train: int,
+    is_positive: Callable[[np.ndarray, np.ndarray], np.ndarray],
+) -> SyntheticUsers:
+    limits = {"n_users": (n_users, 1), "n_test": (n_test, 1), "n_train": (n_train, 2)}
+    for name, (value, least) in {**limits, "dimensions": (dimensions, 2 * N_PAIRS)}.items():
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
+    rng = np.random.default_rng(rng)
+    groups = np.arange(n_users) % N_PAIRS
+
+    def rows(sizes: np.ndarray, flipped: float) -> Population:
+        owner = np.repeat(np.arange(n_users), sizes)
+        X, every = rng.uniform(-1, 1, (len(owner), dimensions)), np.arange(len(owner))
+        first = 2 * groups[owner]
+        is_flipped = rng.random(len(owner)) < flipped
+        labels = np.where(is_positive(X[every, first], X[every, first + 1]) ^ is_flipped, 1, -1)
+        return Population.from_arrays(X, labels, owner, classes=(-1, 1))
+
+    train = rows(rng.integers(n_train // 2, n_train + n_train // 2, n_users, endpoint=True), FLIPPED_SHARE)
+    test = rows(np.full(n_users, n_test), 0.0)
+    return SyntheticUsers(train, test, groups, 2 * np.pi * groups / N_PAIRS, negligible=1e-2)
 
 
 def _check(rule: str, n_users: int, n_test: int, dimensions: int) -> None:

@@ -20,7 +20,7 @@ from dada.core.plan import Status
 from dada.data import ParquetUsers, Population
 from dada.data.arrays import as_features, as_values, collected, frame_columns, is_frame, shorten, without_column
 from dada.data.encoding import TableEncoder, needs_encoding, telling_columns
-from dada.estimators.explanation import FeatureEffect, contributions, effects, features_of, references
+from dada.estimators.explanation import FeatureEffect, contributions, effects, references, uses_of
 from dada.events import Event, Observer, TracePoint, TrialStarted, fan_out, silent
 from dada.fitting.held_out import decide
 from dada.fitting.models import (
@@ -35,6 +35,7 @@ from dada.fitting.models import (
 )
 from dada.fitting.private import fit_privately
 from dada.fitting.settings import Parameters, Settings, check_unknown_user, generator
+from dada.task import training_predictions
 
 ENCODE = ("auto", "never")
 
@@ -212,11 +213,11 @@ class PersonalEstimator(Parameters, BaseEstimator):
     def feature_importances_(self) -> NDArray[np.float64]:
         """Share of each column of X in what all models use, in the order of `feature_names_in_`; they sum to 1.
 
-        The importance of a feature is the mean absolute deviation of its part of the decision value, over typical
-        values of the feature and over users; that of a column is the sum of the features made of it. All are 0 if
-        models are constant. Columns of users, and those left out, have 0. Typical values are quantiles that the base
-        predictors know, so no rows are needed. Base predictors of several features, such as `RandomFourier`, have no
-        importances.
+        The importance of a feature is the mean absolute deviation of the decision value as the feature varies, over
+        its typical values, those of the features that it interacts with, and over users; that of a column is the sum of
+        the features made of it. All are 0 if models are constant. Columns of users, and those left out, have 0. Typical
+        values are quantiles that the base predictors know, so no rows are needed. Base predictors of many features,
+        such as waves of all, have no importances.
 
         Examples
         --------
@@ -247,7 +248,8 @@ class PersonalEstimator(Parameters, BaseEstimator):
 
         Low and high are the 10 % and 90 % quantiles of the feature as base predictors know them, or 0 and 1 if it has
         no other values, as a level of text: two of its levels differ by the difference of their effects. The effect is
-        exact, whatever the values of the other features, because models are sums of functions of one feature. In
+        exact, whatever the values of the other features, if models are sums of functions of one feature. With trees or
+        waves it is the mean over typical values of the others. In
         regression it is in units of the target; with more than two classes there is an effect for each.
 
         Parameters
@@ -276,10 +278,9 @@ class PersonalEstimator(Parameters, BaseEstimator):
         for label, of_users in zip(self._scored_labels(), effects(self.predictors_, models), strict=True):
             means = getattr(self, "target_scale_", 1.0) * of_users.mean(axis=0)
             agreement = (np.sign(of_users) == np.sign(means)).mean(axis=0)
-            for d in np.unique(features_of(self.predictors_)).tolist():
-                if d >= 0:
-                    ends = float(low[d]), float(high[d]), float(means[d])
-                    found.append(FeatureEffect(columns[places[d]], names[d], label, *ends, float(agreement[d])))
+            for d in np.flatnonzero(uses_of(self.predictors_).any(axis=0)).tolist():
+                ends = float(low[d]), float(high[d]), float(means[d])
+                found.append(FeatureEffect(columns[places[d]], names[d], label, *ends, float(agreement[d])))
         return sorted(found, key=lambda each: -abs(each.effect))
 
     def _importances(self, models: NDArray[Any]) -> NDArray[np.float64]:
@@ -310,7 +311,8 @@ class PersonalEstimator(Parameters, BaseEstimator):
         """Training rows that are kept, the positions of their users, and decision values."""
         for held in getattr(self, "held_", []):
             at, _ = positions_of(self.users_, held.user_ids)
-            yield held, at, decisions(self.predictors_.predict(held.X), held.row_start, self.models_[at])
+            h = training_predictions(held, self.predictors_, at)
+            yield held, at, decisions(h, held.row_start, self.models_[at])
 
     def _position(self, user: Any) -> int:
         check_is_fitted(self)

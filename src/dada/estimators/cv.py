@@ -104,7 +104,7 @@ class PersonalSearch(BaseEstimator):
             _check_grid(name, getattr(self, name))
         population = base._population(X, y, users, sample_weight)
         rng = generator(self.random_state)
-        recipe, family, decided, *_ = decide(settings, population, rng.spawn(1)[0])
+        recipe, family, decided, *_ = decide(settings, population, rng.spawn(1)[0], grows=False)
         settings = replace(settings, graph=decided.graph)
         scores, values = self._held_out(settings, family, recipe, population, rng.spawn(1)[0])
         together = {s: each for s, each in scores.items() if s.graph != ALONE}

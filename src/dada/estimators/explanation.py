@@ -1,8 +1,10 @@
 """What models use: the part of every feature in decision values, summed back to the columns of the table.
 
-A model is a weighted sum of base predictors of one feature each, so a decision value is a sum of one function per
-feature. The functions are evaluated at quantiles of the features, as base predictors know them: from the thresholds of
-stumps, or from mean and standard deviation. This needs no rows, so models from files are explained as well.
+A model is a weighted sum of base predictors. If these use one feature each, a decision value is a sum of one function
+per feature. Trees and waves of two features make it depend on features together: there the part of a feature is how
+decision values vary with it in typical rows. Functions are evaluated at quantiles of the features, as base predictors
+know them: from thresholds, or from mean and standard deviation. This needs no rows, so models from files are explained
+as well.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from dada.data.predictors.families import BasePredictors, FittedUnion
-from dada.data.predictors.linear import FittedConstant, FittedLinear
+from dada.data.predictors.families import BasePredictors, FittedFamily, parts_of
+from dada.data.predictors.linear import FEW_FEATURES, FittedConstant, FittedFourier, FittedLinear
 from dada.data.predictors.stumps import FittedStumps
+from dada.data.predictors.trees import UNSPLIT, FittedTrees
 
 Floats = NDArray[np.float64]
 # Quantiles at which importances are measured, and the two between which effects are.
@@ -49,33 +52,31 @@ class References(NamedTuple):
     ends: Floats
 
 
-def features_of(predictors: BasePredictors) -> NDArray[np.int64]:
-    """The feature of each base predictor; -1 for a constant.
+def uses_of(predictors: BasePredictors) -> NDArray[np.bool_]:
+    """Which features each base predictor uses, shape (n, features).
 
     >>> from dada.data import Constant, Linear, Union
-    >>> features_of(Union(Linear(), Constant()).fit(np.array([[0.0, 5.0], [1.0, 7.0]]))).tolist()
-    [0, 1, -1]
+    >>> uses_of(Union(Linear(), Constant()).fit(np.array([[0.0, 5.0], [1.0, 7.0]]))).tolist()
+    [[True, False], [False, True], [False, False]]
     """
-    found = []
-    for part in _parts(predictors):
-        if isinstance(part, FittedLinear | FittedStumps):
-            found.append(part.feature.astype(np.int64))
-        elif isinstance(part, FittedConstant):
-            found.append(np.full(part.n, -1))
-        else:
-            raise AttributeError(
-                f"effects of features need base predictors of one feature each (stumps, linear, constant), got "
-                f"{type(part).__name__}: use sklearn.inspection.permutation_importance"
-            )
-    return np.concatenate(found)
+    return np.concatenate([_uses(part) for part in parts_of(predictors)])
 
 
-def _parts(predictors: BasePredictors) -> Iterator[BasePredictors]:
-    if isinstance(predictors, FittedUnion):
-        for part in predictors.parts:
-            yield from _parts(part)
-    else:
-        yield predictors
+def _uses(part: BasePredictors) -> NDArray[np.bool_]:
+    uses, each = np.zeros((part.n, part.n_features), bool), np.arange(part.n)
+    if isinstance(part, FittedLinear | FittedStumps):
+        uses[each, part.feature] = True
+    elif isinstance(part, FittedTrees):
+        tree, node = np.nonzero(part.threshold < UNSPLIT)
+        uses[tree, part.feature[tree, node]] = True
+    elif isinstance(part, FittedFourier) and np.count_nonzero(part.directions, axis=0).max() <= FEW_FEATURES:
+        uses = part.directions.T != 0
+    elif not isinstance(part, FittedConstant):
+        raise AttributeError(
+            f"effects of features need base predictors of few features each (linear, stumps, constant, trees, waves of "
+            f"two features), got {type(part).__name__}: use sklearn.inspection.permutation_importance"
+        )
+    return uses
 
 
 def references(predictors: BasePredictors) -> References:
@@ -83,13 +84,23 @@ def references(predictors: BasePredictors) -> References:
     values, ends = np.zeros((SHARES.size, predictors.n_features)), np.zeros((2, predictors.n_features))
     moments: dict[int, tuple[float, float]] = {}
     cuts: dict[int, set[float]] = {}
-    for part in _parts(predictors):
+    of_trees: dict[int, set[float]] = {}
+    for part in parts_of(predictors):
         if isinstance(part, FittedLinear):
             each = zip(part.feature.tolist(), part.mean.tolist(), part.std.tolist(), strict=True)
             moments |= {d: (mean, std) for d, mean, std in each}
-        if isinstance(part, FittedStumps):
-            for d, threshold in zip(part.feature.tolist(), part.threshold.tolist(), strict=True):
-                cuts.setdefault(d, set()).add(threshold)
+        if isinstance(part, FittedStumps | FittedTrees):
+            found = cuts if isinstance(part, FittedStumps) else of_trees
+            for d, threshold in zip(part.feature.ravel().tolist(), part.threshold.ravel().tolist(), strict=True):
+                if threshold < UNSPLIT:
+                    found.setdefault(d, set()).add(threshold)
+    cuts |= {d: own for d, own in of_trees.items() if d not in moments and d not in cuts}
+    unknown = np.flatnonzero(uses_of(predictors).any(axis=0) & ~np.isin(np.arange(values.shape[1]), [*moments, *cuts]))
+    if unknown.size:
+        raise AttributeError(
+            f"waves do not know typical values of feature {unknown[0]}: fit them next to Linear(), or use "
+            "sklearn.inspection.permutation_importance"
+        )
     for d in sorted({*moments, *cuts}):
         mean, std = moments.get(d, (np.nan, np.nan))
         if abs(std**2 - mean * (1 - mean)) < 1e-9:
@@ -110,25 +121,58 @@ def _between(cuts: list[float], shares: Floats) -> Floats:
 
 
 def contributions(predictors: BasePredictors, models: NDArray[Any]) -> Floats:
-    """Mean absolute deviation of each feature's part of the decision values, over its typical values and the models."""
-    feature, h = features_of(predictors), predictors.predict(references(predictors).values).astype(np.float64)
-    # Only what varies matters.
-    h -= h.mean(axis=0)
+    """Mean absolute deviation of decision values as one feature varies, over typical rows and the models.
+
+    Of models without interactions, that of each feature's part of the decision values.
+    """
+    typical, blocks = references(predictors).values, _blocks(predictors, models)
     found = np.zeros(predictors.n_features)
-    for block in _blocks(predictors, models):
-        for d in np.unique(feature[feature >= 0]).tolist():
-            own = feature == d
-            found[d] += np.abs(h[:, own] @ block[:, own].T).mean()
+    for d, own, h in _varied(predictors, typical, typical):
+        # Only what varies matters.
+        h -= h.mean(axis=1, keepdims=True)
+        found[d] = sum(np.abs(h @ block[:, own].T).mean() for block in blocks)
     return found
 
 
 def effects(predictors: BasePredictors, models: NDArray[Any]) -> Floats:
-    """Change of decision values, of shape (blocks of classes, users, features), as features rise from low to high."""
-    feature, (low, high) = features_of(predictors), predictors.predict(references(predictors).ends).astype(np.float64)
+    """Change of decision values, of shape (blocks of classes, users, features), as features rise from low to high.
+
+    Of interactions, the mean over typical rows.
+    """
     rises = np.zeros((predictors.n, predictors.n_features))
-    varying = np.flatnonzero(feature >= 0)
-    rises[varying, feature[varying]] = (high - low)[varying]
+    for d, own, h in _varied(predictors, *references(predictors)):
+        rises[own, d] = (h[:, 1] - h[:, 0]).mean(axis=0)
     return np.stack([block @ rises for block in _blocks(predictors, models)])
+
+
+def _varied(
+    predictors: BasePredictors, typical: Floats, values: Floats
+) -> Iterator[tuple[int, NDArray[np.intp], Floats]]:
+    """Each feature in use, the base predictors that use it, and their predictions, shape (rows, values, predictors).
+
+    A row takes all values of the feature in turn. Its other features have typical values, combined at random; a single
+    row is enough where no other feature matters.
+    """
+    uses = uses_of(predictors)
+    mixed = np.column_stack([np.random.default_rng(d).permutation(column) for d, column in enumerate(typical.T)])
+    for d in np.flatnonzero(uses.any(axis=0)).tolist():
+        own = np.flatnonzero(uses[:, d])
+        rows = mixed if uses[own].sum() > own.size else mixed[:1]
+        rows = np.repeat(rows[:, None], len(values), axis=1)
+        rows[:, :, d] = values[:, d]
+        h = _predictions(predictors, own, rows.reshape(-1, rows.shape[2]))
+        yield d, own, h.reshape(*rows.shape[:2], own.size)
+
+
+def _predictions(predictors: BasePredictors, chosen: NDArray[np.intp], rows: Floats) -> Floats:
+    """Predictions of some base predictors, in ascending order."""
+    found, start = [], 0
+    for part in parts_of(predictors):
+        own = chosen[(chosen >= start) & (chosen < start + part.n)] - start
+        if own.size and isinstance(part, FittedFamily):
+            found.append(part.take(own).predict(rows).astype(np.float64))
+        start += part.n
+    return np.concatenate(found, axis=1)
 
 
 def _blocks(predictors: BasePredictors, models: NDArray[Any]) -> list[Floats]:

@@ -14,7 +14,7 @@ from dada.core.accuracy import Reliability
 from dada.core.graph import CollaborationGraph
 from dada.core.losses import Loss
 from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree
-from dada.data import Constant, Linear, RandomFourier, Stumps, Union
+from dada.data import Constant, Linear, RandomFourier, Stumps, Trees, Union
 from dada.data.encoding import TableEncoder
 from dada.data.predictors.families import REGISTERED_RECIPES
 from dada.estimators.classifier import DadaClassifier, DadaRegressor
@@ -31,7 +31,8 @@ ATTRIBUTES = {
 }
 # Files of fits without these parameters are the same as before there were any.
 LATER_PARAMETERS = {"privacy": None, "user_column": None, "encode": "auto"}
-_KINDS = {kind.__name__: kind for kind in (Constant, DegreeTarget, Linear, LogDegree, Privacy, RandomFourier, Stumps)}
+_STORED = (Constant, DegreeTarget, Linear, LogDegree, Privacy, RandomFourier, Stumps, Trees)
+_KINDS = {kind.__name__: kind for kind in _STORED}
 
 
 def save_model(

@@ -21,7 +21,7 @@ from dada.estimators.base import PersonalEstimator
 from dada.fitting.models import positions_of
 from dada.fitting.newcomers import NOBODY, Candidates, follow, learn_next_to, with_rows
 from dada.fitting.settings import generator
-from dada.task import problem
+from dada.task import problem, training_predictions
 
 # Users with new rows are updated in turn, in this many rounds, so that each uses the others' latest models.
 ROUNDS = 5
@@ -168,7 +168,10 @@ class GrowingEstimator(PersonalEstimator):
     def _problems(self, population: Population) -> list[Problem]:
         """The problem of each user by itself, with the settings of the fit."""
         used = self.settings_
-        whole = problem(population, self.predictors_, loss=used["loss"], beta=used["beta"], mu1=used["mu"])
+        at = positions_of(self.users_, population.user_ids)[0]
+        h = training_predictions(population, self.predictors_, at)
+        options = {"loss": used["loss"], "beta": used["beta"], "mu1": used["mu"]}
+        whole = problem(population, self.predictors_, predictions=h, **options)
         return [
             whole.of_rows(slice(first, last), np.array([0, last - first]))
             for first, last in pairwise(whole.row_start.tolist())

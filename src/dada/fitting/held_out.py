@@ -16,12 +16,14 @@ from sklearn.model_selection import BaseCrossValidator
 from dada.core.accuracy import mean_per_user
 from dada.core.plan import Status
 from dada.core.problem import Problem
-from dada.data import Population, Recipe
+from dada.data import Population, Recipe, Trees
 from dada.data.arrays import as_values
+from dada.engine import RunResult
 from dada.events import Observer, TrialStarted, silent
-from dada.fitting.models import Decided, HeldOutValues, check_fits, decisions, run_engine
+from dada.fitting.models import Decided, HeldOutValues, decisions, dictionary, run_engine
 from dada.fitting.settings import AUTO, LEAST_UPDATES, LINEAR_FAMILIES, UPDATES_OF_LINEAR, Settings, generator
-from dada.task import n_blocks, shared_predictors
+from dada.fitting.trees import Grove, residuals
+from dada.task import n_blocks
 
 GRAPHS = ("everyone", "evidence")
 # Multiples of the automatic mu to try: down from 1 as long as users gain, else up.
@@ -35,6 +37,8 @@ TRIAL_WAKEUPS, SHORT_WAKEUPS, EARLY_WAKEUPS = 30, 12, 8
 MANY_FEATURES = 200
 # Standard errors by which a choice must be ahead of the usual one: by chance, one in twenty is.
 DOUBT = 1.64
+# Trees that show whether features interact: one for each user and its neighbours.
+SCREEN = Trees(per_neighbourhood=1, cuts=15)
 # A sample of this size shows which settings suit a population.
 MOST_USERS = 1000
 
@@ -226,10 +230,12 @@ def decide(
     rng: np.random.Generator,
     observer: Observer = silent,
     most_users: int = MOST_USERS,
+    grows: bool = True,
 ) -> Decided:
     """Decide base predictors, graph and mu if they are open; the observer receives an event per trial.
 
-    With too few users or rows to hold any out, the first of all choices is taken.
+    With too few users or rows to hold any out, the first of all choices is taken. With ``grows=False``, trees are not
+    among the choices.
     """
     recipes = settings.recipes(population)
     n_users, is_open = population.n_users, settings.is_graph(AUTO)
@@ -248,20 +254,34 @@ def decide(
     if is_open and n_users > 2 and settings.mu != 0 and settings.message_latency == 0:
         best = trials.best([best._replace(graph=name, early=True) for name in GRAPHS], doubt=doubt)
         best = best._replace(early=False)
-    if settings.is_graph(AUTO, *GRAPHS) and n_users > 1 and settings.mu == AUTO:
+    # What interactions gain depends on the graph, so they are tried on the chosen one; with them, evidence may win.
+    shares = settings.is_graph(AUTO, *GRAPHS) and n_users > 1 and settings.mu != 0
+    rich = settings.rich_recipes(population, grows) if shares else {}
+    if rich and trials.find_interactions(best._replace(whole=True)):
+        trials.recipes |= rich
+        for family in rich:
+            richer = Choice(family, best.graph, whole=True)
+            if trials.best([best._replace(whole=True), richer], doubt=doubt) != richer:
+                continue
+            best = richer._replace(whole=False)
+            if is_open and best.graph != GRAPHS[-1]:
+                best = trials.best([best._replace(graph=name, early=True) for name in GRAPHS], doubt=doubt)
+                best = best._replace(early=False)
+    if shares and settings.mu == AUTO:
         best = trials.best_mu(best)
     mu = settings.mu
     if isinstance(mu, str):
         mu = best.mu_scale * settings.resolved(population, 1, best.family).model_settings["mu1"]
     decided = replace(settings, graph=best.graph if is_open else settings.graph, mu=mu)
     values = trials.values_like(best)
-    return Decided(recipes[best.family], best.family, decided, trials.means(), best.mu_scale, values)
+    return Decided(trials.recipes[best.family], best.family, decided, trials.means(), best.mu_scale, values)
 
 
 class Tables(NamedTuple):
-    """A fold through one family of base predictors: the problem of its rows, and predictions of the held-out rows."""
+    """A fold through one family of base predictors: problem and predictions of its rows, and of the held-out rows."""
 
     problem: Problem
+    learned: NDArray[Any]
     held_out: NDArray[Any]
 
 
@@ -282,10 +302,10 @@ class Fold:
     def through(self, family: str, recipe: Recipe, settings: Settings) -> tuple[Tables, Settings]:
         """Tables of a family, made once, and the settings resolved for it."""
         if family not in self.tables:
-            predictors, _ = shared_predictors(recipe, self.learned)
-            check_fits(settings, self.learned, predictors)
-            first = self._resolved(settings, predictors.n, family).problem(self.learned, predictors)
-            self.tables[family] = Tables(first, predictors.predict(self.held_out.X))
+            rng = np.random.default_rng(self.learned.n_rows)
+            predictors, predictions, *_ = dictionary(recipe, family, settings, self.learned, rng)
+            first = self._resolved(settings, predictors.n, family).problem(self.learned, predictors, predictions)
+            self.tables[family] = Tables(first, predictions, predictors.predict(self.held_out.X))
         tables = self.tables[family]
         return tables, self._resolved(settings, tables.held_out.shape[1], family)
 
@@ -322,6 +342,7 @@ class Trials:
         self._folds: list[Fold] = []
         self._scores: dict[Choice, HeldOutScores] = {}
         self._values: dict[Choice, NDArray[np.float64]] = {}
+        self._whole_runs: dict[tuple[Choice, int], RunResult] = {}
 
     @property
     def are_possible(self) -> bool:
@@ -377,7 +398,7 @@ class Trials:
         if choice not in self._scores:
             self.observer(TrialStarted(str(choice)))
             found = HeldOutScores.zeros(self.population.n_rows)
-            each = [fold.values(choice.family, self._models(choice, fold)) for fold in self.folds]
+            each = [fold.values(choice.family, self._run(choice, fold).models) for fold in self.folds]
             for fold, values in zip(self.folds, each, strict=True):
                 found.add(fold.places, HeldOutScores.of(fold.held_out, values))
             self._scores[choice], self._values[choice] = found, np.concatenate(each)
@@ -405,8 +426,34 @@ class Trials:
             self._folds = [Fold.of(self.population, kept, tested) for kept, tested in islice(split, enough)]
         return self._folds
 
-    def _models(self, choice: Choice, fold: Fold) -> NDArray[Any]:
-        tables, settings = fold.through(choice.family, self.recipes[choice.family], self.settings)
+    def find_interactions(self, choice: Choice) -> bool:
+        """Whether a few trees, grown on what a choice leaves to learn, explain it on held-out rows as well.
+
+        This is the slope of the held-out loss as models move towards the trees of their neighbourhoods. It takes far
+        less time than a trial of models with trees.
+        """
+        if not self.are_possible or self.population.n_users < 2:
+            return False
+        gains = np.zeros(self.population.n_users)
+        for fold in self.folds:
+            tables, result = fold.tables[choice.family], self._run(choice, fold)
+            values = decisions(tables.learned, fold.learned.row_start, result.models)
+            grove = Grove(SCREEN, fold.learned, None, np.random.default_rng(self.seed))
+            trees, outputs, _ = grove.proposals(values, result.graph)
+            near = np.ones((fold.learned.n_users, trees.n), np.float32)
+            if choice.graph != "everyone":
+                near = (result.graph.to_scipy().toarray() > 0) + np.eye(trees.n, dtype=np.float32)
+            near /= near.sum(axis=1, keepdims=True)
+            left = residuals(fold.held_out, decisions(tables.held_out, fold.held_out.row_start, result.models))
+            slope = (near[fold.held_out.owners] * trees.predict(fold.held_out.X) * left[:, outputs]).sum(axis=1)
+            gains += per_user(fold.held_out, slope)
+        return is_clear(gains[self.population.sizes > 1], DOUBT)
+
+    def _run(self, choice: Choice, fold: Fold) -> RunResult:
+        if choice.whole and (choice, id(fold)) in self._whole_runs:
+            return self._whole_runs[choice, id(fold)]
+        settings = replace(self.settings, graph=choice.graph)
+        tables, settings = fold.through(choice.family, self.recipes[choice.family], settings)
         mu, n_updates = choice.mu_scale * settings.model_settings["mu1"], settings.n_updates
         if settings.takes_blocks:
             converges_late = choice.family in LINEAR_FAMILIES and tables.held_out.shape[1] > MANY_FEATURES
@@ -421,4 +468,6 @@ class Trials:
         result = run_engine(settings, problem, np.random.default_rng(self.seed), traced=False)
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
-        return result.models
+        if choice.whole:
+            self._whole_runs[choice, id(fold)] = result
+        return result

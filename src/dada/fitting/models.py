@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
+from dada.core.bits import OF_MODELS
 from dada.core.graph import CollaborationGraph
 from dada.core.plan import Status
 from dada.core.problem import Problem, bytes_of_run, check_memory
@@ -19,11 +20,15 @@ from dada.engine import RunResult, Samples, decision_values, run
 from dada.events import Observer, silent
 from dada.fitting.lam import find_lam
 from dada.fitting.settings import AUTO, Settings
-from dada.task import info, n_blocks, samples, shared_predictors
+from dada.fitting.trees import Grove, trees_of
+from dada.task import info, n_blocks, samples, shared_predictors, training_predictions
 
 Checkpoint = str | os.PathLike[str] | None
 # Share of the updates in which users learn alone, before a graph rule takes their models.
 SHARE_ALONE = 0.25
+# Wake-ups per user of the runs between which trees are grown; for other steps than block steps, moves.
+GROWING_WAKEUPS, GROWING_MOVES = 20, 100
+FROM_TREES = "trees that users grew, and merged summaries"
 
 
 class HeldOutValues(NamedTuple):
@@ -81,10 +86,10 @@ def fit(
     follows the accuracy on `test`, other rows of the same users.
     """
     recipe, family, settings, held_out, *_ = decided
-    predictors, source = shared_predictors(recipe, population)
+    predictors, predictions, source, bits = dictionary(recipe, family, settings, population, rng)
     settings = settings.resolved(population, predictors.n * n_blocks(population), family)
-    check_fits(settings, population, predictors)
-    predictions = predictors.predict(population.X)
+    if settings.max_bits is not None and bits:
+        settings = replace(settings, max_bits=max(1.0, settings.max_bits - bits))
     problem = settings.problem(population, predictors, predictions)
     lam_rng = rng.spawn(1)[0] if settings.lam == AUTO else rng
     if settings.needs_lam(population.n_users):
@@ -101,8 +106,60 @@ def fit(
             traced["test"] = samples(test, predictors)
     ruled = settings.with_rule_of(population)
     result = run_engine(ruled, problem, rng, observer=observer, checkpoint=checkpoint, **traced)
+    result.ledger.coded[OF_MODELS] += bits
+    if bits:
+        result = replace(result, trace=tuple(replace(point, bits=point.bits + bits) for point in result.trace))
     shown = settings.shown() | {"n_predictors": predictors.n, "predictors": recipe}
     return Fit(predictors, shown | {"predictors_from": source, "held_out": held_out}, result, decided.values)
+
+
+class Dictionary(NamedTuple):
+    """Base predictors, their predictions of the training rows, what they were fitted to, and the bits of agreeing."""
+
+    predictors: BasePredictors
+    predictions: NDArray[Any]
+    source: str
+    bits: int = 0
+
+
+def dictionary(
+    recipe: Recipe, family: str, settings: Settings, population: Population, rng: np.random.Generator
+) -> Dictionary:
+    """Fit base predictors; trees are grown in rounds, between which short runs find models, graph and residuals.
+
+    Trees that no model uses after a run are forgotten. Without trees this draws nothing from the generator.
+
+    Examples
+    --------
+    >>> from dada.data import Trees
+    >>> people = Population.from_arrays(np.arange(40.0)[:, None], [0, 1] * 20, ["ann"] * 20 + ["bob"] * 20)
+    >>> settings, rng = Settings(graph="everyone"), np.random.default_rng(0)
+    >>> found = dictionary(Trees(per_user=3, rounds=0), "given", settings, people, rng)
+    >>> found.predictors.n, found.predictions.shape
+    (6, (40, 6))
+    """
+    trees, rest = trees_of(recipe)
+    if trees is None:
+        predictors, source = shared_predictors(recipe, population)
+        check_fits(settings, population, predictors)
+        return Dictionary(predictors, training_predictions(population, predictors), source)
+    fixed = None if rest is None else shared_predictors(rest, population)[0]
+    grove = Grove(trees, population, fixed, rng)
+    bits = grove.grow()
+    for _ in range(trees.rounds):
+        predictors, predictions = grove.predictors, grove.predictions
+        check_fits(settings, population, predictors)
+        used = settings.resolved(population, predictors.n * n_blocks(population), family)
+        quick = GROWING_WAKEUPS if used.takes_blocks else GROWING_MOVES
+        used = replace(used, n_updates=min(quick, int(used.n_updates)), tol=None, lam=AUTO)
+        problem = used.problem(population, predictors, predictions)
+        found = run_engine(used.with_rule_of(population), problem, rng.spawn(1)[0], traced=False)
+        values = decisions(predictions, population.row_start, found.models)
+        bits += int(found.ledger.bits)
+        grove.forget(found.models)
+        bits += grove.grow(values, found.graph)
+    check_fits(settings, population, grove.predictors)
+    return Dictionary(grove.predictors, grove.predictions, FROM_TREES, bits)
 
 
 def run_engine(

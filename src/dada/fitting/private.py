@@ -125,7 +125,7 @@ def _released(
     return tuple(found)
 
 
-def public_predictors(recipe: Recipe | None, ranges: Any, n_features: int) -> BasePredictors:
+def public_predictors(recipe: Recipe | str | None, ranges: Any, n_features: int) -> BasePredictors:
     """Base predictors that depend on public ranges only.
 
     By default the features divided by their ranges, and a constant; zero stays zero where a range includes it, so that
@@ -144,6 +144,8 @@ def public_predictors(recipe: Recipe | None, ranges: Any, n_features: int) -> Ba
         ) from error
     if not (np.isfinite(low) & np.isfinite(high) & (low <= high)).all() or not (low < high).any():
         raise ValueError("ranges must be finite with low <= high, and low < high for some feature")
+    if isinstance(recipe, str):
+        raise ValueError(f"privacy takes predictors as a recipe, such as dada.Stumps(), got {recipe!r}")
     if recipe is not None:
         return recipe.fit(np.stack([low, high]))
     furthest, keeps_zero = np.maximum(abs(low), abs(high)), (low <= 0) & (high >= 0) & (low < high)

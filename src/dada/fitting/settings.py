@@ -20,7 +20,18 @@ from dada.core.losses import Loss
 from dada.core.plan import BLOCK_STEP, Plan
 from dada.core.problem import Problem
 from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree, Regularizer
-from dada.data import BasePredictors, Constant, Linear, ParquetUsers, Population, Recipe, Stumps, Union
+from dada.data import (
+    BasePredictors,
+    Constant,
+    Linear,
+    ParquetUsers,
+    Population,
+    RandomFourier,
+    Recipe,
+    Stumps,
+    Trees,
+    Union,
+)
 from dada.engine.backends import Processes
 from dada.engine.shards import Read, Sharded, ThisProcess, Threads, Workers
 from dada.privacy.accounting import Privacy
@@ -40,7 +51,8 @@ ALL_PROCESSORS = -1
 # On Moons the objective is then 0.4 % above that without latency, and accuracies are the same.
 LATENCY = 0.1
 # Families of base predictors, and those given by the caller.
-LINEAR, CLIPPED, WIDE, STUMPS, GIVEN = "linear", "clipped", "wide", "stumps", "given"
+LINEAR, CLIPPED, WIDE, STUMPS, WAVES, TREES = "linear", "clipped", "wide", "stumps", "waves", "trees"
+GIVEN = "given"
 LINEAR_FAMILIES = (LINEAR, CLIPPED, WIDE)
 # mu is this multiple of the mean confidence, so that it has the scale of users' losses.
 MU_SCALE = {"adaboost": 2.0}
@@ -61,6 +73,8 @@ WAKEUPS_ALONE, FIRST_GRAPH_WAKEUPS, WAKEUPS_PER_GRAPH_PHASE = 5, 20, 5.0
 # Cells of the margins beyond which stumps are left out: a quarter of a gigabyte in single precision.
 MOST_CELLS = 1 << 26
 MOST_STUMPS = 2000
+# Waves in all and per feature that varies, and their widths: smooth ones suit many features, short ones few.
+MOST_WAVES, WAVES_PER_FEATURE, WIDTHS = 2000, 100, (1.0, 0.35)
 # graph="everyone" is a random graph: users have this many neighbours under block steps, whose messages spread means.
 FEW_NEIGHBOURS = 10
 # Under other steps it is complete up to FEW_USERS, and has about SOME_USERS neighbours each beyond.
@@ -71,7 +85,7 @@ FEW_USERS, SOME_USERS = 300, 50
 class Parameters:
     """The hyper-parameters that all estimators take; `DadaClassifier` describes each of them."""
 
-    predictors: Recipe | None = None
+    predictors: Recipe | str | None = None
     _: KW_ONLY
     loss: str | Loss = AUTO
     beta: float | str = AUTO
@@ -158,9 +172,25 @@ class Settings(Parameters):
         """Base predictors to choose from, by family: the given ones only, or the automatic families."""
         if self.predictors is None:
             return families(people)
+        if isinstance(self.predictors, str):
+            known = families(people) | rich_families(people)
+            if self.predictors not in known:
+                raise ValueError(f"predictors must be a recipe or one of {[*known]}, got {self.predictors!r}")
+            return {self.predictors: known[self.predictors]}
         if not hasattr(self.predictors, "fit"):
             raise TypeError(f"predictors must be a recipe such as dada.Stumps(), got {self.predictors!r}")
         return {GIVEN: self.predictors}
+
+    def rich_recipes(self, people: Population | ParquetUsers, grows: bool = True) -> dict[str, Recipe]:
+        """Families of interactions that compete with the automatic families; none if predictors are given.
+
+        Waves compete if they are enough to cover all pairs of features. Trees reveal rows of their owners, so there are
+        none with privacy. Other steps than block steps take too long to try more families.
+        """
+        if self.predictors is not None or self.privacy is not None or not self.takes_blocks:
+            return {}
+        wanted = [WAVES] * (people.n_features * WAVES_PER_FEATURE <= MOST_WAVES) + [TREES] * grows
+        return {name: recipe for name, recipe in rich_families(people).items() if name in wanted}
 
     def resolved(self, people: Population | ParquetUsers, n_weights: int, family: str = GIVEN) -> Settings:
         """These settings with a value for every "auto" that follows from sizes; graph, lam and graph_every stay."""
@@ -400,7 +430,7 @@ def generator(random_state: Any) -> np.random.Generator:
     )
 
 
-def families(people: Population | ParquetUsers) -> dict[str, Recipe]:
+def families(people: Population | ParquetUsers) -> dict[str, Union]:
     """Automatic families of base predictors by name, the simplest first.
 
     Linear features are clipped at two standard deviations, at one, or, for numbers, which can follow a feature however
@@ -413,13 +443,30 @@ def families(people: Population | ParquetUsers) -> dict[str, Recipe]:
     if people.n_classes > 2:
         cells = people.n_rows * (people.n_classes - 1) * people.n_classes
         per_feature = min(per_feature, MOST_CELLS // (cells * people.n_features) - 1)
-    found: dict[str, Recipe] = {LINEAR: Union(*linear), CLIPPED: Union(Linear(), constant)}
+    found = {LINEAR: Union(*linear), CLIPPED: Union(Linear(), constant)}
     if people.n_classes == 0:
         # A third of the prediction needs three times the weight: a ninth of the coupling then allows equal differences.
         found[WIDE] = Union(Linear(clip=6.0, coupling=1 / 9), constant)
     if per_feature >= 1:
         found[STUMPS] = Union(Stumps(per_feature=per_feature, drop_duplicates=True), *linear)
     return found
+
+
+def rich_families(people: Population | ParquetUsers) -> dict[str, Union]:
+    """Families of interactions by name, next to linear features and a constant: waves of two features, and trees.
+
+    Both are smaller for several classes, which multiply the table of margins.
+    """
+    linear = families(people)[LINEAR if people.n_classes else WIDE]
+    cells = people.n_rows * (max(2, people.n_classes) - 1) * (people.n_classes if people.n_classes > 2 else 1)
+    most = max(1, MOST_CELLS // cells)
+    n, each = min(MOST_WAVES, most) // len(WIDTHS), WAVES_PER_FEATURE // len(WIDTHS)
+    waves = [
+        RandomFourier(n=max(1, n), per_feature=each, features=2, width=width, seed=seed)
+        for seed, width in enumerate(WIDTHS)
+    ]
+    trees = Trees(most=min(Trees.most, most))
+    return {name: Union(*own, *linear.recipes) for name, own in ((WAVES, waves), (TREES, [trees]))}
 
 
 def everyone(n_users: int, rng: np.random.Generator, n_neighbours: int | None = None) -> CollaborationGraph:

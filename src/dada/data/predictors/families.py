@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeGuard
 
 import numpy as np
@@ -118,6 +118,12 @@ class FittedFamily(ABC):
     def describe(self, j: int, feature_names: Sequence[str] | None = None) -> str:
         """Describe predictor j in words."""
 
+    def take(self, kept: np.ndarray) -> Self:
+        """The predictors at some positions."""
+        index = {"n": (kept,), "D": (...,), "Dn": (slice(None), kept)}
+        chosen = {name: getattr(self, name)[index[shape]] for name, shape in self.shapes}
+        return replace(self, **chosen, coupling=self.coupling[kept])
+
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """A JSON-able description and the arrays that together rebuild this object."""
         arrays = {name: getattr(self, name).ravel() for name, _ in self.shapes}
@@ -131,11 +137,11 @@ class FittedFamily(ABC):
             raise ValueError(
                 f"n_features of stored base predictors must be an integer >= 1, got {D!r}: the file is damaged"
             )
-        coupling = _stored(arrays, "coupling")
+        coupling = stored(arrays, "coupling")
         if coupling.min() < 0:
             raise ValueError(f"stored couplings must be >= 0, got {coupling.min()}: the file is damaged")
         sizes = {"n": (len(coupling),), "D": (D,), "Dn": (D, len(coupling))}
-        found = {name: _stored(arrays, name, sizes[shape]) for name, shape in cls.shapes}
+        found = {name: stored(arrays, name, sizes[shape]) for name, shape in cls.shapes}
         feature = found.get("feature")
         if feature is not None and not (feature.min() >= 0 and feature.max() < D):
             raise ValueError(
@@ -145,7 +151,7 @@ class FittedFamily(ABC):
         return cls(**found, n_features=D, coupling=coupling)
 
 
-def _stored(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...] | None = None) -> np.ndarray:
+def stored(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...] | None = None) -> np.ndarray:
     """Take one stored vector and reshape it; raise if a damaged file holds something else."""
     if name not in arrays:
         raise ValueError(f"the stored base predictors lack the array {name!r}: the file is damaged")
@@ -286,6 +292,15 @@ class FittedUnion:
         return [sum(part.n for part in self.parts[:i]) for i in range(len(self.parts))]
 
 
+def parts_of(predictors: BasePredictors) -> Iterator[BasePredictors]:
+    """The families of a union, of unions inside it, or the only family."""
+    if isinstance(predictors, FittedUnion):
+        for part in predictors.parts:
+            yield from parts_of(part)
+    else:
+        yield predictors
+
+
 def predictors_from_arrays(spec: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> BasePredictors:
     """Rebuild fitted base predictors from the result of their ``to_arrays``.
 
@@ -303,12 +318,14 @@ def predictors_from_arrays(spec: Mapping[str, Any], arrays: Mapping[str, np.ndar
     """
     from dada.data.predictors.linear import FittedConstant, FittedFourier, FittedLinear
     from dada.data.predictors.stumps import FittedStumps
+    from dada.data.predictors.trees import FittedTrees
 
     families: dict[str, Any] = {
         "constant": FittedConstant,
         "fourier": FittedFourier,
         "linear": FittedLinear,
         "stumps": FittedStumps,
+        "trees": FittedTrees,
         "union": FittedUnion,
     }
     families |= REGISTERED

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from functools import cached_property
+from typing import Any, NoReturn, Self
 
 import numpy as np
 
 from dada.data.arrays import NUMERIC_KINDS, as_features
-from dada.data.predictors.families import FLOAT32, INT8, FittedFamily, check_coupling, feature_name
+from dada.data.predictors.families import FLOAT32, INT8, FittedFamily, check_coupling, feature_name, stored
 from dada.data.summaries import FeatureSummary
 
 
@@ -156,13 +157,18 @@ class FittedConstant(FittedFamily):
 class RandomFourier:
     """Predictors cos(w'x + b) of the standardised features, with random w and b (Rahimi and Recht 2007).
 
-    Weighted sums of many of them approximate any smooth function, as a Gaussian kernel does. Users only have to agree
-    on the seed and on the scales of the features.
+    Weighted sums of many of them approximate any smooth function, as a Gaussian kernel does. Waves of two features each
+    approximate sums of smooth functions of pairs: enough for most interactions, and they ignore irrelevant features.
+    Users only have to agree on the seed and on the scales of the features.
 
     Parameters
     ----------
     n : int
         Number of predictors.
+    per_feature : int, optional
+        Bound on the number of predictors per feature that varies.
+    features : int, optional
+        Features of each wave, drawn at random; by default all.
     width : float
         Width of the kernel in standard deviations of a feature, for a single feature: larger is smoother.
     seed : int
@@ -176,9 +182,14 @@ class RandomFourier:
     >>> waves = RandomFourier(n=50, seed=1).fit(X)
     >>> waves.predict(X).shape, bool(abs(waves.predict(X)).max() <= 1)
     ((3, 50), True)
+    >>> pairs = RandomFourier(n=50, features=2).fit(np.random.default_rng(0).normal(size=(9, 4)))
+    >>> pairs.describe(0)
+    'wave 0 of x2 and x3, of length 11.5465'
     """
 
     n: int = 200
+    per_feature: int | None = None
+    features: int | None = None
     width: float = 1.0
     seed: int = 0
     coupling: float = 1.0
@@ -187,6 +198,10 @@ class RandomFourier:
         check_coupling(self.coupling)
         if self.n < 1:
             raise ValueError(f"n must be at least 1 (predictors in all), got {self.n}")
+        for name in ("per_feature", "features"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1 or None, got {value}")
         if not (np.isfinite(self.width) and self.width > 0):
             raise ValueError(f"width must be a finite number > 0 (standard deviations), got {self.width}")
         if self.seed < 0:
@@ -201,15 +216,23 @@ class RandomFourier:
         return self._drawn(*_moments(summary))
 
     def _drawn(self, mean: np.ndarray, std: np.ndarray) -> FittedFourier:
-        varying = std > 0
+        varying = np.flatnonzero(std)
         rng = np.random.default_rng(self.seed)
+        n = self.n if self.per_feature is None else min(self.n, self.per_feature * len(varying))
+        used = len(varying) if self.features is None else min(self.features, len(varying))
         # Distances grow with the root of the number of features, so the width does too.
-        scale = self.width * np.sqrt(varying.sum())
-        directions = rng.normal(size=(len(std), self.n)) / scale
-        phases = rng.uniform(0, 2 * np.pi, self.n)
-        inverse = np.divide(1.0, std, out=np.zeros_like(std), where=varying)
-        coupling = np.full(self.n, float(self.coupling))
+        directions = rng.normal(size=(len(std), n)) / (self.width * np.sqrt(used))
+        phases = rng.uniform(0, 2 * np.pi, n)
+        if used < len(varying):
+            order = rng.random((len(varying), n)).argsort(axis=0)
+            np.put_along_axis(directions, varying[order[used:]], 0.0, axis=0)
+        inverse = np.divide(1.0, std, out=np.zeros_like(std), where=std > 0)
+        coupling = np.full(n, float(self.coupling))
         return FittedFourier(directions * inverse[:, None], phases, mean, n_features=len(mean), coupling=coupling)
+
+
+# Waves of at most this many features are evaluated and stored feature by feature.
+FEW_FEATURES = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,12 +246,51 @@ class FittedFourier(FittedFamily):
     kind = "fourier"
     shapes = (("directions", "Dn"), ("phases", "n"), ("mean", "D"))
 
+    @cached_property
+    def features(self) -> np.ndarray | None:
+        """Features of each wave, shape (features per wave, n), if these are few of all; else None."""
+        used = int(np.count_nonzero(self.directions, axis=0).max())
+        if used > FEW_FEATURES or 2 * used > self.n_features:
+            return None
+        return np.argsort(self.directions == 0, axis=0, kind="stable")[: max(1, used)].astype(np.int32)
+
     def _predict(self, rows: np.ndarray, out: np.ndarray) -> None:
-        out[:] = np.cos((rows - self.mean) @ self.directions + self.phases)
+        centred = rows - self.mean
+        if self.features is None:
+            angles = centred @ self.directions
+        else:
+            weights = np.take_along_axis(self.directions, self.features, axis=0)
+            angles = sum(np.take(centred, d, axis=1) * own for d, own in zip(self.features, weights, strict=True))
+        out[:] = np.cos(angles + self.phases)
 
     def describe(self, j: int, feature_names: Sequence[str] | None = None) -> str:
-        """Describe predictor j by its wavelength."""
-        return f"wave {j} of length {2 * np.pi / np.linalg.norm(self.directions[:, j]):.6g}"
+        """Describe predictor j by its wavelength and, if they are few, its features."""
+        length = f"of length {2 * np.pi / np.linalg.norm(self.directions[:, j]):.6g}"
+        if self.features is None:
+            return f"wave {j} {length}"
+        used = np.flatnonzero(self.directions[:, j])
+        return f"wave {j} of {' and '.join(feature_name(int(d), feature_names) for d in used)}, {length}"
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """A JSON-able description and the arrays that together rebuild this object; few features per wave by number."""
+        spec, arrays = super().to_arrays()
+        if self.features is not None:
+            arrays["feature"] = self.features.ravel()
+            arrays["directions"] = np.take_along_axis(self.directions, self.features, axis=0).ravel()
+        return spec, arrays
+
+    @classmethod
+    def from_arrays(cls, spec: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
+        """Rebuild the waves from the result of `to_arrays`."""
+        if "feature" not in arrays:
+            return super().from_arrays(spec, arrays)
+        n, feature, D = len(stored(arrays, "coupling")), stored(arrays, "feature"), spec.get("n_features")
+        weights = stored(arrays, "directions", feature.shape)
+        if len(feature) % n or not isinstance(D, int) or feature.min() < 0 or feature.max() >= D:
+            raise ValueError(f"stored waves must have as many features each, all below {D}: the file is damaged")
+        directions = np.zeros((D, n))
+        np.put_along_axis(directions, feature.reshape(-1, n), weights.reshape(-1, n), axis=0)
+        return super().from_arrays(spec, {**arrays, "directions": directions.ravel()})
 
 
 @dataclass(frozen=True)

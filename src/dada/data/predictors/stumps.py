@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -152,8 +152,7 @@ class FittedStumps(FittedFamily):
         """The stumps that neither duplicate nor negate an earlier one, by the sum of all users' marks."""
         # A stump and its opposite get one key.
         _, first = np.unique(np.minimum(marks, -marks), return_index=True)
-        kept = np.sort(first)
-        return replace(self, feature=self.feature[kept], threshold=self.threshold[kept], coupling=self.coupling[kept])
+        return self.take(np.sort(first))
 
     def describe(self, j: int, feature_names: Sequence[str] | None = None) -> str:
         """Describe the test of stump j, as in ``"age <= 30"``."""
