@@ -299,11 +299,14 @@ class Fold:
         """The fold that holds out the tested rows."""
         return cls(population.take(kept), population.take(tested), tested)
 
-    def through(self, family: str, recipe: Recipe, settings: Settings) -> tuple[Tables, Settings]:
-        """Tables of a family, made once, and the settings resolved for it."""
+    def through(
+        self, family: str, recipe: Recipe, settings: Settings, graph: str | None = None
+    ) -> tuple[Tables, Settings]:
+        """Tables of a family, made once, and the settings resolved for it; trees grow along `graph`, if it is given."""
         if family not in self.tables:
             rng = np.random.default_rng(self.learned.n_rows)
-            predictors, predictions, *_ = dictionary(recipe, family, settings, self.learned, rng)
+            along = settings if graph is None else replace(settings, graph=graph)
+            predictors, predictions, *_ = dictionary(recipe, family, along, self.learned, rng)
             first = self._resolved(settings, predictors.n, family).problem(self.learned, predictors, predictions)
             self.tables[family] = Tables(first, predictions, predictors.predict(self.held_out.X))
         tables = self.tables[family]
@@ -452,8 +455,8 @@ class Trials:
     def _run(self, choice: Choice, fold: Fold) -> RunResult:
         if choice.whole and (choice, id(fold)) in self._whole_runs:
             return self._whole_runs[choice, id(fold)]
-        settings = replace(self.settings, graph=choice.graph)
-        tables, settings = fold.through(choice.family, self.recipes[choice.family], settings)
+        recipe = self.recipes[choice.family]
+        tables, settings = fold.through(choice.family, recipe, self.settings, choice.graph)
         mu, n_updates = choice.mu_scale * settings.model_settings["mu1"], settings.n_updates
         if settings.takes_blocks:
             converges_late = choice.family in LINEAR_FAMILIES and tables.held_out.shape[1] > MANY_FEATURES
