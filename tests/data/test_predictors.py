@@ -136,7 +136,7 @@ def test_recipes_are_values(kind):
 
 DAMAGES = {
     "no kind": (lambda s, a: s.pop("kind"), "must be one of constant, fourier, linear, stumps, trees, union, got None"),
-    "new kind": (lambda s, a: s.update(kind="forest"), "got 'forest': the file is damaged, or written by a newer"),
+    "new kind": (lambda s, a: s.update(kind="forest"), "got 'forest': the file is damaged, written by a newer"),
     "no width": (lambda s, a: s.pop("n_features"), "n_features .* must be an integer >= 1, got None"),
     "lost array": (lambda s, a: a.pop("threshold"), "lack the array 'threshold'"),
     "short array": (lambda s, a: a.update(threshold=a["threshold"][:-1]), "'threshold' must hold 7 finite numbers"),

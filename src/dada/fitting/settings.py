@@ -171,7 +171,7 @@ class Settings(Parameters):
     def recipes(self, people: Population | ParquetUsers) -> dict[str, Recipe]:
         """Base predictors to choose from, by family: the given ones only, or the automatic families."""
         if self.predictors is None:
-            return families(people)
+            return {**families(people)}
         if isinstance(self.predictors, str):
             known = families(people) | rich_families(people)
             if self.predictors not in known:
