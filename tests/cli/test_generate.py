@@ -52,3 +52,15 @@ def test_a_fit_that_lacks_memory_is_refused_before_it_starts(folder):
     people = population_from_table(folder / "users.parquet", user="user", label="label", drop=["group"])
     with pytest.raises(ValueError, match=r"a fit of 12 users with \d+ rows and 1,000,000,000,000,000 base predictors"):
         DadaClassifier(BeyondAnyMachine(), mu=1.0, graph="everyone").fit_population(people)
+
+
+@pytest.mark.parametrize("kind", ["boxes", "xor"])
+def test_features_of_generated_users_interact(kind, tmp_path):
+    arguments = ["datasets", "generate", str(tmp_path / "users.parquet"), "--users", "6", "--kind", kind]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    table = pl.read_parquet(tmp_path / "users.parquet")
+    assert table.columns == ["user", "label", *(f"x{j}" for j in range(8)), "group"]
+    first = table.filter(pl.col("group") == 0)
+    a, b, label = (first[name].to_numpy() for name in ("x0", "x1", "label"))
+    expected = a * b > 0 if kind == "xor" else np.maximum(abs(a), abs(b)) < 0.7
+    assert np.mean((label == 1) == expected) > 0.85

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from dada import Constant, DadaClassifier, DadaRegressor, Linear, Trees, Union, load_model, save_model
+from dada import Constant, DadaClassifier, DadaRegressor, Linear, Privacy, Trees, Union, load_model, save_model
 from dada.core.graph import CollaborationGraph
 from dada.data import Population, boxes, xor
 from dada.fitting.held_out import decide
@@ -151,6 +151,12 @@ def test_families_go_by_name(name):
     model = fitted(small(n_users=4).train, name, n_updates=2)
     kinds = [type(part).__name__ for part in model.predictors_.parts]
     assert kinds[-1] == ("FittedConstant" if name != "trees" else "FittedTrees")
+
+
+@pytest.mark.parametrize("predictors", ["trees", FEW])
+def test_trees_are_refused_with_privacy(predictors):
+    with pytest.raises(ValueError, match="trees reveal rows of their owners"):
+        fitted(small().train, predictors, privacy=Privacy(epsilon=1.0, protects="labels"))
 
 
 def test_unknown_families_are_refused():

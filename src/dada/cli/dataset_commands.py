@@ -60,25 +60,33 @@ def fetch_dataset(name: Name, file: LocalFile = None, as_json: AsJson = False) -
 @app.command()
 def generate(
     output: Annotated[Path, typer.Argument(help="Parquet file to write.")],
+    kind: Annotated[
+        Literal["moons", "boxes", "xor"],
+        typer.Option(help="Moons: four groups of rotated moons. Boxes, xor: three groups, whose features interact."),
+    ] = "moons",
     users: Annotated[int, typer.Option(min=2, help="Number of users.")] = 1000,
     test: Annotated[Path | None, typer.Option(help="Also write test rows of the same users to this file.")] = None,
     test_rows: Annotated[int, typer.Option(min=1, help="Test rows per user.")] = 10,
     rule: Annotated[
         Literal["run", "printed"],
-        typer.Option(help="As in the authors' program, with 18 features that are always 0, or as printed."),
+        typer.Option(help="Moons as in the authors' program, with 18 features that are always 0, or as printed."),
     ] = "run",
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Write a table of synthetic users in four groups: Moons, each user with 3 to 15 rows of 20 features.
+    """Write a table of synthetic users in groups: Moons, 3 to 15 rows of 20 features; boxes, xor: 15 to 45 rows of 8.
 
     The columns are `user`, `label`, the features, and `group`, the user's true group, to be dropped when fitting:
     `dada fit users.parquet --user user --label label --drop group`.
     """
-    from dada.data.synthetic import moons
+    from dada.data.synthetic import boxes, moons, xor
     from dada.data.tables import write_users
 
-    people = moons(seed, n_users=users, n_test=test_rows if test is not None else 1, rule=rule)
+    sizes = {"n_users": users, "n_test": test_rows if test is not None else 1}
+    if kind == "moons":
+        people = moons(seed, rule=rule, **sizes)
+    else:
+        people = {"boxes": boxes, "xor": xor}[kind](seed, **sizes)
     write_users(people.train, output, group=people.groups)
     if test is not None:
         write_users(people.test, test, group=people.groups)

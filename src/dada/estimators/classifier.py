@@ -32,10 +32,11 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
 
     Parameters
     ----------
-    predictors : Stumps, Linear, Constant, Pretrained, Union or other recipe, optional
+    predictors : Stumps, Linear, Constant, RandomFourier, Trees, Pretrained, Union or other recipe, str, optional
         Base predictors. By default every feature, clipped at two standard deviations, and a weakly coupled constant.
-        Features clipped at one standard deviation, or decision stumps at four to ten quantiles of each feature beside
-        them, are taken instead if these do better on held-out training rows.
+        Features clipped at one standard deviation, decision stumps at four to ten quantiles of each feature, waves of
+        two features or trees that users grow, beside linear features, are taken instead if these do better on held-out
+        training rows. "linear", "clipped", "stumps", "waves" and "trees" are these families by name.
     loss : {"auto", "adaboost", "logistic", "squared-hinge"} or Loss
         Loss of a user's model on its own rows. "auto" is logistic.
     beta : float or "auto"

@@ -34,6 +34,7 @@ from dada.data import (
 )
 from dada.engine.backends import Processes
 from dada.engine.shards import Read, Sharded, ThisProcess, Threads, Workers
+from dada.fitting.trees import trees_of
 from dada.privacy.accounting import Privacy
 from dada.task import problem
 
@@ -155,6 +156,8 @@ class Settings(Parameters):
             )
         if callable(self.graph) and self.privacy is not None:
             raise ValueError("a graph rule reads exact rows, which privacy protects: give one of the named graphs")
+        if self.privacy is not None and (self.predictors == TREES or trees_of(self.predictors)[0] is not None):
+            raise ValueError("trees reveal rows of their owners, which privacy protects: give other predictors")
 
         self._is_made = True
 

@@ -53,7 +53,7 @@ def residuals(population: Population, values: NDArray[np.float64] | None = None)
     return np.eye(C)[y] - softmax(values, axis=1)
 
 
-def trees_of(recipe: Recipe) -> tuple[Trees | None, Recipe | None]:
+def trees_of(recipe: Any) -> tuple[Trees | None, Recipe | None]:
     """The trees of a recipe and the rest of it.
 
     >>> from dada.data import Constant
