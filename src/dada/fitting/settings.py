@@ -74,8 +74,8 @@ WAKEUPS_ALONE, FIRST_GRAPH_WAKEUPS, WAKEUPS_PER_GRAPH_PHASE = 5, 20, 5.0
 # Cells of the margins beyond which stumps are left out: a quarter of a gigabyte in single precision.
 MOST_CELLS = 1 << 26
 MOST_STUMPS = 2000
-# Waves in all and per feature that varies, and their widths: smooth ones suit many features, short ones few.
-MOST_WAVES, WAVES_PER_FEATURE, WIDTHS = 2000, 100, (1.0, 0.35)
+# Waves in all and per feature that varies, and their width in standard deviations.
+MOST_WAVES, WAVES_PER_FEATURE, WAVE_WIDTH = 2000, 100, 0.35
 # graph="everyone" is a random graph: users have this many neighbours under block steps, whose messages spread means.
 FEW_NEIGHBOURS = 10
 # Under other steps it is complete up to FEW_USERS, and has about SOME_USERS neighbours each beyond.
@@ -463,13 +463,9 @@ def rich_families(people: Population | ParquetUsers) -> dict[str, Union]:
     linear = families(people)[LINEAR if people.n_classes else WIDE]
     cells = people.n_rows * (max(2, people.n_classes) - 1) * (people.n_classes if people.n_classes > 2 else 1)
     most = max(1, MOST_CELLS // cells)
-    n, each = min(MOST_WAVES, most) // len(WIDTHS), WAVES_PER_FEATURE // len(WIDTHS)
-    waves = [
-        RandomFourier(n=max(1, n), per_feature=each, features=2, width=width, seed=seed)
-        for seed, width in enumerate(WIDTHS)
-    ]
+    waves = RandomFourier(n=min(MOST_WAVES, most), per_feature=WAVES_PER_FEATURE, features=2, width=WAVE_WIDTH)
     trees = Trees(most=min(Trees.most, most))
-    return {name: Union(*own, *linear.recipes) for name, own in ((WAVES, waves), (TREES, [trees]))}
+    return {WAVES: Union(waves, *linear.recipes), TREES: Union(trees, *linear.recipes)}
 
 
 def everyone(n_users: int, rng: np.random.Generator, n_neighbours: int | None = None) -> CollaborationGraph:
