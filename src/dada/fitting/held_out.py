@@ -439,7 +439,7 @@ class Trials:
             return False
         gains = np.zeros(self.population.n_users)
         for fold in self.folds:
-            tables, result = fold.tables[choice.family], self._run(choice, fold)
+            result, tables = self._run(choice, fold), fold.tables[choice.family]
             values = decisions(tables.learned, fold.learned.row_start, result.models)
             grove = Grove(SCREEN, fold.learned, None, np.random.default_rng(self.seed))
             trees, outputs, _ = grove.proposals(values, result.graph)
