@@ -125,9 +125,9 @@ class Many:
         """Wall-clock speed-up of updates in windows by several threads."""
         awake = self.schedule.users(MODEL_STREAM, 0, timed)
         window = Plan(0, latency=LATENCY).window(self.problem.n_users)
-        counts = np.zeros(3, np.int64)
-        settings = self.problem.settings(np.float32)
-        segment = Segment(settings, self.state.users, self.state.lists, awake, window, counts)
+        state, settings = self.state, self.problem.settings(np.float32)
+        edges = GraphLists(state.lists, state.followers)
+        segment = Segment(settings, None, state.users, state.shared, edges, awake, window, state.ledger)
         seconds = {}
         for n in (1, n_threads):
             times = []

@@ -24,6 +24,7 @@ from dada.core.graph import CollaborationGraph
 from dada.core.plan import MODEL_STREAM, Plan, Schedule
 from dada.core.problem import Problem
 from dada.engine.backends import Processes
+from dada.engine.model_loops import GraphLists
 from dada.engine.shards import Segment, Sharded, ThisProcess, Threads
 from dada.engine.state import State
 
@@ -45,8 +46,8 @@ def main():
     for name, n_workers, workers in worker_sets():
         state = State.start(problem, plan, graph, np.float32)
         settings, window = problem.settings(np.float32), plan.window(options.users)
-        halves = np.array_split(awake, 2)
-        half = [Segment(settings, state.users, state.lists, part, window, state.ledger.models) for part in halves]
+        arrays = settings, None, state.users, state.shared, GraphLists(state.lists, state.followers)
+        half = [Segment(*arrays, part, window, state.ledger) for part in np.array_split(awake, 2)]
         with workers if hasattr(workers, "__exit__") else nullcontext():
             workers.advance(half[0])
             began, spent = time.perf_counter(), processor_seconds()

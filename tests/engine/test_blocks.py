@@ -163,11 +163,6 @@ def test_evidence_goes_on_from_a_directed_graph():
     assert_array_equal(second.graph.to_scipy().toarray(), first.graph.to_scipy().toarray())
 
 
-def test_several_workers_are_refused():
-    with pytest.raises(ValueError, match="step='pairwise' only"):
-        Plan(n_updates=10, step="block", latency=0.1)
-
-
 @pytest.mark.parametrize("n_users", [1, 2, 3, 9, 10, 11, 12, 37])
 def test_the_background_joins_all_users_by_few_edges(n_users):
     graph = CollaborationGraph.background(n_users, np.random.default_rng(n_users))

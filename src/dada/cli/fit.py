@@ -439,7 +439,7 @@ def _reason_of_graph(model: Model, decided: Decided) -> str:
     if isinstance(model.graph, str) and model.graph != "auto":
         return f"{who}, as asked for."
     if everyone is None or evidence is None:
-        return f"{who}: there was no comparison of graphs, for want of users or rows, or because of mu or latency."
+        return f"{who}: there was no comparison of graphs, for want of users or rows, or because of mu."
     if graph == "evidence":
         return f"{who}: this {_ahead(evidence, everyone)} everyone alike on held-out rows."
     return f"{who}: a graph by evidence {_not_ahead(evidence, everyone)} on held-out rows."

@@ -120,6 +120,8 @@ GRAPH_RULES = ("distance", "evidence")
 BLOCK_STEP = "block"
 STEPS = (*STEP_RULES, BLOCK_STEP)
 DEFAULT_BLOCK_STEP = BlockStep()
+# The steps that workers make in windows.
+IN_WINDOWS = ("pairwise", BLOCK_STEP)
 RESTARTS = ("zero", "local")
 SAMPLERS = ("auto", "uniform", "gossip")
 # Up to this population size uniform batches find good neighbours fast enough.
@@ -176,7 +178,8 @@ class Plan:
     latency : float
         Time until a model update reaches the neighbours, in units of a user's mean update interval. With 0 it arrives
         at once, and one thread makes all updates. With more, several workers can share a run; the result does not
-        depend on their number (see `dada.engine.shards`).
+        depend on their number (see `dada.engine.shards`). Evidence wake-ups are then made in rounds of as many as
+        users, which choose their peers by the lists at the start of the round.
     span : int, optional
         Draw each block of 4,096 model wake-ups from this many consecutive users, so that their memory stays in the
         caches: faster for large populations. In the long run all users wake equally often, but not independently: the
@@ -234,10 +237,8 @@ class Plan:
 
     def _check_windows(self) -> None:
         """Reject settings that do not work with latency."""
-        if self.step != "pairwise":
-            raise ValueError(f"latency > 0 works with step='pairwise' only, got {self.step!r}: set latency=0")
-        if self.learn_graph and self.graph_rule != "distance":
-            raise ValueError(f"latency > 0 works with symmetric graphs only, got {self.graph_rule!r}: set latency=0")
+        if self.step not in IN_WINDOWS:
+            raise ValueError(f"latency > 0 works with step in {IN_WINDOWS} only, got {self.step!r}: set latency=0")
         if self.span is not None:
             raise ValueError(f"latency > 0 does not work with span, got span={self.span}: set latency=0 or span=None")
         if self.max_bits is not None:

@@ -50,11 +50,11 @@ class Processes:
             worker.join()
         self.workers, self.pipes = [], []
 
-    def ask(self, name: str, arguments: list[Any]) -> list[Any]:
+    def ask(self, name: str, arguments: list[Any], common: Any = ()) -> list[Any]:
         """Call a method of every shard."""
         try:
             for pipe, given in zip(self.pipes, arguments, strict=True):
-                pipe.send((name, given))
+                pipe.send((name, (*given, *common)))
             answers = [pipe.recv() for pipe in self.pipes]
         except (EOFError, BrokenPipeError, ConnectionResetError) as error:
             raise OSError(
@@ -148,9 +148,10 @@ class OnRay:
         kept, events = [self.ray.put(part) for part in parts], self.ray.put(awake)
         return self._retried(lambda: self._windows(kept, events, n_windows))[len(parts) :]
 
-    def ask(self, name: str, arguments: list[Any]) -> list[Any]:
+    def ask(self, name: str, arguments: list[Any], common: Any = ()) -> list[Any]:
         """Call a method of every shard."""
-        return self._retried(lambda: self._calls(name, arguments))
+        kept = [self.ray.put(value) for value in common]
+        return self._retried(lambda: self._calls(name, [(*given, *kept) for given in arguments]))
 
     def close(self) -> None:
         """End the actors."""

@@ -2,6 +2,8 @@
 
 `run_graph` solves the paper's graph problem, `run_evidence` chooses the models that fit a user's own samples best.
 Both return how many of the given wake-ups they made: they stop early if the pool of neighbour lists might overflow.
+While models are frozen, an evidence wake-up reads only the user's own rows and writes only its own list, so several
+workers can share a round of them: `make_round`.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from dada.core.graph_steps import (
     pair_cost,
 )
 from dada.core.losses import LossCode
-from dada.core.model_steps import squared_distance
+from dada.core.model_steps import UserModel, squared_distance
 from dada.core.neighbours import (
     FIRST_ROOM,
     BatchMix,
@@ -34,6 +36,8 @@ from dada.core.neighbours import (
     grow,
     has_neighbour,
     lightest,
+    lists_from_csr,
+    lists_to_csr,
     no_nearest,
     remember_nearest,
     set_one_side,
@@ -92,7 +96,7 @@ def make_room(users: UserArrays, lists: NeighbourLists, k: int, l: int, w: float
         if lists.length[x] >= most:
             p = lightest(lists, x)
             change_weight(users, lists, x, lists.ids[p], lists.weights[p], 0.0)
-            count_sent(users, counts, x, weight_cost(), 1)
+            count_sent(users.sent, counts, x, weight_cost(), 1)
     return True
 
 
@@ -102,11 +106,11 @@ def count_reply(mix: BatchMix, users: UserArrays, counts: Array, k: int, l: int,
 
     A gossip search asks current neighbours again and again; they reply with their degree only.
     """
-    count_sent(users, counts, k, weight_cost(), 1)
+    count_sent(users.sent, counts, k, weight_cost(), 1)
     if mix.n_gossip > 0 and weight > 0.0:
-        count_sent(users, counts, l, weight_cost(), 1)
+        count_sent(users.sent, counts, l, weight_cost(), 1)
     else:
-        count_sent(users, counts, l, graph_reply_cost(users.n_support[l], mix.n_gossip > 0), 1)
+        count_sent(users.sent, counts, l, graph_reply_cost(users.n_support[l], mix.n_gossip > 0), 1)
 
 
 @lean_kernel
@@ -170,57 +174,174 @@ class EvidenceBatch(NamedTuple):
     nearest: Nearest
 
 
+class KnownModels(NamedTuple):
+    """The models that peers send, and the number of samples behind each."""
+
+    alpha: Array
+    support: Array
+    n_support: Array
+    n_samples: Array
+
+
+class JudgeRows(NamedTuple):
+    """The rows of some users, which judge models."""
+
+    A: Array
+    row_start: Array
+    offset: Array
+    sample_weight: Array
+
+
 @lean_kernel
-def run_evidence(
-    settings: EvidenceSettings, users: UserArrays, lists: NeighbourLists, followers: NeighbourLists,
-    awake: Array, batches: Array, random_bits: Array, batch: EvidenceBatch, counts: Array,
+def has_room(lists: NeighbourLists, at: int, n_asked: int) -> bool:
+    """Whether list `at` can take all peers asked."""
+    return free_cells(lists) >= 4 * (lists.room[at] + n_asked + FIRST_ROOM)
+
+
+@lean_kernel
+def weigh_evidence(
+    settings: EvidenceSettings, judge: UserModel, known: KnownModels, lists: NeighbourLists, at: int, k: int,
+    n_asked: int, batch: EvidenceBatch, sent: Array, counts: Array,
 ) -> int:  # fmt: skip
-    """Wake-ups in turn: each user scores its neighbours' models, which it has, and those of a batch of peers.
+    """One wake-up of user k, whose neighbours are list `at`: it scores their models, which it has, and those asked.
 
     A peer that is not yet a neighbour sends its model and its number of samples. Every peer that becomes a neighbour,
-    or stops being one, receives a notice.
+    or stops being one, receives a notice. Returns the number of candidates, which the batch lists with their weights.
     """
+    size = 0
+    for p in range(lists.start[at], lists.start[at] + lists.length[at]):
+        batch.peers[size] = lists.ids[p]
+        size += 1
+    for b in range(n_asked):
+        l = batch.asked[b]
+        if has_neighbour(lists, at, l):
+            continue
+        count_sent(sent, counts, l, evidence_reply_cost(known.n_support[l]), 1)
+        if known.n_support[l] > 0:
+            batch.peers[size] = l
+            size += 1
+    if size == 0:
+        return 0
+    for c in range(size):
+        l = batch.peers[c]
+        batch.scores[c] = log_evidence(
+            settings.tau, settings.loss, judge, known.alpha[l], known.support[l], known.n_support[l],
+            known.n_samples[l],
+        )  # fmt: skip
+    keep_best(batch.scores[:size], settings.n_neighbours, batch.weights)
+    for c in range(size):
+        l = batch.peers[c]
+        if not batch.weights[c] > NEGLIGIBLE:
+            batch.weights[c] = 0.0
+        if (batch.weights[c] > 0.0) != has_neighbour(lists, at, l):
+            count_sent(sent, counts, k, follow_cost(), 1)
+        set_one_side(lists, at, l, batch.weights[c])
+    return size
+
+
+@lean_kernel
+def run_evidence(
+    settings: EvidenceSettings, users: UserArrays, known: KnownModels, lists: NeighbourLists,
+    followers: NeighbourLists, awake: Array, batches: Array, random_bits: Array, batch: EvidenceBatch, counts: Array,
+) -> int:  # fmt: skip
+    """Evidence wake-ups of the given users in turn, each with its batch of peers."""
     for e in range(awake.size):
         k = awake[e]
         n_asked = gather_peers(settings.mix, lists, batch.nearest, k, batches[e], random_bits[e], batch.asked)
         cells = 4 * (lists.room[k] + n_asked + FIRST_ROOM)
-        if free_cells(lists) < cells:
-            return e
         for b in range(n_asked):
             cells += 2 * (followers.room[batch.asked[b]] + FIRST_ROOM)
-        if free_cells(followers) < cells:
+        if not has_room(lists, k, n_asked) or free_cells(followers) < cells:
             return e
-        size = 0
-        for p in range(lists.start[k], lists.start[k] + lists.length[k]):
-            batch.peers[size] = lists.ids[p]
-            size += 1
-        for b in range(n_asked):
-            l = batch.asked[b]
-            if has_neighbour(lists, k, l):
-                continue
-            count_sent(users, counts, l, evidence_reply_cost(users.n_support[l]), 1)
-            if users.n_support[l] > 0:
-                batch.peers[size] = l
-                size += 1
-        if size == 0:
-            continue
         judge = user_model(users, k)
+        size = weigh_evidence(settings, judge, known, lists, k, k, n_asked, batch, users.sent, counts)
         for c in range(size):
-            l = batch.peers[c]
-            n_samples = users.row_start[l + 1] - users.row_start[l]
-            batch.scores[c] = log_evidence(
-                settings.tau, settings.loss, judge, users.alpha[l], users.support[l], users.n_support[l], n_samples
-            )
-        keep_best(batch.scores[:size], settings.n_neighbours, batch.weights)
-        for c in range(size):
-            l = batch.peers[c]
-            weight = batch.weights[c] if batch.weights[c] > NEGLIGIBLE else 0.0
-            if (weight > 0.0) != has_neighbour(lists, k, l):
-                count_sent(users, counts, k, follow_cost(), 1)
-            set_one_side(lists, k, l, weight)
-            set_one_side(followers, l, k, weight)
-        users.stale[k] = 1
+            set_one_side(followers, batch.peers[c], k, batch.weights[c])
+        if size > 0:
+            users.stale[k] = 1
     return awake.size
+
+
+@lean_kernel
+def gather_batches(
+    mix: BatchMix, lists: NeighbourLists, nearest: Nearest, awake: Array, batches: Array, random_bits: Array,
+    asked: Array,
+) -> None:  # fmt: skip
+    """The peers that each wake-up of a round asks, given the lists at its start; -1 fills the rest of a row."""
+    for e in range(awake.size):
+        size = gather_peers(mix, lists, nearest, awake[e], batches[e], random_bits[e], asked[e])
+        for b in range(size, asked.shape[1]):
+            asked[e, b] = -1
+
+
+@lean_kernel
+def run_round(
+    settings: EvidenceSettings, rows: JudgeRows, known: KnownModels, lists: NeighbourLists, first: int,
+    awake: Array, asked: Array, begin: int, batch: EvidenceBatch, stale: Array, sent: Array, counts: Array,
+) -> int:  # fmt: skip
+    """Evidence wake-ups from number `begin` on, of the users from `first` on who have these rows and lists."""
+    for e in range(begin, awake.size):
+        k = awake[e]
+        at = k - first
+        if at < 0 or at >= stale.size:
+            continue
+        n_asked = 0
+        while n_asked < asked.shape[1] and asked[e, n_asked] >= 0:
+            batch.asked[n_asked] = asked[e, n_asked]
+            n_asked += 1
+        if not has_room(lists, at, n_asked):
+            return e
+        own = slice(rows.row_start[at], rows.row_start[at + 1])
+        judge = UserModel(
+            rows.A[own], rows.offset[own], known.alpha[k], known.alpha[k], known.support[k],
+            rows.offset[own], rows.sample_weight[own], 1.0, 0.0,
+        )  # fmt: skip
+        if weigh_evidence(settings, judge, known, lists, at, k, n_asked, batch, sent, counts) > 0:
+            stale[at] = 1
+    return awake.size
+
+
+class EvidenceRound(NamedTuple):
+    """Evidence wake-ups while all models are frozen: the users, the peers that each asks, and the models of all."""
+
+    settings: EvidenceSettings
+    known: KnownModels
+    awake: Array
+    asked: Array
+
+
+class RoundResult(NamedTuple):
+    """New neighbours of some users (compressed rows), who must refresh its sum, and what each user sent, and all."""
+
+    indptr: Array
+    indices: Array
+    weights: Array
+    stale: Array
+    sent: Array
+    counts: Array
+
+
+def make_round(events: EvidenceRound, rows: JudgeRows, first: int, csr: tuple[Array, Array, Array]) -> RoundResult:
+    """Make the wake-ups of the users with these rows, the first of whom is number `first`, from their neighbours."""
+    size, n_asked = rows.row_start.size - 1, events.asked.shape[1]
+    n_users, lists = events.known.n_support.size, lists_from_csr(*csr)
+    stale, sent, counts = np.zeros(size, np.uint8), np.zeros((n_users, 3), np.int64), np.zeros(3, np.int64)
+    batch = evidence_batch(events.settings, n_users)
+    done = 0
+    while done < events.awake.size:
+        lists = roomier(lists, n_asked)
+        done = run_round(
+            events.settings, rows, events.known, lists, first, events.awake, events.asked, done,
+            batch, stale, sent, counts,
+        )  # fmt: skip
+    return RoundResult(*lists_to_csr(lists), stale, sent, counts)
+
+
+def evidence_batch(settings: EvidenceSettings, n_users: int) -> EvidenceBatch:
+    """Working memory of evidence wake-ups."""
+    most = settings.n_neighbours + settings.mix.size
+    asked, peers = np.empty(settings.mix.size, np.int32), np.empty(most, np.int32)
+    return EvidenceBatch(asked, peers, np.empty(most), np.empty(most), no_nearest(n_users, 0, 0))
 
 
 def roomier(lists: NeighbourLists, asked: int) -> NeighbourLists:
@@ -268,9 +389,7 @@ class EvidenceRule:
     def __init__(self, problem: Problem, plan: Plan) -> None:
         self.mix = plan.batch_mix(problem.n_users)
         self.settings = EvidenceSettings(float(plan.tau), problem.loss_code, plan.n_neighbours, self.mix)
-        most = plan.n_neighbours + self.mix.size
-        asked, peers = np.empty(self.mix.size, np.int32), np.empty(most, np.int32)
-        self.batch = EvidenceBatch(asked, peers, np.empty(most), np.empty(most), no_nearest(problem.n_users, 0, 0))
+        self.batch = evidence_batch(self.settings, problem.n_users)
 
     def begin(self, state: State) -> None:
         """Nothing to prepare: each wake-up computes its evidence."""
@@ -278,13 +397,25 @@ class EvidenceRule:
     def wake(self, state: State, awake: Array, batches: Array, random_bits: Array) -> int:
         """Make wake-ups in turn; returns how many, fewer than given if lists had to grow first."""
         done = run_evidence(
-            self.settings, state.known, state.lists, state.followers,
+            self.settings, state.users, known_models(state), state.lists, state.followers,
             awake, batches, random_bits, self.batch, state.ledger.graph,
         )  # fmt: skip
         if done < len(awake):
             state.lists = roomier(state.lists, self.mix.size)
             state.followers = roomier(state.followers, self.mix.size)
         return int(done)
+
+    def round(self, state: State, awake: Array, batches: Array, random_bits: Array) -> EvidenceRound:
+        """Wake-ups that choose their peers by the current lists, for workers to make."""
+        asked = np.empty((len(awake), self.mix.size), np.int32)
+        gather_batches(self.mix, state.lists, self.batch.nearest, awake, batches, random_bits, asked)
+        return EvidenceRound(self.settings, known_models(state), awake, asked)
+
+
+def known_models(state: State) -> KnownModels:
+    """The models of all users as their peers receive them."""
+    known = state.known
+    return KnownModels(known.alpha, known.support, known.n_support.copy(), np.diff(known.row_start))
 
 
 def graph_rule(problem: Problem, plan: Plan, dtype: np.dtype[np.floating]) -> DistanceRule | EvidenceRule:

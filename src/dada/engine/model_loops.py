@@ -1,11 +1,12 @@
 """Compiled loops of model updates over a whole population, on shared arrays.
 
-`run_models` updates users one after the other; every change reaches the neighbours at once. `step_in_window` updates
-users whose changes take effect only after the window, so that several workers can share it.
+`run_models` and `run_blocks` update users one after the other, by single moves or by block steps; every change reaches
+the followers at once. `moves_in_window` and `blocks_in_window` update users whose changes take effect only after the
+window, so that several workers can share it.
 
-`run_blocks` makes block steps. Neighbours then hold each user's shared model, not its model (`dada.core.block_steps`):
-neighbour sums are sums of shared models, and graph steps compare shared models. A message is added to the sums of the
-sender's followers only, so the cost of a wake-up does not depend on the number of users.
+Under block steps, neighbours hold each user's shared model, not its model (`dada.core.block_steps`): neighbour sums are
+sums of shared models, and graph steps compare shared models. A message is added to the sums of the sender's followers
+only, so the cost of a wake-up does not depend on the number of users.
 """
 
 from __future__ import annotations
@@ -170,11 +171,11 @@ def update_model(
 
 
 @lean_kernel
-def count_sent(users: UserArrays, counts: Array, k: int, cost: Cost, times: int) -> None:
-    """Count a message that user k sends `times` times, for k and in total."""
-    users.sent[k, MESSAGES] += times * cost.messages
-    users.sent[k, FLOATS] += times * cost.floats
-    users.sent[k, INDICES] += times * cost.indices
+def count_sent(sent: Array, counts: Array, k: int, cost: Cost, times: int) -> None:
+    """Count a message that user k sends `times` times, in row k of `sent` and in total."""
+    sent[k, MESSAGES] += times * cost.messages
+    sent[k, FLOATS] += times * cost.floats
+    sent[k, INDICES] += times * cost.indices
     counts[MESSAGES] += times * cost.messages
     counts[FLOATS] += times * cost.floats
     counts[INDICES] += times * cost.indices
@@ -283,7 +284,7 @@ def run_models(
         send_change(users, followers, sender, n_pending, scratch.pending)
         n_pending = 0
         if n_changed > 0:
-            count_sent(users, bill.counts, k, cost, n_followers)
+            count_sent(users.sent, bill.counts, k, cost, n_followers)
         if beyond_caches and n_changed <= scratch.pending.delta.size:
             sender, n_pending = k, n_changed
             postpone_change(users, followers, k, n_changed, scratch)
@@ -291,99 +292,6 @@ def run_models(
             send_change(users, followers, k, n_changed, scratch.step)
     send_change(users, followers, sender, n_pending, scratch.pending)
     return awake.size
-
-
-class Changes(NamedTuple):
-    """Changes of a window: the model of `user[s]` (-1: none) moved at `coordinate[s]` (-1: none) by `delta[s]`."""
-
-    user: Array
-    coordinate: Array
-    delta: Array
-
-
-def no_changes(size: int, dtype: np.dtype[np.floating]) -> Changes:
-    """Memory for a window of `size` wake-ups."""
-    return Changes(np.full(size, -1, np.int32), np.empty((size, 2), np.int32), np.empty((size, 2), dtype))
-
-
-@lean_kernel
-def refresh_stale(users: UserArrays, lists: NeighbourLists, awake: Array) -> None:
-    """Recompute the neighbour sums of stale users before a window; lists must be in the order of all users."""
-    for e in range(awake.size):
-        if users.stale[awake[e]] == 1:
-            refresh_neighbour_sum(users, users.alpha, lists, awake[e])
-
-
-@lean_kernel
-def step_in_window(
-    settings: ModelSettings, users: UserArrays, lists: NeighbourLists,
-    awake: Array, slots: Array, changes: Changes, counts: Array, scratch: StepScratch,
-) -> None:  # fmt: skip
-    """Pairwise updates of the given users; the change of wake-up e goes to slot slots[e]."""
-    cost = move_cost(2)
-    for e in range(awake.size):
-        if e + 4 < awake.size:
-            prefetch_numbers(users, lists, awake[e + 4])
-            prefetch_user(users, lists, awake[e + 2])
-        k, s = awake[e], slots[e]
-        user = user_model(users, k)
-        if is_refresh_due(users, k):
-            refresh_margins(user, users.n_support[k])
-            # Other models are consistent only between windows.
-            users.stale[k] = 1
-        n_changed = update_model(PAIRWISE, settings, users, k, user, -1.0, scratch)
-        changes.user[s] = -1
-        if n_changed > 0:
-            count_sent(users, counts, k, cost, lists.length[k])
-            changes.user[s] = k
-            changes.coordinate[s, 1] = -1
-            for c in range(n_changed):
-                changes.coordinate[s, c] = scratch.coordinate[c]
-                changes.delta[s, c] = scratch.delta[c]
-
-
-@lean_kernel
-def n_changed_in(changes: Changes, s: int) -> int:
-    """Number of coordinates that changed in slot s."""
-    return 2 if changes.coordinate[s, 1] >= 0 else 1
-
-
-@lean_kernel
-def add_to_neighbours(users: UserArrays, lists: NeighbourLists, changes: Changes, first: int, last: int) -> None:
-    """Add the changes of a window to the neighbour sums of users first..last-1, in the order of the wake-ups."""
-    n = users.neighbour_sum.shape[1]
-    size = changes.user.size
-    for s in range(size):
-        if s + 6 < size and changes.user[s + 6] >= 0:
-            prefetch_cell(lists.start, changes.user[s + 6])
-            prefetch_cell(lists.length, changes.user[s + 6])
-        if s + 3 < size and changes.user[s + 3] >= 0:
-            at, length = lists.start[changes.user[s + 3]], lists.length[changes.user[s + 3]]
-            prefetch(lists.ids, at, at + length)
-            prefetch(lists.weights, at, at + length)
-        if s + 1 < size and changes.user[s + 1] >= 0:
-            k = changes.user[s + 1]
-            for p in range(lists.start[k], lists.start[k] + lists.length[k]):
-                if first <= lists.ids[p] < last:
-                    for c in range(2):
-                        prefetch_cell(users.neighbour_sum, lists.ids[p] * n + max(changes.coordinate[s + 1, c], 0))
-        k = changes.user[s]
-        if k < 0:
-            continue
-        coordinate, delta, n_changed = changes.coordinate[s], changes.delta[s], n_changed_in(changes, s)
-        for p in range(lists.start[k], lists.start[k] + lists.length[k]):
-            l = lists.ids[p]
-            if first <= l < last:
-                add_change(users.neighbour_sum[l], lists.weights[p], n_changed, coordinate, delta)
-
-
-@lean_kernel
-def apply_to_copies(users: UserArrays, changes: Changes, first: int) -> None:
-    """Apply the changes of other shards' users, numbered from `first`, to the copies of their models."""
-    for s in range(changes.user.size):
-        k = changes.user[s]
-        if k >= first:
-            add_change(users.alpha[k], 1.0, n_changed_in(changes, s), changes.coordinate[s], changes.delta[s])
 
 
 class SharedModels(NamedTuple):
@@ -415,11 +323,67 @@ def nothing_shared(n_users: int, n: int, dtype: np.dtype[np.floating]) -> Shared
     )
 
 
+class BlockScratch(NamedTuple):
+    """Working memory of a block step: the model to share, the message, and the moves."""
+
+    target: Array
+    message: CodedChange
+    step: StepScratch
+
+
+def block_scratch(step: StepScratch) -> BlockScratch:
+    """Working memory of block steps around that of single moves."""
+    return BlockScratch(np.empty_like(step.gradient), make_message(step.gradient.size), step)
+
+
+class BlockSettings(NamedTuple):
+    """The block step as kernels take it: its settings, and the exponent of the finest unit of shared models."""
+
+    step: BlockStep
+    finest: int
+
+
+def block_settings(step: BlockStep, beta: float, dtype: np.dtype[np.floating]) -> BlockSettings:
+    """The settings of block steps for models of this size and precision."""
+    return BlockSettings(step.checked(), finest_exponent(beta, dtype))
+
+
+@lean_kernel
+def update_block(
+    settings: ModelSettings, block: BlockSettings, users: UserArrays, shared: SharedModels, k: int, n_followers: int,
+    counts: Array, coded: Array, scratch: BlockScratch,
+) -> int:  # fmt: skip
+    """One block step of user k on its neighbour sum, and the change of its shared model.
+
+    Counts the message, and returns its number of entries; `scratch.step` lists the change.
+    """
+    step, wakeups, n = block.step, shared.wakeups[k], users.alpha.shape[1]
+    user = user_model(users, k)
+    if wakeups % MARGINS_EVERY == MARGINS_EVERY - 1:
+        refresh_margins(user, users.n_support[k])
+    users.n_support[k] = block_step(
+        settings, step, wakeups, user, users.n_support[k], shared.previous[k], scratch.target, scratch.step
+    )
+    shared.wakeups[k] += 1
+    loudest = largest_weight(user.alpha, user.support, users.n_support[k])
+    n_entries, exponent = encode_change(step, block.finest, scratch.target, shared.model[k], loudest, scratch.message)
+    if n_entries == 0:
+        return 0
+    decode_change(scratch.message, n_entries, exponent, scratch.step)
+    shared.n_support[k] = add_to_model(shared.model[k], shared.support[k], shared.n_support[k], n_entries, scratch.step)
+    shared.exponent[k] = min(shared.exponent[k], exponent)
+    bits = n_followers * coded_bits(n, n_entries, step.quantise_bits)
+    coded[OF_MODELS] += bits
+    counts[MESSAGES] += n_followers
+    shared.bits[k] += bits
+    users.sent[k, MESSAGES] += n_followers
+    return n_entries
+
+
 @lean_kernel
 def run_blocks(
-    settings: ModelSettings, step: BlockStep, finest: int, users: UserArrays, shared: SharedModels, edges: GraphLists,
-    awake: Array, allowed: float, counts: Array, coded: Array,
-    target: Array, message: CodedChange, scratch: StepScratch,
+    settings: ModelSettings, block: BlockSettings, users: UserArrays, shared: SharedModels, edges: GraphLists,
+    awake: Array, allowed: float, counts: Array, coded: Array, scratch: BlockScratch,
 ) -> int:  # fmt: skip
     """Block steps of the given users in turn.
 
@@ -428,39 +392,20 @@ def run_blocks(
     """
     lists, followers = edges
     n = users.alpha.shape[1]
-    longest = coded_bits(n, n, step.quantise_bits)
+    longest = coded_bits(n, n, block.step.quantise_bits)
     for e in range(awake.size):
         k = awake[e]
         n_followers = followers.length[k]
         if coded[OF_MODELS] + n_followers * longest > allowed:
             return e
-        wakeups = shared.wakeups[k]
         is_stale = users.stale[k] == 1
-        if is_stale or wakeups % NEIGHBOUR_SUM_EVERY == NEIGHBOUR_SUM_EVERY - 1:
+        if is_stale or shared.wakeups[k] % NEIGHBOUR_SUM_EVERY == NEIGHBOUR_SUM_EVERY - 1:
             refresh_neighbour_sum(users, shared.model, lists, k)
         if is_stale:
             # The neighbours have changed: the mean of the former ones says nothing about the trend of the new.
             mean_of_neighbours(users.degree[k], users.neighbour_sum[k], shared.previous[k])
-        user = user_model(users, k)
-        if wakeups % MARGINS_EVERY == MARGINS_EVERY - 1:
-            refresh_margins(user, users.n_support[k])
-        users.n_support[k] = block_step(
-            settings, step, wakeups, user, users.n_support[k], shared.previous[k], target, scratch
-        )
-        shared.wakeups[k] += 1
-        loudest = largest_weight(user.alpha, user.support, users.n_support[k])
-        n_entries, exponent = encode_change(step, finest, target, shared.model[k], loudest, message)
-        if n_entries == 0:
-            continue
-        decode_change(message, n_entries, exponent, scratch)
-        shared.n_support[k] = add_to_model(shared.model[k], shared.support[k], shared.n_support[k], n_entries, scratch)
-        shared.exponent[k] = min(shared.exponent[k], exponent)
-        send_change(users, followers, k, n_entries, scratch)
-        bits = n_followers * coded_bits(n, n_entries, step.quantise_bits)
-        coded[OF_MODELS] += bits
-        counts[MESSAGES] += n_followers
-        shared.bits[k] += bits
-        users.sent[k, MESSAGES] += n_followers
+        n_entries = update_block(settings, block, users, shared, k, n_followers, counts, coded, scratch)
+        send_change(users, followers, k, n_entries, scratch.step)
     return awake.size
 
 
@@ -469,13 +414,137 @@ def advance_blocks(
     awake: Array, allowed: float, scratch: StepScratch,
 ) -> int:  # fmt: skip
     """Block steps of the given users in turn; returns how many fit the bits allowed."""
-    finest = finest_exponent(settings.beta, state.users.alpha.dtype)
-    target, message = np.empty_like(scratch.gradient), make_message(scratch.gradient.size)
+    block = block_settings(step, settings.beta, state.users.alpha.dtype)
     done = run_blocks(
-        settings, step.checked(), finest, state.users, state.shared, edges, awake, allowed,
-        state.ledger.models, state.ledger.coded, target, message, scratch,
+        settings, block, state.users, state.shared, edges, awake, allowed,
+        state.ledger.models, state.ledger.coded, block_scratch(scratch),
     )  # fmt: skip
     return int(done)
+
+
+class Changes(NamedTuple):
+    """Changes of a window: the model of `user[s]` (-1: none) moved at `coordinate[s]` by `delta[s]`.
+
+    The first `length[s]` entries of both count.
+    """
+
+    user: Array
+    length: Array
+    coordinate: Array
+    delta: Array
+
+
+def no_changes(size: int, most: int, dtype: np.dtype[np.floating]) -> Changes:
+    """Memory for a window of `size` wake-ups that change at most `most` coordinates each."""
+    user, length = np.full(size, -1, np.int32), np.zeros(size, np.int32)
+    return Changes(user, length, np.empty((size, most), np.int32), np.empty((size, most), dtype))
+
+
+@lean_kernel
+def keep_change(changes: Changes, s: int, k: int, n_changed: int, scratch: StepScratch) -> None:
+    """Store the change of user k's model, listed in the scratch, in slot s."""
+    changes.user[s] = k if n_changed > 0 else -1
+    changes.length[s] = n_changed
+    for c in range(n_changed):
+        changes.coordinate[s, c] = scratch.coordinate[c]
+        changes.delta[s, c] = scratch.delta[c]
+
+
+@lean_kernel
+def refresh_stale(users: UserArrays, models: Array, previous: Array, lists: NeighbourLists, awake: Array) -> None:
+    """Recompute the neighbour sums of stale users before a window; lists must be in the order of all users.
+
+    `previous` are the means that block steps extrapolate; without rows for other steps.
+    """
+    for e in range(awake.size):
+        k = awake[e]
+        if users.stale[k] == 1:
+            refresh_neighbour_sum(users, models, lists, k)
+            if previous.size > 0:
+                mean_of_neighbours(users.degree[k], users.neighbour_sum[k], previous[k])
+
+
+@lean_kernel
+def moves_in_window(
+    settings: ModelSettings, users: UserArrays, followers: NeighbourLists, n_followers: Array,
+    awake: Array, slots: Array, changes: Changes, counts: Array, scratch: StepScratch,
+) -> None:  # fmt: skip
+    """Pairwise updates of the given users; the change of wake-up e goes to slot slots[e]."""
+    cost = move_cost(2)
+    for e in range(awake.size):
+        if e + 4 < awake.size:
+            prefetch_numbers(users, followers, awake[e + 4])
+            prefetch_user(users, followers, awake[e + 2])
+        k = awake[e]
+        user = user_model(users, k)
+        if is_refresh_due(users, k):
+            refresh_margins(user, users.n_support[k])
+            # Other models are consistent only between windows.
+            users.stale[k] = 1
+        n_changed = update_model(PAIRWISE, settings, users, k, user, -1.0, scratch)
+        if n_changed > 0:
+            count_sent(users.sent, counts, k, cost, n_followers[k])
+        keep_change(changes, slots[e], k, n_changed, scratch)
+
+
+@lean_kernel
+def blocks_in_window(
+    settings: ModelSettings, block: BlockSettings, users: UserArrays, shared: SharedModels,
+    followers: NeighbourLists, n_followers: Array,
+    awake: Array, slots: Array, changes: Changes, counts: Array, coded: Array, scratch: BlockScratch,
+) -> None:  # fmt: skip
+    """Block steps of the given users; the message of wake-up e goes to slot slots[e]."""
+    n = users.alpha.shape[1]
+    for e in range(awake.size):
+        if e + 4 < awake.size:
+            prefetch_numbers(users, followers, awake[e + 4])
+            prefetch_user(users, followers, awake[e + 2])
+            prefetch(shared.model, awake[e + 2] * n, (awake[e + 2] + 1) * n)
+            prefetch(shared.previous, awake[e + 2] * n, (awake[e + 2] + 1) * n)
+        k = awake[e]
+        n_entries = update_block(settings, block, users, shared, k, n_followers[k], counts, coded, scratch)
+        if shared.wakeups[k] % NEIGHBOUR_SUM_EVERY == NEIGHBOUR_SUM_EVERY - 1:
+            # Other models are consistent only between windows.
+            users.stale[k] = 1
+        keep_change(changes, slots[e], k, n_entries, scratch.step)
+
+
+@lean_kernel
+def add_to_neighbours(users: UserArrays, followers: NeighbourLists, changes: Changes, first: int, last: int) -> None:
+    """Add the changes of a window to the neighbour sums of users first..last-1, in the order of the wake-ups."""
+    n = users.neighbour_sum.shape[1]
+    size = changes.user.size
+    for s in range(size):
+        if s + 6 < size and changes.user[s + 6] >= 0:
+            prefetch_cell(followers.start, changes.user[s + 6])
+            prefetch_cell(followers.length, changes.user[s + 6])
+        if s + 3 < size and changes.user[s + 3] >= 0:
+            at, length = followers.start[changes.user[s + 3]], followers.length[changes.user[s + 3]]
+            prefetch(followers.ids, at, at + length)
+            prefetch(followers.weights, at, at + length)
+        if s + 1 < size and changes.user[s + 1] >= 0:
+            k = changes.user[s + 1]
+            for p in range(followers.start[k], followers.start[k] + followers.length[k]):
+                if first <= followers.ids[p] < last:
+                    for c in range(changes.length[s + 1]):
+                        prefetch_cell(users.neighbour_sum, followers.ids[p] * n + changes.coordinate[s + 1, c])
+        k = changes.user[s]
+        if k < 0:
+            continue
+        coordinate, delta = changes.coordinate[s], changes.delta[s]
+        for p in range(followers.start[k], followers.start[k] + followers.length[k]):
+            l = followers.ids[p]
+            if first <= l < last:
+                add_change(users.neighbour_sum[l], followers.weights[p], changes.length[s], coordinate, delta)
+
+
+@lean_kernel
+def apply_to_copies(models: Array, changes: Changes, first: int) -> None:
+    """Apply the changes of other shards' users, numbered from `first`, to the copies of their models."""
+    for s in range(changes.user.size):
+        k = changes.user[s]
+        if k >= first:
+            add_change(models[k], 1.0, changes.length[s], changes.coordinate[s], changes.delta[s])
 
 
 @kernel

@@ -27,7 +27,7 @@ from dada.core.model_steps import STEP_RULES
 from dada.core.plan import BLOCK_STEP, GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Phase, Plan, Schedule, Status
 from dada.core.problem import Problem
 from dada.engine.checkpoint import Checkpoints, fingerprint, resume_from
-from dada.engine.graph_loops import graph_rule
+from dada.engine.graph_loops import EvidenceRule, graph_rule
 from dada.engine.model_loops import (
     GraphLists,
     SharedModels,
@@ -205,8 +205,6 @@ def _check(
             )
     if workers is not None and plan.latency == 0:
         raise ValueError("workers need a plan with latency > 0, got 0.0: set latency=0.1, for example")
-    if plan.latency > 0 and graph is not None and graph.directed:
-        raise ValueError("latency > 0 works with symmetric graphs only: set latency=0")
     holder: object = problem.remote
     if holder is not None and holder is not workers:
         raise ValueError("the rows of this problem are in shards: pass these shards as workers=")
@@ -274,7 +272,7 @@ class Runner:
         self.settings = problem.settings(dtype)
         self.scratch = loop_scratch(problem.n_predictors, int(problem.sizes.max()), dtype)
         self.rule = graph_rule(problem, plan, dtype)
-        self.workers = workers
+        self.workers: Workers = workers or Threads()
         self.allowed_bits = math.inf if plan.max_bits is None else plan.max_bits
         self.window = plan.window(problem.n_users)
         self.phases = list(plan.phases(problem.n_users))
@@ -327,6 +325,8 @@ class Runner:
     def enter(self, phase: Phase, number: int) -> None:
         """Begin a phase."""
         self.observer(PhaseStarted(phase.kind, phase.events))
+        if phase.kind == "models" and self.state.followers is not self.state.lists:
+            self.state.followers = lists_of(self.state.graph)[1]
         if phase.kind == "models" and number == 2 and self.plan.restart == "zero":
             self.state.reset_models()
         if phase.kind == "graph":
@@ -337,6 +337,10 @@ class Runner:
         """Make the next chunk of a phase; returns the numbers of wake-ups made and planned."""
         state = self.state
         wanted = min(self.chunk, phase.events - state.done)
+        if phase.kind == "graph" and self.window > 0 and isinstance(self.rule, EvidenceRule):
+            wanted = min(self.problem.n_users, phase.events - state.done)
+            self.graph_round(self.rule, wanted)
+            return wanted, wanted
         if phase.kind == "graph":
             return self.graph_chunk(wanted), wanted
         if phase.kind == "local":
@@ -359,8 +363,9 @@ class Runner:
         awake = self.schedule.users(stream, start, start + wanted)
         edges = GraphLists(self.no_lists, self.no_lists) if local else GraphLists(state.lists, state.followers)
         if self.window > 0:
-            workers, counts = self.workers or Threads(), state.ledger.models
-            workers.advance(Segment(self.settings, state.users, edges.lists, awake, self.window, counts))
+            block = self.plan.block if self.plan.step == BLOCK_STEP else None
+            events = awake, self.window, state.ledger
+            self.workers.advance(Segment(self.settings, block, state.users, state.shared, edges, *events))
             return wanted
         if self.plan.step == BLOCK_STEP:
             allowed, scratch = self.allowed_bits - state.ledger.graph_bits, self.scratch.step
@@ -387,6 +392,24 @@ class Runner:
         state.graph_wakeups += done
         state.done += done
         return done
+
+    def graph_round(self, rule: EvidenceRule, wanted: int) -> None:
+        """Let the workers make a round of evidence wake-ups."""
+        state = self.state
+        start, stop = state.graph_wakeups, state.graph_wakeups + wanted
+        awake, batches = self.schedule.users(GRAPH_STREAM, start, stop), self.schedule.batches(start, stop)
+        events = rule.round(state, awake, batches, self.schedule.random_bits(start, stop, rule.mix.n_draws))
+        sent = state.users.sent.copy()
+        found = self.workers.judge(events, state.users, state.graph)
+        state.users.stale[...] |= np.concatenate([part.stale for part in found])
+        for part in found:
+            state.users.sent[...] += part.sent
+            state.ledger.graph[...] += part.counts
+        if self.plan.step == BLOCK_STEP:
+            count_snapshots(state, sent)
+        state.use_lists([(part.indptr, part.indices, part.weights) for part in found])
+        state.graph_wakeups = stop
+        state.done += wanted
 
     def affordable(self, batches: Array) -> int:
         """Number of these graph wake-ups that certainly fit the budget of bits."""

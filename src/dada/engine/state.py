@@ -87,6 +87,13 @@ class State:
         """The current collaboration graph."""
         return CollaborationGraph(*lists_to_csr(self.lists), directed=self.followers is not self.lists)
 
+    def use_lists(self, parts: list[tuple[Array, Array, Array]]) -> None:
+        """Replace all neighbour lists by compressed rows of consecutive users; followers stay as they are."""
+        indptr, indices, weights = zip(*parts, strict=True)
+        count = np.concatenate([np.diff(part) for part in indptr])
+        ends = np.concatenate([[0], np.cumsum(count)])
+        self.lists = lists_from_csr(ends, np.concatenate(indices), np.concatenate(weights))
+
     def use_models(self, problem: Problem, models: Array) -> None:
         """Replace all models."""
         users = self.users

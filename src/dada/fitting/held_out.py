@@ -250,8 +250,7 @@ def decide(
     equals = [choice for choice in by_family if choice.family in LINEAR_FAMILIES]
     best = trials.best(equals or by_family[:1], doubt=0.0)
     best = trials.best([best, *(c for c in by_family if c not in (*equals, best))], doubt=doubt)._replace(whole=False)
-    # Evidence makes directed graphs, which do not allow latency.
-    if is_open and n_users > 2 and settings.mu != 0 and settings.message_latency == 0:
+    if is_open and n_users > 2 and settings.mu != 0:
         best = trials.best([best._replace(graph=name, early=True) for name in GRAPHS], doubt=doubt)
         best = best._replace(early=False)
     # What interactions gain depends on the graph, so they are tried on the chosen one; with them, evidence may win.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from dada.core.problem import Problem, bytes_of_run, check_memory
 from dada.data import BasePredictors, Population, Recipe
 from dada.data.arrays import as_values
 from dada.engine import RunResult, Samples, decision_values, run
+from dada.engine.shards import Workers
 from dada.events import Observer, silent
 from dada.fitting.lam import find_lam
 from dada.fitting.settings import AUTO, Settings
@@ -173,10 +175,12 @@ def run_engine(
     observer: Observer = silent,
     checkpoint: Checkpoint = None,
     traced: bool = True,
+    workers: Workers | None = None,
 ) -> RunResult:
     """Run the engine on a problem, from zero or from the end of another run, with settings that are all decided.
 
-    Each trace point costs about as much as one move of every user: trials leave them out.
+    Each trace point costs about as much as one move of every user: trials leave them out. The workers are those of the
+    settings, unless others are given.
     """
     if callable(settings.graph):
         settings = replace(settings, graph=graph_by_rule(settings, problem, rng.spawn(1)[0]))
@@ -189,18 +193,21 @@ def run_engine(
     options: Any = {"train": train, "test": test, "dtype": settings.dtype, "observer": observer}
     if start is not None and settings.takes_blocks:
         options["shared"] = start.shared
-    if not (plan.learn_graph and settings.is_graph("evidence-symmetric")):
-        with settings.workers() as workers:
-            kept = _kept(checkpoint)
-            return run(problem, plan, rng, graph=graph, models=models, workers=workers, **options, **kept)
-    first = run(problem, plan, rng, models=models, **options, **_kept(checkpoint))
-    both = first.graph.symmetrised()
-    # Single precision rounds the smallest weights to zero, which the engine refuses.
+    with settings.workers() if workers is None else nullcontext(workers) as used:
+        options["workers"] = used
+        first = run(problem, plan, rng, graph=graph, models=models, **options, **_kept(checkpoint))
+        if not (plan.learn_graph and settings.is_graph("evidence-symmetric")):
+            return first
+        fixed, both = replace(plan, learn_graph=False), _both_ways(first.graph)
+        return run(problem, fixed, rng, graph=both, models=first.models, **options, **_kept(checkpoint, ".symmetric"))
+
+
+def _both_ways(graph: CollaborationGraph) -> CollaborationGraph:
+    """A directed graph made symmetric, without weights so small that single precision rounds them to zero."""
+    both = graph.symmetrised()
     light = both.weights.max(initial=0.0) * 1e-6
     k, l, w = both.edges()
-    both = type(both).from_edges(problem.n_users, k[w > light], l[w > light], w[w > light])
-    fixed = replace(plan, learn_graph=False)
-    return run(problem, fixed, rng, graph=both, models=first.models, **options, **_kept(checkpoint, ".symmetric"))
+    return CollaborationGraph.from_edges(graph.n_users, k[w > light], l[w > light], w[w > light])
 
 
 def graph_by_rule(settings: Settings, problem: Problem, rng: np.random.Generator) -> CollaborationGraph:

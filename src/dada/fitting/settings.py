@@ -276,12 +276,12 @@ class Settings(Parameters):
 
     @property
     def takes_blocks(self) -> bool:
-        """Whether users make block steps: by default, except with latency or a graph learned from distances.
+        """Whether users make block steps: by default, except with a graph learned from distances or privacy.
 
-        >>> Settings().takes_blocks, Settings(n_jobs=2).takes_blocks, Settings(graph="learned").takes_blocks
-        (True, False, False)
+        >>> Settings().takes_blocks, Settings(graph="learned").takes_blocks
+        (True, False)
         """
-        fits = self.message_latency == 0 and not self.is_graph("learned") and self.privacy is None
+        fits = not self.is_graph("learned") and self.privacy is None
         return self.step == BLOCK_STEP or (self.step == AUTO and fits)
 
     def block_step(self, by_evidence: bool) -> BlockStep:
