@@ -207,7 +207,7 @@ def test_a_file_read_some_users_at_a_time_gives_the_model_of_a_folder_read_at_on
     (tmp_path / "all").mkdir()
     path = tmp_path / "all" / "train.parquet"
     pl.read_csv(folder / "train.csv").write_parquet(path)
-    fit = ["--user", "person", "--label", "came", "--updates", 20, "--lam", 1]
+    fit = ["--user", "person", "--label", "came", "--updates", 20, "--graph", "learned", "--lam", 1]
     assert dada("fit", tmp_path / "all", *fit, "-o", tmp_path / "at-once.dada").exit_code == 0
     assert dada("fit", path, "--stream", *fit, "-o", tmp_path / "streamed.dada").exit_code == 0
     assert (tmp_path / "streamed.dada").read_bytes() == (tmp_path / "at-once.dada").read_bytes()

@@ -57,6 +57,18 @@ def test_columns_of_text_are_encoded_alike_in_every_range_of_users(table, tmp_pa
     assert users.summary_of(0).count == table.height
 
 
+@pytest.mark.parametrize(("label", "task"), [("b", "auto"), ("b", "numbers"), ("a", "auto")])
+def test_labels_may_be_several_classes_or_numbers(label, task, table, folder):
+    whole = population_from_table(table, user="person", label=label, task=task)
+    users = ParquetUsers.open(folder, user="person", label=label, task=task)
+    assert users.n_classes == whole.n_classes == (9 if (label, task) == ("b", "auto") else 0)
+    assert same(users.read(3, 9), whole.select(np.arange(3, 9)))
+    labels = users.labels()
+    assert np.array_equal(labels.y, whole.y)
+    assert np.array_equal(labels.row_start, whole.row_start)
+    assert labels.X.shape == (400, 0)
+
+
 @pytest.mark.parametrize(
     "ids", [np.arange(5) * 10, np.arange(5) * 0.5 - 1, np.arange("2024-01", "2024-06", dtype="M8[D]")[:5]]
 )
@@ -110,8 +122,13 @@ def test_what_cannot_be_read_is_said_at_once(folder, tmp_path):
         ParquetUsers.open(tmp_path / "empty", user="person", label="came")
     with pytest.raises(ValueError, match="no column 'went'"):
         ParquetUsers.open(folder, user="person", label="went")
-    with pytest.raises(ValueError, match="must hold two values, got 9"):
-        ParquetUsers.open(folder, user="person", label="b")
+    pl.DataFrame({"person": ["ann", "bob"], "a": [1.0, 2.0], "came": [1, 1]}).write_parquet(
+        tmp_path / "empty" / "1.parquet"
+    )
+    with pytest.raises(ValueError, match="must hold two values or more, got 1 only"):
+        ParquetUsers.open(tmp_path / "empty", user="person", label="came")
+    with pytest.raises(ValueError, match="must hold numbers"):
+        ParquetUsers.open(folder, user="a", label="person", task="numbers")
     (folder / "4.parquet").write_bytes(b"nothing")
     with pytest.raises(ValueError, match="not readable Parquet"):
         ParquetUsers.open(folder, user="person", label="came")

@@ -2,13 +2,10 @@
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 from scipy import sparse
 
 from dada import CollaborationGraph, DadaClassifier
-from dada.data import ParquetUsers
-from dada.estimators.stream import fit_parquet
 from tests.helpers.people import opposites
 
 ROWS = opposites()
@@ -96,14 +93,6 @@ SETTINGS = [
 def test_settings_are_refused(settings, message):
     with pytest.raises((ValueError, TypeError), match=message):
         DadaClassifier(**settings).fit(*ROWS)
-
-
-def test_class_weights_are_refused_where_no_process_has_all_labels(tmp_path):
-    table = pl.DataFrame({"person": ROWS.users, "x": ROWS.X[:, 0], "came": ROWS.y})
-    table.write_parquet(tmp_path / "rows.parquet")
-    users = ParquetUsers.open(tmp_path, user="person", label="came")
-    with pytest.raises(ValueError, match="class_weight needs all rows in one process, got 'balanced': leave it out"):
-        fit_parquet(DadaClassifier(class_weight="balanced"), users)
 
 
 def test_few_users_need_no_kappa():

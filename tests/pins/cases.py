@@ -288,7 +288,7 @@ def command_fit_in_shards(folder: Path) -> Parts:
     (folder / "rows").mkdir()
     for number, part in enumerate((made[0][:100], made[0][100:])):
         part.write_parquet(folder / "rows" / f"{number}.parquet")
-    options = ("--user", "user", "--label", "label", "--drop", "group", "--lam", 1, "--updates", 20)
+    options = ("--user", "user", "--label", "label", "--drop", "group", "--updates", 20)
     command(folder, "fit", "rows.parquet", "--stream", *options, "-o", "streamed.dada")
     command(folder, "fit", "rows", *options, "-o", "folder.dada")
     command(folder, "fit", "rows", *options, "--jobs", 2, "-o", "two.dada")

@@ -130,7 +130,7 @@ def fit(
     and a constant prediction. What is open (base predictors, graph, mu) is chosen once, on the other rows; then the
     model is fitted to all rows with the same choices. With --epsilon nothing is held out: a trial would need a release
     of its own. With a folder of Parquet files, or --stream, every shard reads the rows of its users and no process
-    holds all of them; nothing is held out.
+    holds all of them; choices are made on a sample of 1,000 users, and nothing is held out for a first trial.
 
     **Examples**
 
@@ -160,7 +160,7 @@ def fit(
             raise ValueError(
                 "--drop-missing needs the whole table: leave out --stream, or drop such rows from the files"
             )
-        people = ParquetUsers.open(file, **columns)
+        people = ParquetUsers.open(file, task=task, **columns)
         encoder = people.encoder
     elif epsilon is not None and protects == "rows":
         # Levels, medians and the choice of columns would reveal rows.
@@ -169,8 +169,6 @@ def fit(
         table = UserTable.read(file, task=task, drop_missing=drop_missing, **columns)
         encoder = table.encoder()
         people = table.people(encoder)
-    # Shards support two classes and symmetric graphs.
-    graph = "learned" if in_shards and graph == "auto" else graph
     given: dict[str, Any] = {"beta": beta, "mu": mu, "lam": lam, "n_updates": updates, "max_neighbours": max_neighbours}
     given |= {"n_jobs": jobs, "latency": latency, "graph": graph, "engine": engine, "random_state": seed}
     settings = {name: value for name, value in given.items() if value is not None}
@@ -277,9 +275,9 @@ def _fitted(
     from dada import DadaClassifier, DadaRegressor, Population
     from dada.estimators.stream import fit_parquet
 
-    if not isinstance(people, Population):
-        return fit_parquet(DadaClassifier(**settings), people, observer=observer, checkpoint=checkpoint)
     model = DadaClassifier(**settings) if people.n_classes else DadaRegressor(**settings)
+    if not isinstance(people, Population):
+        return fit_parquet(model, people, observer=observer, checkpoint=checkpoint)
     return model.fit_population(people, encoder=encoder, like=like, observer=observer, checkpoint=checkpoint)
 
 

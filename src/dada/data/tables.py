@@ -323,8 +323,8 @@ class ParquetUsers(Users):
         Columns with the user and with the label.
     feature_names : tuple of str
         Columns to learn from, or the features that `encoder` makes of them.
-    classes : array of shape (2,)
-        The two labels, sorted.
+    classes : array of shape (C,) or None
+        The labels, sorted; None if they are numbers.
     user_ids, sizes : arrays of shape (n_users,)
         The users, sorted, and the number of rows of each.
     encoder : TableEncoder or None
@@ -345,13 +345,13 @@ class ParquetUsers(Users):
     user: str
     label: str
     feature_names: tuple[str, ...]
-    classes: np.ndarray
+    classes: np.ndarray | None
     user_ids: np.ndarray
     sizes: np.ndarray
     encoder: TableEncoder | None = None
 
     @classmethod
-    def open(cls, path: str | Path, *, user: str, label: str, drop: Sequence[str] = ()) -> Self:
+    def open(cls, path: str | Path, *, user: str, label: str, task: Task = "auto", drop: Sequence[str] = ()) -> Self:
         """List the users of a file, or of all ``.parquet`` files of a folder.
 
         Parameters
@@ -359,7 +359,9 @@ class ParquetUsers(Users):
         path : str or Path
             A Parquet file, or a folder, which is searched recursively.
         user, label : str
-            Columns with the user and with the label (two distinct values).
+            Columns with the user and with the label.
+        task : {"auto", "classes", "numbers"}
+            What the labels are; "auto": numbers if the column has more than 20 different ones, else classes.
         drop : sequence of str
             Columns to leave out.
         """
@@ -376,10 +378,11 @@ class ParquetUsers(Users):
             reason = str(error).strip().partition("\n")[0]
             raise ValueError(f"{path}: not readable Parquet files of the same columns ({reason})") from error
         found = np.unique(as_values(labels[label], label))
-        if found.size != 2:
-            raise ValueError(f"{path}: column {label!r} must hold two values, got {found.size}: {shorten(found)}")
+        if found.size < 2:
+            raise ValueError(f"{path}: column {label!r} must hold two values or more, got {shorten(found)} only")
+        classes = found if kind_of(found, task, label) == "classes" else None
         ids = as_values(counts[user], user)
-        users = cls(files, user, label, tuple(features), found, ids, counts["rows"].to_numpy().astype(np.int64))
+        users = cls(files, user, label, tuple(features), classes, ids, counts["rows"].to_numpy().astype(np.int64))
         if all(schema[name].is_numeric() or schema[name] == pl.Boolean for name in features):
             return users
         frame = users._frame(pl.col(user).is_in(users._spread(SAMPLED_USERS).tolist()))
@@ -416,6 +419,14 @@ class ParquetUsers(Users):
         chosen = self._spread(most)
         return self._read(pl.col(self.user).is_in(chosen.tolist()), chosen)
 
+    def labels(self) -> Population:
+        """The labels of all users, without features: a few bytes per row."""
+        import polars as pl
+
+        frame = pl.scan_parquet(list(self.files)).select(self.label, self.user).collect()
+        people = self._population(np.zeros((frame.height, 1)), frame, self.user_ids, ("none",))
+        return replace(people, X=people.X[:, :0], feature_names=())
+
     def summary_of(self, number: int) -> FeatureSummary:
         """Summary of the features in one file."""
         return FeatureSummary.of_all(
@@ -432,14 +443,12 @@ class ParquetUsers(Users):
 
     def _read(self, wanted: Any, ids: np.ndarray) -> Population:
         frame = self._frame(wanted)
-        return Population.from_arrays(
-            self._features(frame.select(self.inputs)),
-            frame[self.label],
-            frame[self.user],
-            classes=self.classes,
-            user_ids=ids,
-            feature_names=self.feature_names,
-        )
+        return self._population(self._features(frame.select(self.inputs)), frame, ids, self.feature_names)
+
+    def _population(self, X: Any, frame: polars.DataFrame, ids: np.ndarray, names: tuple[str, ...]) -> Population:
+        kind: Any = {"task": "numbers"} if self.classes is None else {"classes": self.classes}
+        targets, owners = frame[self.label], frame[self.user]
+        return Population.from_arrays(X, targets, owners, user_ids=ids, feature_names=names, **kind)
 
     def _frame(self, wanted: Any) -> polars.DataFrame:
         import polars as pl

@@ -405,10 +405,15 @@ class Sharded:
         self.backend.hold(held)
         self._held = row_start
 
+    def _hold_rows_of(self, users: UserArrays) -> None:
+        # The rows of a remote problem are in the shards already.
+        if self.read is None or not self.cuts:
+            self.hold(users.A, users.row_start, users.confidence, users.offset, users.sample_weight)
+
     def advance(self, segment: Segment) -> None:
         """Make the updates of a segment."""
         users, shared = segment.users, segment.shared
-        self.hold(users.A, users.row_start, users.confidence, users.offset, users.sample_weight)
+        self._hold_rows_of(users)
         parts = [cut_out(segment, self.cuts, number) for number in range(len(self.cuts) - 1)]
         outcomes = self.backend.run(parts, segment.awake, -(-segment.awake.size // segment.window))
         for (first, last), found in zip(pairwise(self.cuts), outcomes, strict=True):
@@ -422,7 +427,7 @@ class Sharded:
 
     def judge(self, events: EvidenceRound, users: UserArrays, graph: CollaborationGraph) -> list[RoundResult]:
         """Make the wake-ups of a round."""
-        self.hold(users.A, users.row_start, users.confidence, users.offset, users.sample_weight)
+        self._hold_rows_of(users)
         lists = [(rows_of(graph, first, last),) for first, last in pairwise(self.cuts)]
         return self.backend.ask("judge", lists, (events,))
 

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dada.core.accuracy import mean_per_user
-from dada.core.problem import bytes_of_run, check_memory, margins_of_labels
-from dada.data import BasePredictors, FeatureSummary, ParquetUsers
-from dada.engine import run
+from dada.core.problem import bytes_of_run, check_memory
+from dada.data import BasePredictors, FeatureSummary, ParquetUsers, Population, Recipe
+from dada.data.predictors.families import takes_summary
+from dada.data.predictors.stumps import FittedStumps
 from dada.engine.shards import remote_problem
-from dada.estimators.classifier import DadaClassifier
+from dada.estimators.classifier import DadaClassifier, DadaRegressor
 from dada.events import Observer, silent
+from dada.fitting.held_out import MOST_USERS, decide
 from dada.fitting.lam import MANY_USERS, SAMPLES, extended, find_lam
-from dada.fitting.models import Fit
+from dada.fitting.models import Decided, Fit, run_engine
 from dada.fitting.settings import AUTO, LATENCY, Settings, generator
+from dada.task import n_blocks, rows_per_sample, user_rows
+
+Estimator = TypeVar("Estimator", DadaClassifier, DadaRegressor)
 
 # A feature takes eight bytes, a margin of a stump one: so features of few users are held at a time.
 USERS_AT_ONCE = 20_000
@@ -34,35 +39,38 @@ class Margins:
     users_at_once: int = USERS_AT_ONCE
 
     def __call__(self, first: int, last: int) -> NDArray[Any]:
-        """y_i h_j(x_i) of the users first..last-1, of whom `users_at_once` are read at a time."""
-        ends = np.concatenate([[0], np.cumsum(self.users.sizes[first:last])])
-        margins = np.empty((int(ends[-1]), self.predictors.n), self.predictors.dtype)
+        """Margins of the users first..last-1 (see `dada.task`), of whom `users_at_once` are read at a time."""
+        users, predictors = self.users, self.predictors
+        rows = rows_per_sample(users.n_classes) * np.concatenate([[0], np.cumsum(users.sizes[first:last])])
+        number = predictors.dtype if users.n_classes == 2 else np.float32
+        found = np.empty((int(rows[-1]), predictors.n * n_blocks(users)), number)
         for start in range(first, last, self.users_at_once):
             stop = min(start + self.users_at_once, last)
-            people = self.users.read(start, stop)
-            mine = margins[ends[start - first] : ends[stop - first]]
-            mine[...] = margins_of_labels(self.predictors.predict(people.X), people.y)
-        return margins
+            people = users.read(start, stop)
+            own = slice(rows[start - first], rows[stop - first])
+            found[own] = user_rows(predictors.predict(people.X), people.y, users.n_classes).A
+        return found
 
 
 def fit_parquet(
-    model: DadaClassifier,
+    model: Estimator,
     users: ParquetUsers,
     *,
     observer: Observer = silent,
     checkpoint: str | os.PathLike[str] | None = None,
     users_at_once: int = USERS_AT_ONCE,
-) -> DadaClassifier:
-    """Fit a classifier to users whose rows no single process holds.
+) -> Estimator:
+    """Fit a classifier or a regressor to users whose rows no single process holds.
 
     Every shard (an actor with ``engine="ray"``, else a process of this machine; `n_jobs` of them) reads the rows of its
-    users. This process keeps ids, models and the graph. Base predictors are fitted to merged summaries of the files
-    (see `FeatureSummary`), and updates always have a latency.
+    users. This process keeps ids, models and the graph; for numbers and class weights also the labels. What is open
+    (base predictors, graph, mu) is chosen on a sample of 1,000 users. Base predictors are fitted to merged summaries of
+    the files (see `FeatureSummary`), or to the sample if they need rows; updates always have a latency.
 
     Parameters
     ----------
-    model : DadaClassifier
-        The classifier to fit. With many users, ``lam="auto"`` is found from samples of 500 and 2,000.
+    model : DadaClassifier or DadaRegressor
+        The estimator to fit. With many users, ``lam="auto"`` is found from samples of 500 and 2,000.
     users : ParquetUsers
         The files.
     observer, checkpoint
@@ -88,11 +96,49 @@ def fit_parquet(
     >>> model.models_.shape[0]
     12
     """
-    if model.class_weight is not None:
-        raise ValueError(
-            f"class_weight needs all rows in one process, got {model.class_weight!r}: "
-            "leave it out, or fit to rows in memory"
-        )
+    settings = _checked(model, users)
+    rng = generator(model.random_state)
+    trial_rng = rng.spawn(1)[0]
+    labels, sampled = _samples(model, users)
+    few = sampled(MOST_USERS)
+    decided = decide(settings, few, trial_rng, observer)
+    recipe, family, settings, held_out, mu_scale = decided
+    if model.mu == AUTO:
+        # The confidences of a sample are relative to its largest user.
+        usual = replace(settings, mu=AUTO).resolved(users, 1, family).model_settings["mu1"]
+        settings = replace(settings, mu=mu_scale * usual)
+    predictors = _predictors(recipe, settings.engine, users, few)
+    settings = settings.resolved(users, predictors.n * n_blocks(users), family)
+    lam_rng = rng.spawn(1)[0] if settings.lam == AUTO else rng
+    if settings.needs_lam(users.n_users):
+        settings = replace(settings, lam=_lam(settings, users.n_users, sampled, predictors, lam_rng))
+    sizes, n_weights = users.sizes * rows_per_sample(users.n_classes), predictors.n * n_blocks(users)
+    needed = bytes_of_run(users.n_users, int(sizes.sum()), n_weights, neighbours=settings.n_neighbours, copies=0)
+    what = f"models and graph of {users.n_users} users with {n_weights} base predictors"
+    check_memory(needed, what, "take fewer base predictors (predictors=), or a larger machine")
+    with settings.shards(Margins(users, predictors, users_at_once)) as workers:
+        rows: Any = {"coupling": np.tile(np.asarray(predictors.coupling, np.float64), n_blocks(users))}
+        if labels is not None:
+            _, *known = user_rows(labels.X, labels.y, labels.n_classes, labels.weights)
+            rows |= dict(zip(("offset", "weights"), known, strict=True))
+        name = f"{users.name} {recipe!r}"
+        problem = remote_problem(workers, sizes, n_weights, name=name, **rows, **settings.model_settings)
+        result = run_engine(settings, problem, rng, observer=observer, checkpoint=checkpoint, workers=workers)
+        reached = problem.margins(result.models)
+    shown = settings.shown() | {"n_predictors": predictors.n, "predictors": recipe, "held_out": held_out}
+    model._keep(users, Fit(predictors, shown, result))
+    model.decision_ = Decided(recipe, family, settings, held_out, mu_scale)
+    model.n_features_in_, model.encoder_ = len(users.inputs), users.encoder
+    model.feature_names_in_ = np.array(users.inputs, dtype=object)
+    model.train_accuracy_ = np.nan
+    if users.n_classes:
+        right = reached.reshape(users.n_rows, -1).min(axis=1) > 0
+        model.train_accuracy_ = float(mean_per_user(right, np.append(0, np.cumsum(users.sizes))).mean())
+    return model
+
+
+def _checked(model: Estimator, users: ParquetUsers) -> Settings:
+    """The settings of a model, if a stream can have them, with latency."""
     if model.user_column is not None:
         raise ValueError(
             f"ParquetUsers names the users in its column {users.user!r}: leave user_column={model.user_column!r} out"
@@ -102,58 +148,50 @@ def fit_parquet(
         raise ValueError("privacy needs all rows in one process: fit to rows in memory, without --stream")
     if callable(settings.graph):
         raise ValueError("a graph rule reads all rows in one process: fit to rows in memory, or name a graph")
-    if settings.latency in (AUTO, 0):
-        settings = replace(settings, latency=LATENCY)
-    if settings.is_graph(AUTO):
-        settings = replace(settings, graph="everyone")
-    summary = FeatureSummary.of_all(_summaries(settings.engine, users))
-    # No rows can be held out here to choose a family: the richest is taken.
-    *_, recipe = settings.recipes(users).values()
-    predictors = recipe.fit(summary.rows())
-    settings = settings.resolved(users, predictors.n)
-    rng = generator(model.random_state)
-    lam_rng = rng.spawn(1)[0] if settings.lam == AUTO else rng
-    if settings.needs_lam(users.n_users):
-        settings = replace(settings, lam=_lam(settings, users, predictors, lam_rng))
-    needed = bytes_of_run(users.n_users, users.n_rows, predictors.n, neighbours=settings.n_neighbours, copies=0)
-    what = f"models and graph of {users.n_users} users with {predictors.n} base predictors"
-    check_memory(needed, what, "take fewer base predictors (predictors=), or a larger machine")
-    graph = settings.given_graph(users.n_users)
-    with settings.shards(Margins(users, predictors, users_at_once)) as workers:
-        name, coupling = f"{users.name} {recipe!r}", np.asarray(predictors.coupling, np.float64)
-        problem = remote_problem(
-            workers, users.sizes, predictors.n, name=name, coupling=coupling, **settings.model_settings
-        )
-        result = run(
-            problem,
-            settings.plan(users.n_users),
-            rng,
-            graph=graph,
-            workers=workers,
-            dtype=settings.dtype,
-            observer=observer,
-            checkpoint=None if checkpoint is None else os.fspath(checkpoint),
-            resume=checkpoint is not None,
-        )
-        margins = problem.margins(result.models)
-    shown = settings.shown() | {"n_predictors": predictors.n, "predictors": recipe}
-    model._keep(users, Fit(predictors, shown, result))
-    model.n_features_in_, model.encoder_ = len(users.inputs), users.encoder
-    model.feature_names_in_ = np.array(users.inputs, dtype=object)
-    model.train_accuracy_ = float(mean_per_user(margins > 0, problem.row_start).mean())
-    return model
+    return replace(settings, latency=LATENCY) if settings.latency in (AUTO, 0) else settings
 
 
-def _lam(settings: Settings, users: ParquetUsers, predictors: BasePredictors, rng: np.random.Generator) -> float:
+def _samples(model: Estimator, users: ParquetUsers) -> tuple[Population | None, Callable[[int], Population]]:
+    """All labels with their weights, if targets or weights depend on all of them, and a function that draws samples."""
+    if users.n_classes and getattr(model, "class_weight", None) is None:
+        return None, lambda most: model._adopted(users.sample(most))
+    labels = model._weighted(model._adopted(users.labels()))
+
+    def sampled(most: int) -> Population:
+        few = users.sample(most)
+        own = labels.select(np.searchsorted(users.user_ids, few.user_ids))
+        return replace(few, y=own.y, weights=own.weights)
+
+    return labels, sampled
+
+
+def _predictors(recipe: Recipe, engine: str, users: ParquetUsers, few: Population) -> BasePredictors:
+    """Base predictors from merged summaries of the files, or from a sample of users if they need rows."""
+    if not takes_summary(recipe):
+        return recipe.fit(few.X)
+
+    def marks(stumps: FittedStumps) -> NDArray[np.uint64]:
+        return stumps.marks(few.X, np.random.default_rng(few.n_rows))
+
+    return recipe.fit_summary(FeatureSummary.of_all(_summaries(engine, users)), marks)
+
+
+def _lam(
+    settings: Settings,
+    n_users: int,
+    sampled: Callable[[int], Population],
+    predictors: BasePredictors,
+    rng: np.random.Generator,
+) -> float:
     """lam for the wanted number of neighbours, from all users if they are few, else from two samples."""
 
-    def find(n_users: int) -> float:
-        return find_lam(settings, settings.problem(users.sample(n_users), predictors), rng)
+    def find(most: int) -> float:
+        return find_lam(settings, settings.problem(sampled(most), predictors), rng)
 
-    if users.n_users < MANY_USERS:
-        return find(users.n_users)
+    if n_users < MANY_USERS:
+        return find(n_users)
     smaller, larger = (find(size) for size in SAMPLES)
-    return extended(smaller, larger, users.n_users)
+    return extended(smaller, larger, n_users)
 
 
 def _summaries(engine: str, users: ParquetUsers) -> Iterable[FeatureSummary]:
