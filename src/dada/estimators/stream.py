@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dada.core.accuracy import mean_per_user
+from dada.core.model_steps import rows_per_sample
 from dada.core.problem import bytes_of_run, check_memory
 from dada.data import BasePredictors, FeatureSummary, ParquetUsers, Population, Recipe
 from dada.data.predictors.families import takes_summary
@@ -22,7 +23,7 @@ from dada.fitting.held_out import MOST_USERS, decide
 from dada.fitting.lam import MANY_USERS, SAMPLES, extended, find_lam
 from dada.fitting.models import Decided, Fit, run_engine
 from dada.fitting.settings import AUTO, LATENCY, Settings, generator
-from dada.task import n_blocks, rows_per_sample, user_rows
+from dada.task import n_blocks, user_rows
 
 Estimator = TypeVar("Estimator", DadaClassifier, DadaRegressor)
 
