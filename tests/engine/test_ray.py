@@ -6,6 +6,7 @@ import re
 import statistics
 import sys
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -82,17 +83,18 @@ def plan(learn=False):
     return Plan(n_updates=20 * K, learn_graph=learn, kappa=3, latency=0.2, graph_every=7 * K, trace_every=WINDOWS * 12)
 
 
-def state_hash(workers, learn=False, **options):
-    result = run(
-        population(),
-        plan(learn),
-        np.random.default_rng(5),
-        graph=None if learn else graph(),
-        workers=workers,
-        **options,
-    )
+def blocks_by_evidence():
+    phases = dict(local_updates=3 * K, first_graph_wakeups=3 * K, graph_every=5 * K, graph_wakeups=K)
+    return replace(plan(learn=True), step="block", graph_rule="evidence", n_neighbours=3, sampler="gossip", **phases)
+
+
+def state_hash(workers, given=None, **options):
+    given = plan() if given is None else given
+    fixed = None if given.learn_graph else graph()
+    result = run(population(), given, np.random.default_rng(5), graph=fixed, workers=workers, **options)
     digest = hashlib.sha256(result.models.tobytes() + result.graph.weights.tobytes())
     digest.update(result.ledger.models.tobytes() + np.array([point.gap for point in result.trace]).tobytes())
+    digest.update(result.shared.model.tobytes() + result.ledger.coded.tobytes())
     return digest.hexdigest()
 
 
@@ -109,9 +111,10 @@ def test_shards_agree_with_and_without_ray(shards, expected):
 
 
 class Fragile(OnRay):
-    """Loses an actor in the middle of a segment, and another one in the segment after it."""
+    """Loses an actor in the middle of a segment, another one in the segment after it, and one in the first round."""
 
     killed = 0
+    judged = 0
     segments = 0
     windows = 0
 
@@ -126,6 +129,10 @@ class Fragile(OnRay):
                 ray.kill(self.actors[self.killed])
                 self.killed += 1
             self.windows += 1
+        if name == "judge":
+            if self.judged == 0:
+                ray.kill(self.actors[0])
+            self.judged += 1
         return super()._calls(name, arguments, **options)
 
 
@@ -137,8 +144,17 @@ def test_actors_that_die_in_the_middle_change_nothing(expected):
     assert backend.segments == 20 // (WINDOWS * 12 // K) + 2
 
 
+def test_block_steps_and_evidence_agree_although_actors_die():
+    backend = Fragile()
+    with Sharded(2, backend) as workers:
+        assert state_hash(workers, blocks_by_evidence()) == state_hash(None, blocks_by_evidence())
+    assert backend.killed == 2
+    # Three rounds at first, one in each of three later phases, and one again.
+    assert backend.judged == 3 + 3 + 1
+
+
 def test_a_run_that_learns_its_graph_agrees_and_goes_on_from_its_checkpoint(tmp_path):
-    expected = state_hash(None, learn=True)
+    expected = state_hash(None, plan(learn=True))
     file = tmp_path / "half-way"
 
     def stop(event):
@@ -146,9 +162,9 @@ def test_a_run_that_learns_its_graph_agrees_and_goes_on_from_its_checkpoint(tmp_
             raise KeyboardInterrupt
 
     with Sharded(2, OnRay()) as workers, pytest.raises(KeyboardInterrupt):
-        state_hash(workers, learn=True, checkpoint=file, checkpoint_every_s=0, observer=stop)
+        state_hash(workers, plan(learn=True), checkpoint=file, checkpoint_every_s=0, observer=stop)
     with Sharded(4, OnRay()) as workers:
-        assert state_hash(workers, learn=True, checkpoint=file, resume=True) == expected
+        assert state_hash(workers, plan(learn=True), checkpoint=file, resume=True) == expected
 
 
 def test_an_error_in_a_shard_is_raised_and_not_tried_again():
