@@ -25,7 +25,8 @@ MOST_BEHIND = {"accuracy": 0.005, "R2": 0.01}
 
 def measure(data):
     """The result of one swarm."""
-    call = [sys.executable, "-c", "from dada.cli import main; main()", "swarm", "--data", data, *CASES[data], "--json"]
+    program = "from dada.cli.app import main; main()"
+    call = [sys.executable, "-c", program, "swarm", "--data", data, *CASES[data], "--json"]
     return json.loads(subprocess.run(call, check=True, stdout=subprocess.PIPE).stdout)
 
 

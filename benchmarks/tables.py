@@ -29,7 +29,7 @@ import polars as pl
 from typer.testing import CliRunner
 
 from dada import DadaClassifier, DadaRegressor, PerUserKFold
-from dada.cli import app
+from dada.cli.app import app
 from dada.cli.fit import kept_rows
 from dada.core.accuracy import mean_per_user
 from dada.data import UserTable

@@ -20,4 +20,4 @@ def test_annotations_are_published_to_type_checkers():
 
 def test_the_command_is_the_one_of_the_command_package():
     (command,) = metadata.entry_points(group="console_scripts", name="dada")
-    assert command.value == "dada.cli:main"
+    assert command.value == "dada.cli.app:main"

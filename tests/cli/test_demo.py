@@ -8,7 +8,7 @@ import pytest
 from matplotlib.image import imread
 from typer.testing import CliRunner
 
-from dada.cli import app
+from dada.cli.app import app
 from dada.cli.demo_report import METHODS, OURS, demo_settings, run_demo
 from dada.events import Progress, silent
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dada import DadaClassifier, population_from_table
-from dada.cli import app
+from dada.cli.app import app
 
 COLUMNS = ["--user", "user", "--label", "label", "--drop", "group"]
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dada import DadaClassifier, DadaRegressor, save_model
-from dada.cli import app
+from dada.cli.app import app
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from dada.cli import app
+from dada.cli.app import app
 from dada.data import moons
 from dada.data.tables import write_users
 from dada.sim.invariants import InvariantError

@@ -22,7 +22,7 @@ from dada.net.process import RunOptions, arguments, parse
 from dada.net.store import read_records
 from dada.peer.journal import replay
 
-COMMAND = [sys.executable, "-c", "from dada.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from dada.cli.app import main; main()"]
 PATIENCE_S = 60.0
 
 

@@ -15,14 +15,14 @@ import dada
 
 # A recording tells when things happened, and takes fewer snapshots where they cost much. With a clock that stands
 # still, it takes all of them, always at the same time.
-STILL = "import time; time.perf_counter = lambda: 0.0; from dada.cli import main; main()"
+STILL = "import time; time.perf_counter = lambda: 0.0; from dada.cli.app import main; main()"
 # Lines are as long as this, whatever the terminal.
 PAPER = {"COLUMNS": "100"}
 
 
 def command(folder: Path, *arguments: Any) -> str:
     """What `dada` prints, called in a folder."""
-    from dada.cli import main
+    from dada.cli.app import main
 
     out, said, code = io.StringIO(), io.StringIO(), None
     line = ["dada", *map(str, arguments)]

@@ -5,7 +5,7 @@ import shlex
 from typer.testing import CliRunner
 
 from benchmarks.soak import soak
-from dada.cli import app
+from dada.cli.app import app
 from dada.peer.model import OwnModel
 
 

@@ -1,5 +1,1 @@
-"""The `dada` command."""
-
-from dada.cli.app import app, main
-
-__all__ = ["app", "main"]
+"""The `dada` command; its tree of commands is in `dada.cli.app`."""

@@ -46,7 +46,7 @@ def summarise(
     - `dada peer summarise mine.csv --label came -o mine.json`
     - `dada peer summarise mine.csv --label came --onto passed.json -o next.json`
     """
-    from dada.cli.summaries import SummaryFile, read_summary
+    from dada.cli.peer_summaries import SummaryFile, read_summary
 
     summary = SummaryFile.of(data, label, points, task)
     summary = summary if onto is None else read_summary(onto).merged(summary)
@@ -118,7 +118,7 @@ def new_network(
         network = network_of_model(load_model(model), rate, graph, private=private, **guard, **given)
     else:
         if summary:
-            from dada.cli.summaries import read_all
+            from dada.cli.peer_summaries import read_all
 
             merged = read_all(summary)
             columns, predictors = merged.columns, merged.predictors(stumps)

@@ -103,7 +103,7 @@ def fit_parquet(
     labels, sampled = _samples(model, users)
     few = sampled(MOST_USERS)
     decided = decide(settings, few, trial_rng, observer)
-    recipe, family, settings, held_out, mu_scale = decided
+    recipe, family, settings, held_out, mu_scale, _ = decided
     if model.mu == AUTO:
         # The confidences of a sample are relative to its largest user.
         usual = replace(settings, mu=AUTO).resolved(users, 1, family).model_settings["mu1"]
