@@ -21,8 +21,9 @@ from dada.estimators.classifier import DadaClassifier, DadaRegressor
 from dada.events import Observer, silent
 from dada.fitting.held_out import MOST_USERS, decide
 from dada.fitting.lam import MANY_USERS, SAMPLES, extended, find_lam
-from dada.fitting.models import Decided, Fit, run_engine
+from dada.fitting.models import Fit, run_engine
 from dada.fitting.settings import AUTO, LATENCY, Settings, generator
+from dada.fitting.trees import trees_of
 from dada.task import n_blocks, user_rows
 
 Estimator = TypeVar("Estimator", DadaClassifier, DadaRegressor)
@@ -102,12 +103,13 @@ def fit_parquet(
     trial_rng = rng.spawn(1)[0]
     labels, sampled = _samples(model, users)
     few = sampled(MOST_USERS)
-    decided = decide(settings, few, trial_rng, observer)
-    recipe, family, settings, held_out, mu_scale, _ = decided
+    # Users grow trees on all of their rows, and a tree must not predict the rows that it has seen.
+    decided = decide(settings, few, trial_rng, observer, grows=False)
+    recipe, family, settings = decided.recipe, decided.family, decided.settings
     if model.mu == AUTO:
         # The confidences of a sample are relative to its largest user.
         usual = replace(settings, mu=AUTO).resolved(users, 1, family).model_settings["mu1"]
-        settings = replace(settings, mu=mu_scale * usual)
+        settings = replace(settings, mu=decided.mu_scale * usual)
     predictors = _predictors(recipe, settings.engine, users, few)
     settings = settings.resolved(users, predictors.n * n_blocks(users), family)
     lam_rng = rng.spawn(1)[0] if settings.lam == AUTO else rng
@@ -126,9 +128,9 @@ def fit_parquet(
         problem = remote_problem(workers, sizes, n_weights, name=name, **rows, **settings.model_settings)
         result = run_engine(settings, problem, rng, observer=observer, checkpoint=checkpoint, workers=workers)
         reached = problem.margins(result.models)
-    shown = settings.shown() | {"n_predictors": predictors.n, "predictors": recipe, "held_out": held_out}
+    shown = settings.shown() | {"n_predictors": predictors.n, "predictors": recipe, "held_out": decided.held_out}
     model._keep(users, Fit(predictors, shown, result))
-    model.decision_ = Decided(recipe, family, settings, held_out, mu_scale)
+    model.decision_ = decided._replace(settings=settings)
     model.n_features_in_, model.encoder_ = len(users.inputs), users.encoder
     model.feature_names_in_ = np.array(users.inputs, dtype=object)
     model.train_accuracy_ = np.nan
@@ -168,6 +170,8 @@ def _samples(model: Estimator, users: ParquetUsers) -> tuple[Population | None, 
 
 def _predictors(recipe: Recipe, engine: str, users: ParquetUsers, few: Population) -> BasePredictors:
     """Base predictors from merged summaries of the files, or from a sample of users if they need rows."""
+    if trees_of(recipe)[0] is not None:
+        raise ValueError("users grow trees on rows in memory: leave Trees out of predictors, or fit to rows in memory")
     if not takes_summary(recipe):
         return recipe.fit(few.X)
 
