@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from dada import DadaClassifier, DadaRegressor
-from dada.data import ParquetUsers
+from dada.data import Linear, ParquetUsers, Stumps, Trees, Union
 from dada.estimators.stream import fit_parquet
 
 K, ROWS = 12, 8
@@ -54,7 +54,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_streams_learn_what_fits_in_memory_learn(case, table, file):
     label, estimator, settings = CASES[case]
-    settings = settings | {"n_updates": 10, "random_state": 0}
+    settings = settings | {"predictors": Union(Stumps(per_feature=2), Linear()), "n_updates": 10, "random_state": 0}
     streamed = fit_parquet(estimator(**settings), users_of(file, label), users_at_once=5)
     here = in_memory(table, estimator(latency=0.1, **settings), label)
     np.testing.assert_array_equal(streamed.models_, here.models_)
@@ -79,6 +79,11 @@ def test_choices_are_made_by_trials_and_kept(file):
     assert model.decision_.held_out
     assert model.settings_["graph"] in ("everyone", "evidence")
     assert 0.5 < model.train_accuracy_ <= 1
+
+
+def test_trees_are_refused(file):
+    with pytest.raises(ValueError, match="leave Trees out"):
+        fit_parquet(DadaClassifier(predictors=Trees(), mu=0.1, graph="everyone"), users_of(file, "side"))
 
 
 @pytest.mark.parametrize(("label", "estimator"), [("days", DadaClassifier), ("kind", DadaRegressor)])
