@@ -129,7 +129,7 @@ def fit_parquet(
         result = run_engine(settings, problem, rng, observer=observer, checkpoint=checkpoint, workers=workers)
         reached = problem.margins(result.models)
     shown = settings.shown() | {"n_predictors": predictors.n, "predictors": recipe, "held_out": decided.held_out}
-    model._keep(users, Fit(predictors, shown, result))
+    model._keep(users, Fit(predictors, shown, result, decided.values))
     model.decision_ = decided._replace(settings=settings)
     model.n_features_in_, model.encoder_ = len(users.inputs), users.encoder
     model.feature_names_in_ = np.array(users.inputs, dtype=object)
