@@ -30,6 +30,8 @@ Estimator = TypeVar("Estimator", DadaClassifier, DadaRegressor)
 
 # A feature takes eight bytes, a margin of a stump one: so features of few users are held at a time.
 USERS_AT_ONCE = 20_000
+# Rows beyond which waves are left out: with 200 of them, each row takes almost a kilobyte.
+MOST_ROWS_OF_WAVES = 2_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +68,9 @@ def fit_parquet(
 
     Every shard (an actor with ``engine="ray"``, else a process of this machine; `n_jobs` of them) reads the rows of its
     users. This process keeps ids, models and the graph; for numbers and class weights also the labels. What is open
-    (base predictors, graph, mu) is chosen on a sample of 1,000 users. Base predictors are fitted to merged summaries of
-    the files (see `FeatureSummary`), or to the sample if they need rows; updates always have a latency.
+    (base predictors, graph, mu) is chosen on a sample of 1,000 users; trees are not among the choices, nor, beyond two
+    million rows, are waves. Base predictors are fitted to merged summaries of the files (see `FeatureSummary`), or to
+    the sample if they need rows; updates always have a latency.
 
     Parameters
     ----------
@@ -104,7 +107,7 @@ def fit_parquet(
     labels, sampled = _samples(model, users)
     few = sampled(MOST_USERS)
     # Users grow trees on all of their rows, and a tree must not predict the rows that it has seen.
-    decided = decide(settings, few, trial_rng, observer, grows=False)
+    decided = decide(settings, few, trial_rng, observer, grows=False, interacts=users.n_rows <= MOST_ROWS_OF_WAVES)
     recipe, family, settings = decided.recipe, decided.family, decided.settings
     if model.mu == AUTO:
         # The confidences of a sample are relative to its largest user.

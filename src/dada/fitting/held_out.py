@@ -231,11 +231,12 @@ def decide(
     observer: Observer = silent,
     most_users: int = MOST_USERS,
     grows: bool = True,
+    interacts: bool = True,
 ) -> Decided:
     """Decide base predictors, graph and mu if they are open; the observer receives an event per trial.
 
     With too few users or rows to hold any out, the first of all choices is taken. With ``grows=False``, trees are not
-    among the choices.
+    among the choices, with ``interacts=False`` nor are waves.
     """
     recipes = settings.recipes(population)
     n_users, is_open = population.n_users, settings.is_graph(AUTO)
@@ -255,7 +256,7 @@ def decide(
         best = best._replace(early=False)
     # What interactions gain depends on the graph, so they are tried on the chosen one; with them, evidence may win.
     shares = settings.is_graph(AUTO, *GRAPHS) and n_users > 1 and settings.mu != 0
-    rich = settings.rich_recipes(population, grows) if shares else {}
+    rich = settings.rich_recipes(population, grows) if shares and interacts else {}
     if rich and trials.find_interactions(best._replace(whole=True)):
         trials.recipes |= rich
         for family in rich:
