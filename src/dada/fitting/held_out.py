@@ -35,8 +35,9 @@ ENOUGH_HELD_OUT = 3000
 # linear features are correlated and converge slowly: their graphs are compared later.
 TRIAL_WAKEUPS, SHORT_WAKEUPS, EARLY_WAKEUPS = 30, 12, 8
 MANY_FEATURES = 200
-# Standard errors by which a choice must be ahead of the usual one: by chance, one in twenty is.
-DOUBT = 1.64
+# Standard errors by which a choice must be ahead of the usual one: by chance, one in twenty is. Trials of interactions
+# take long, so the test that precedes them asks for more.
+DOUBT, SCREEN_DOUBT = 1.64, 3.0
 # Trees that show whether features interact: one for each user and its neighbours.
 SCREEN = Trees(per_neighbourhood=1, cuts=15)
 # A sample of this size shows which settings suit a population.
@@ -254,21 +255,21 @@ def decide(
     if is_open and n_users > 2 and settings.mu != 0:
         best = trials.best([best._replace(graph=name, early=True) for name in GRAPHS], doubt=doubt)
         best = best._replace(early=False)
-    # What interactions gain depends on the graph, so they are tried on the chosen one; with them, evidence may win.
     shares = settings.is_graph(AUTO, *GRAPHS) and n_users > 1 and settings.mu != 0
+    if shares and settings.mu == AUTO:
+        best = trials.best_mu(best)
+    # What interactions gain depends on graph and mu, so they are tried on the chosen ones; with them, evidence may win.
     rich = settings.rich_recipes(population, grows) if shares and interacts else {}
     if rich and trials.find_interactions(best._replace(whole=True)):
         trials.recipes |= rich
         for family in rich:
-            richer = Choice(family, best.graph, whole=True)
+            richer = Choice(family, best.graph, best.mu_scale, whole=True)
             if trials.best([best._replace(whole=True), richer], doubt=doubt) != richer:
                 continue
             best = richer._replace(whole=False)
             if is_open and best.graph != GRAPHS[-1]:
                 best = trials.best([best._replace(graph=name, early=True) for name in GRAPHS], doubt=doubt)
                 best = best._replace(early=False)
-    if shares and settings.mu == AUTO:
-        best = trials.best_mu(best)
     mu = settings.mu
     if isinstance(mu, str):
         mu = best.mu_scale * settings.resolved(population, 1, best.family).model_settings["mu1"]
@@ -450,7 +451,7 @@ class Trials:
             left = residuals(fold.held_out, decisions(tables.held_out, fold.held_out.row_start, result.models))
             slope = (near[fold.held_out.owners] * trees.predict(fold.held_out.X) * left[:, outputs]).sum(axis=1)
             gains += per_user(fold.held_out, slope)
-        return is_clear(gains[self.population.sizes > 1], DOUBT)
+        return is_clear(gains[self.population.sizes > 1], SCREEN_DOUBT)
 
     def _run(self, choice: Choice, fold: Fold) -> RunResult:
         if choice.whole and (choice, id(fold)) in self._whole_runs:
