@@ -255,6 +255,6 @@ def test_a_network_like_a_table_takes_names_and_ranges_but_no_rows(people, tmp_p
     dada("peer", "new-network", tmp_path / "net.json", "--like", tmp_path / "t.csv", "--label", "came", "--stumps", "4")
     content = json.loads((tmp_path / "net.json").read_text())
     assert content["predictors"]["features"] == ["age", "height"]
-    assert content["predictors"]["classes"] == ["no", "yes"]
+    assert content["predictors"]["target"]["classes"] == ["no", "yes"]
     assert content["secret"] is None
     assert "170.125" not in (tmp_path / "net.json").read_text()

@@ -8,6 +8,7 @@ Either way a user's home model is learned from its own exact rows next to what o
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -281,7 +282,7 @@ def _by_labels(
     noisy = replace(population, y=(2 * given - 1).astype(np.int8) if n_classes == 2 else given)
     decided = decide(settings, noisy, rng.spawn(1)[0], observer)
     found = fit(decided, noisy, rng, observer, checkpoint)
-    home = home_models(found, population, rng)
+    home = home_models(found, population, rng, worth=math.tanh(privacy.epsilon / 2) ** 2)
     reason = f"Labels are sent after randomised response with epsilon {privacy.epsilon:g}; features are not protected."
     report = PrivacyReport(True, reason, cost, bodies)
     # Home models are other models than those of the trials.
@@ -299,10 +300,13 @@ class HomeTrials(NamedTuple):
     right: NDArray[np.float32]
 
 
-def home_models(released: Fit, population: Population, rng: np.random.Generator, doubt: float = DOUBT) -> NDArray[Any]:
+def home_models(
+    released: Fit, population: Population, rng: np.random.Generator, doubt: float = DOUBT, worth: float = 1.0
+) -> NDArray[Any]:
     """Each user's model from its exact rows next to its neighbours' released models, or alone if held-out rows say so.
 
-    A user keeps its local model if that was significantly better on held-out rows (McNemar's test). Nobody sees this
+    A user keeps its local model if that was significantly better on held-out rows (McNemar's test). If the labels that
+    all others released are worth less than its own rows, the joint model must be significantly better. Nobody sees this
     choice, nor the neighbours that a user follows by evidence on its own rows: so they cost nothing.
 
     Parameters
@@ -314,10 +318,14 @@ def home_models(released: Fit, population: Population, rng: np.random.Generator,
     rng : numpy.random.Generator
         Decides the folds.
     doubt : float
-        Standard errors by which a local model must be better.
+        Standard errors by which the less usual model must be better.
+    worth : float
+        Information of a released label as a part of that of an exact one.
     """
     models, (alone, together) = home_trials(released, population, rng)
-    stays = better_alone(alone - together, population, doubt)
+    is_little = worth * (population.n_rows - population.sizes) < population.sizes
+    gains = alone - together
+    stays = np.where(is_little, ~better_alone(-gains, population, doubt), better_alone(gains, population, doubt))
     return np.where(stays[:, None], models[:, 0], models[:, 1])
 
 

@@ -164,7 +164,7 @@ class Grove:
         A level has 2^level histograms of all bins, or as many filled bins as rows, with the number of each bin.
         """
         bins, rows = self.recipe.cuts + 1, self.population.sizes[senders]
-        filled = rows * (2 * HISTOGRAM_BITS + math.ceil(math.log2(bins)) + self.recipe.depth)
+        filled = rows * (2 * HISTOGRAM_BITS + (bins - 1).bit_length() + self.recipe.depth)
         dense = 2 * HISTOGRAM_BITS * bins * 2 ** np.arange(self.recipe.depth)
         return int(np.minimum(filled[:, None], dense).sum())
 

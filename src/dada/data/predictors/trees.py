@@ -117,7 +117,7 @@ class FittedTrees(FittedFamily):
 
     def message_bits(self, cuts: int) -> int:
         """Bits of one tree in a message: a feature and one of the agreed cuts for every node, a byte for every leaf."""
-        of_node = int(np.ceil(np.log2(self.n_features))) + int(np.ceil(np.log2(cuts + 1)))
+        of_node = (self.n_features - 1).bit_length() + cuts.bit_length()
         return int(self.feature.shape[1] * of_node + 8 * self.leaf.shape[1])
 
     def take(self, kept: np.ndarray) -> Self:
