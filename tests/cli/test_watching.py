@@ -116,7 +116,7 @@ def test_every_way_to_run_can_be_watched_and_recorded(command, tmp_path):
     assert len(info.title) > 10
     assert any(isinstance(record, records.Edges) for record in kept)
     assert any(isinstance(record, records.Peers) for record in kept) == (command in ("sim", "swarm"))
-    assert {"fit": "-1 at", "demo": "wave 0 of x0 and x1"}.get(command, "<=") in info.predictors[0]
+    assert {"fit": "-1 at", "demo": "x0"}.get(command, "<=") in info.predictors[0]
 
 
 @pytest.fixture

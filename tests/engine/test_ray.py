@@ -103,7 +103,7 @@ def expected():
     return state_hash(None)
 
 
-@pytest.mark.parametrize("shards", [1, 2, 4])
+@pytest.mark.parametrize("shards", [2])
 def test_shards_agree_with_and_without_ray(shards, expected):
     assert state_hash(Sharded(shards, ThisProcess())) == expected
     with Sharded(shards, OnRay()) as workers:
@@ -193,7 +193,7 @@ def people():
     return train.X[:, :2], train.y, train.users
 
 
-@pytest.mark.parametrize("estimator", [DadaClassifier, DadaRegressor])
+@pytest.mark.parametrize("estimator", [DadaRegressor])
 def test_estimators_learn_the_same_models_on_ray(estimator, people):
     X, y, users = people
     here = estimator(n_updates=20, latency=0.1, random_state=0).fit(X, y, users=users)

@@ -69,7 +69,7 @@ def test_the_ends_of_all_edges_agree_after_any_fault(faults, graph):
         assert outcome.checks > 5000
 
 
-@pytest.mark.parametrize("faults", ["loss", "churn", "loss,churn"])
+@pytest.mark.parametrize("faults", ["loss,churn"])
 def test_a_background_graph_is_connected_and_bounded(faults):
     for seed in range(3):
         one = network(K=40, steps=30, seed=seed, faults=faults, graph="everyone")
