@@ -2,12 +2,10 @@
 
 import hashlib
 import json
-import re
 import statistics
 import sys
 import uuid
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -248,13 +246,3 @@ def test_shards_read_their_own_files_and_the_command_line_fits_them(people, tmp_
         assert json.loads(result.stdout)["users"] == 12
         models.append(load_model(tmp_path / name).models_)
     assert np.array_equal(*models)
-
-
-def test_the_guide_runs_with_all_that_it_shows():
-    guide = Path(__file__).parents[2] / "docs" / "howto" / "cluster.md"
-    blocks = re.findall(r"^```python[^\n]*\n(.*?)^```$", guide.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    here = [block for block in blocks if "/shared/" not in block]
-    assert len(here) == len(blocks) - 1
-    namespace = {"__name__": "__main__"}
-    for block in here:
-        exec(block, namespace)
