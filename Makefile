@@ -3,6 +3,7 @@
 #   make test    the whole test suite            make docs    build the documentation into build/docs
 #   make bench   measure speed                   make web     build the page of the dashboard (needs npm)
 #   make fuzz    messages to break a peer        make clean   remove the environment and every cache
+#   DADA_RAY=1 make test    tests on a Ray cluster too
 #   make soak    a million events of simulated networks with every fault
 # ARGS reaches the command: make demo ARGS=--json, make test ARGS="tests/core -k graph".
 

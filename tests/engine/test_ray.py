@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import statistics
 import sys
 import uuid
@@ -32,6 +33,9 @@ from dada.experiments.page import Page
 ray = pytest.importorskip("ray", reason='Ray is not installed: pip install "dada-learn[ray]"')
 
 from dada.engine.backends import OnRay, Tasks  # noqa: E402
+
+# A cluster takes minutes; the page about clusters runs on one in every test run.
+pytestmark = pytest.mark.skipif(not os.environ.get("DADA_RAY"), reason="set DADA_RAY=1 to test on a Ray cluster")
 
 K, N = 60, 12
 WINDOWS = 5
