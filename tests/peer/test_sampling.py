@@ -87,7 +87,7 @@ def test_clustering_is_that_of_a_random_graph(settled):
 
 
 def test_samples_of_no_peer_differ_from_uniform_ones():
-    K, rounds, every = 80, 240, 3
+    K, rounds, every = 60, 180, 3
     network = Network(K, seed=2)
     network.gossip(40)
     counts = np.zeros((K, K))

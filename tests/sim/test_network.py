@@ -63,16 +63,15 @@ def test_watching_changes_nothing():
 @pytest.mark.parametrize("graph", CONFIGS)
 @pytest.mark.parametrize("faults", ["none", "loss", "churn", "byzantine", "all"])
 def test_the_ends_of_all_edges_agree_after_any_fault(faults, graph):
-    for seed in range(3):
+    for seed in range(2):
         outcome = network(seed=seed, faults=faults, graph=graph).run()
         assert outcome.edges > 0
         assert outcome.checks > 5000
 
 
-@pytest.mark.parametrize("faults", ["loss,churn"])
-def test_a_background_graph_is_connected_and_bounded(faults):
-    for seed in range(3):
-        one = network(K=40, steps=30, seed=seed, faults=faults, graph="everyone")
+def test_a_background_graph_is_connected_and_bounded():
+    for seed in range(2):
+        one = network(K=40, steps=20, seed=seed, faults="loss,churn", graph="everyone")
         one.run()
         edges = {host.me: host.member.peer.edges.neighbours for host in one.joined if host.is_up}
         reached, waiting = set(), [min(edges)]
@@ -89,7 +88,7 @@ def test_a_background_graph_is_connected_and_bounded(faults):
 
 def test_each_fault_occurs():
     for name, counted in (("loss", "lost"), ("churn", "restarts"), ("byzantine", "refused")):
-        assert sum(network(K=20, seed=seed, faults=name).run().counts[counted] for seed in range(3)) > 0
+        assert sum(network(K=20, seed=seed, faults=name).run().counts[counted] for seed in range(2)) > 0
         assert network(K=20, seed=0, faults="none").run().counts[counted] == 0
 
 
@@ -119,14 +118,11 @@ def test_faults_must_be_shares_and_known():
 
 
 def test_a_network_learns_despite_losses_crashes_and_liars():
-    """Moons, two draws of 40 users: a smaller sample than in the benchmark, so with wider margins."""
+    """Moons, one draw of 40 users: a smaller sample than in the benchmark, so with wider margins."""
     found = {}
     for faults in ("none", "loss,churn", "byzantine"):
-        rows = []
-        for seed in (1, 2):
-            case = make_case(synthetic_peers("moons", 40, seed), 50, seed, faults)
-            rows.append(list(case.accuracies(case.network.run()).values()))
-        found[faults] = np.mean(rows, axis=0)
+        case = make_case(synthetic_peers("moons", 40, 1), 40, 1, faults)
+        found[faults] = list(case.accuracies(case.network.run()).values())
     test, _, local = range(3)
     assert found["none"][test] > found["none"][local] + 0.01
     assert found["loss,churn"][test] > found["none"][test] - 0.03

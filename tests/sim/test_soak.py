@@ -11,11 +11,11 @@ from dada.peer.model import OwnModel
 
 def test_no_invariant_is_violated_whatever_the_seed():
     events = 0
-    for seed in range(1000, 1006):
+    for seed in range(1000, 1003):
         delivered, _, _, violation = soak(seed, steps=15)
         assert violation is None, violation
         events += delivered
-    assert events > 20_000
+    assert events > 10_000
 
 
 def test_a_violation_prints_the_one_command_that_repeats_it(monkeypatch):
