@@ -13,6 +13,7 @@ from dada.net.session import LinkOptions, Outbox
 from dada.net.store import CorruptStoreError, StoreError
 from dada.net.transport import HEADER, FrameStream, Kind, frame
 from dada.peer.inputs import Persist
+from dada.peer.member import RateLimit
 from dada.peer.messages import LARGEST_MESSAGE, PROTOCOL_VERSION, Hello, StateReply, StateRequest, decode, encode
 from tests.helpers.net import (
     BUSY,
@@ -147,10 +148,42 @@ async def test_lies_and_floods_are_refused_and_counted(tmp_path):
         await liar.join()
         await liar.send(frame(Kind.MESSAGE, encode(Hello(b"another problem", 1))))
         await node.observer.until_kind(MessageRefused)
-        flood = frame(Kind.MESSAGE, encode(StateRequest(1))) * 2000
-        await liar.send(flood)
-        await node.observer.until(lambda event: isinstance(event, MessageRefused) and "too many" in event.reason)
+        await liar.send(frame(Kind.MESSAGE, encode(StateRequest(1))) * 2000 + frame(Kind.PING) * 2000)
+        await until(lambda: node.is_over_rate(liar.transport.me))
+        received = node.links.traffic["messages_received"]
+        # What exceeds the rate waits in the link, and nobody else waits for it.
         assert await still_answers(node, transports)
+        assert node.links.traffic["messages_received"] - received < 50
+
+
+@asynchronous
+async def test_pings_count_within_the_rate_limit(tmp_path):
+    async with network("memory", tmp_path, 1, rhythm=QUIET) as (nodes, transports):
+        (node,) = nodes
+        node.member.limit = RateLimit(messages_per_s=1e-3, burst=3.0)
+        guest = Stranger(await transports.make(), node)
+        await guest.join()
+        # The bucket refills a little between two pings, and the last one admitted leaves a debt.
+        await guest.send(frame(Kind.PING) * 6)
+        await until(lambda: node.links.refused["rate"] == 2)
+        await guest.send(frame(Kind.PONG))
+        await until(lambda: node.links.refused["rate"] == 3)
+
+
+@asynchronous
+async def test_idle_links_do_not_keep_members_out(tmp_path):
+    options = LinkOptions(most_greeting=8, most_greeting_each=2)
+    async with network("memory", tmp_path, 1, rhythm=QUIET, options=options) as (nodes, transports):
+        (node,) = nodes
+        idle = [Stranger(await transports.make(), node) for _ in range(20)]
+        for stranger in idle:
+            await stranger.connect()
+        again = [Stranger(idle[-1].transport, node) for _ in range(3)]
+        for stranger in again:
+            await stranger.connect()
+        await until(lambda: node.links.refused["crowded"] == len(idle) + len(again) - options.most_greeting)
+        for _ in range(5):
+            assert await still_answers(node, transports)
 
 
 @pytest.mark.parametrize("kind", KINDS)

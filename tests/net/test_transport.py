@@ -2,9 +2,10 @@
 
 import asyncio
 
+import iroh
 import pytest
 
-from dada.net.iroh_transport import IrohTransport, new_secret_key, public_key
+from dada.net.iroh_transport import ALPN, IrohTransport, new_secret_key, public_key
 from dada.net.transport import TransportError
 from tests.helpers.net import Transports, run
 
@@ -123,3 +124,21 @@ def test_the_id_of_a_peer_is_its_public_key():
 
     first, second = run(ids())
     assert first == second
+
+
+def test_a_second_stream_closes_the_connection():
+    async def opened():
+        async with Transports("iroh") as transports:
+            bob = await transports.make()
+            address = iroh.EndpointAddr(iroh.EndpointId.from_bytes(bob.me), None, list(bob.addresses))
+            stranger = await iroh.Endpoint.bind(
+                iroh.EndpointOptions(preset=iroh.preset_minimal(), bind_addr="127.0.0.1:0")
+            )
+            connection = await stranger.connect(address, ALPN)
+            link = await bob.accept()
+            await (await connection.open_uni()).write_all(b"buffered")
+            await connection.closed()
+            assert await link.recv() == b""
+            await stranger.close()
+
+    run(opened())

@@ -1,16 +1,27 @@
 """Links over QUIC by iroh: every peer is an Ed25519 key, every link is TLS 1.3, and both ends prove their keys.
 
 One link is one connection with one two-way stream, because every awaited call into iroh takes about 200 microseconds.
-By default a transport listens on the loopback interface only and contacts no other machine.
+A connection with a second stream is closed: iroh would buffer more than a megabyte of each. By default a transport
+listens on the loopback interface only and contacts no other machine.
+
+*Storms.* One address can open ten connections at once and then one per second; others are ignored before they cost any
+cryptography. Connections whose keys are not yet proven are bounded in number. When there are many, an address must
+first show that it receives our packets (a QUIC retry). Before that, QUIC itself sends an address at most three times
+the bytes that came from it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
-from dada.net.transport import CHUNK, TransportError
+import numpy as np
+
+from dada.net.transport import CHUNK, Pending, TransportError
+from dada.peer.member import RateLimit
 from dada.peer.messages import PeerId
 
 try:
@@ -20,8 +31,11 @@ except ImportError as error:  # pragma: no cover - depends on the installation
 
 ALPN = b"dada"
 LOOPBACK = "127.0.0.1:0"
-# Longest duration of an incoming connection's setup, and most setups at the same time.
-ACCEPT_TIMEOUT_S, MOST_INCOMING = 5.0, 64
+# Longest duration of an incoming connection's setup, most setups at the same time, and setups above which addresses
+# are checked first.
+ACCEPT_TIMEOUT_S, MOST_INCOMING, MANY_INCOMING = 5.0, 128, 32
+# Connections from one address: per second, and at once.
+INCOMING_PER_S, INCOMING_BURST = 1.0, 10.0
 
 
 class _Preset(iroh.Preset):
@@ -57,7 +71,8 @@ class IrohTransport:
         self._endpoint = endpoint
         self.me: PeerId = bytes(endpoint.id().to_bytes())
         self._incoming: asyncio.Queue[IrohLink] = asyncio.Queue(MOST_INCOMING)
-        self._setups: set[asyncio.Task[None]] = set()
+        self._setups = Pending(MOST_INCOMING, MOST_INCOMING, np.random.default_rng())
+        self._limit = RateLimit(INCOMING_PER_S, INCOMING_BURST)
         self._listening = asyncio.create_task(self._listen())
 
     @classmethod
@@ -104,14 +119,14 @@ class IrohTransport:
         try:
             address = iroh.EndpointAddr(iroh.EndpointId.from_bytes(peer), relays[0] if relays else None, sockets)
             connection = await self._endpoint.connect(address, ALPN)
-            return IrohLink(connection, await connection.open_bi())
+            return IrohLink(connection, connection.open_bi())
         except iroh.IrohError as error:
             raise TransportError(f"cannot reach {peer.hex()[:10]}: {_text(error)}") from error
 
     async def close(self) -> None:
         """See `Transport`."""
-        for task in (self._listening, *self._setups):
-            task.cancel()
+        self._listening.cancel()
+        await self._setups.close()
         await self._endpoint.close()
 
     async def _listen(self) -> None:
@@ -119,43 +134,46 @@ class IrohTransport:
             incoming = await self._endpoint.accept_next()
             if incoming is None:
                 return
-            if len(self._setups) >= MOST_INCOMING:
-                await incoming.refuse()
-                continue
-            setup = asyncio.create_task(self._answer(incoming))
-            self._setups.add(setup)
-            setup.add_done_callback(self._setups.discard)
+            address = str(await incoming.remote_addr()).encode()
+            if not self._limit.admits(address, 0, time.monotonic()):
+                await incoming.ignore()
+            elif len(self._setups) >= MANY_INCOMING and not await incoming.remote_addr_validated():
+                await incoming.retry()
+            else:
+                self._setups.start(None, self._answer(incoming))
 
     async def _answer(self, incoming: iroh.Incoming) -> None:
         """Complete an incoming connection; a failure affects no other link."""
         try:
             async with asyncio.timeout(ACCEPT_TIMEOUT_S):
                 connection = await (await incoming.accept()).connect()
-                link = IrohLink(connection, await connection.accept_bi())
-                await self._incoming.put(link)
+                await self._incoming.put(IrohLink(connection, connection.accept_bi()))
         except (iroh.IrohError, TimeoutError):
             return
 
 
 class IrohLink:
-    """One QUIC connection with one two-way stream."""
+    """One QUIC connection with one two-way stream, which the dialler opens."""
 
-    def __init__(self, connection: iroh.Connection, stream: iroh.BiStream) -> None:
+    def __init__(self, connection: iroh.Connection, stream: Awaitable[iroh.BiStream]) -> None:
         self.peer: PeerId = bytes(connection.remote_id().to_bytes())
         self._connection = connection
-        self._send, self._recv = stream.send(), stream.recv()
+        self._stream = asyncio.ensure_future(stream)
+        # A connection may end before anybody waits for its stream.
+        self._stream.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._guards = [asyncio.create_task(self._close_after(more)) for more in (connection.accept_uni, self._second)]
 
     async def send(self, data: bytes) -> None:
         """See `Link`."""
         try:
-            await self._send.write_all(data)
+            await (await self._stream).send().write_all(data)
         except iroh.IrohError as error:
             raise TransportError(f"the link is broken: {_text(error)}") from error
 
     async def recv(self) -> bytes:
         """See `Link`."""
         try:
-            return bytes(await self._recv.read(CHUNK))
+            return bytes(await (await self._stream).recv().read(CHUNK))
         except iroh.IrohError:
             # A closed connection ends the stream; the frame parser detects a truncated frame.
             return b""
@@ -163,6 +181,17 @@ class IrohLink:
     def close(self) -> None:
         """See `Link`."""
         self._connection.close(0, b"")
+        for task in (self._stream, *self._guards):
+            task.cancel()
+
+    async def _second(self) -> iroh.BiStream:
+        await asyncio.wait([self._stream])
+        return await self._connection.accept_bi()
+
+    async def _close_after(self, opened: Callable[[], Awaitable[object]]) -> None:
+        with suppress(iroh.IrohError):
+            await opened()
+            self._connection.close(0, b"")
 
     @property
     def wire_bytes(self) -> int:

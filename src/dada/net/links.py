@@ -20,7 +20,7 @@ import numpy as np
 
 from dada.net.handshake import NONCE_SIZE, HandshakeError, Introduction, Party, Refusal, Terms, shake_hands
 from dada.net.session import LinkOptions, Session
-from dada.net.transport import FrameError, FrameStream, Link, Transport, TransportError
+from dada.net.transport import FrameError, FrameStream, Link, Pending, Transport, TransportError
 from dada.peer.edges import put_last
 from dada.peer.messages import Hello, PeerId
 
@@ -61,6 +61,12 @@ class LinkUser(Protocol):
 
     def on_bytes(self, peer: PeerId, content: bytes) -> None:
         """A message arrived."""
+
+    def admits(self, peer: PeerId) -> bool:
+        """Charge an empty frame to a peer's rate limit; returns whether it is within the limit."""
+
+    def is_over_rate(self, peer: PeerId) -> bool:
+        """Whether a peer sends too much."""
 
     def on_open(self, peer: PeerId, introduction: Introduction) -> None:
         """A link is open."""
@@ -107,6 +113,7 @@ class Links:
         self._dials: dict[PeerId, _Dial] = {}
         self._absent: dict[PeerId, _Absence] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._greeting = Pending(self.options.most_greeting, self.options.most_greeting_each, rng)
         self._past: Counter[str] = Counter()
         self._past_wire_bytes = 0
 
@@ -128,7 +135,10 @@ class Links:
         """Accept links until cancelled."""
         while True:
             link = await self._transport.accept()
-            self._start(self._welcome(link))
+            if self._greeting.start(link.peer, self._welcome(link)):
+                self.refused["crowded"] += 1
+            # A task that is cancelled before its first step would not close its link.
+            await asyncio.sleep(0)
 
     async def close(self) -> None:
         """Close all links and the transport."""
@@ -138,6 +148,7 @@ class Links:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._greeting.close()
         await self._transport.close()
 
     def learn(self, peer: PeerId, addresses: tuple[str, ...]) -> None:
@@ -229,7 +240,7 @@ class Links:
         except BaseException:
             link.close()
             raise
-        return Session(stream, introduction, is_dialler, self._on_message, self._clock, self.options)
+        return Session(stream, introduction, is_dialler, self, self._clock, self.options)
 
     def _adopt(self, session: Session) -> None:
         """Use a new link, unless the existing one is preferred."""
@@ -289,9 +300,20 @@ class Links:
             for peer in sorted(spare, key=lambda peer: self.sessions[peer].last_used)[:excess]:
                 self.sessions[peer].close()
 
-    def _on_message(self, session: Session, content: bytes) -> None:
+    def on_message(self, session: Session, content: bytes) -> None:
+        """See `SessionUser`."""
         session.last_used = session.last_received
         self._user.on_bytes(session.peer, content)
+
+    def admits(self, session: Session) -> bool:
+        """See `SessionUser`."""
+        is_admitted = self._user.admits(session.peer)
+        self.refused["rate"] += not is_admitted
+        return is_admitted
+
+    def is_over_rate(self, session: Session) -> bool:
+        """See `SessionUser`."""
+        return self._user.is_over_rate(session.peer)
 
     def _count(self, peer: PeerId, error: HandshakeError) -> None:
         self.refused[error.refusal.name.lower()] += 1

@@ -240,6 +240,14 @@ class Node:
         """See `LinkUser`."""
         self._perform(self.member.receive_bytes(peer, content, self._clock()))
 
+    def admits(self, peer: PeerId) -> bool:
+        """See `LinkUser`."""
+        return self.member.limit.admits(peer, 0, self._clock())
+
+    def is_over_rate(self, peer: PeerId) -> bool:
+        """See `LinkUser`."""
+        return self.member.limit.is_exhausted(peer)
+
     def on_open(self, peer: PeerId, introduction: Introduction) -> None:
         """See `LinkUser`."""
         self.member.sampling.prove(peer, introduction.addresses)

@@ -6,6 +6,7 @@ It loads no table reader, plotting or command framework, which keeps it small.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import signal
 import sys
@@ -34,6 +35,8 @@ from dada.peer.sampling import PeerSampling
 
 # A peer multiplies nothing large: one thread of linear algebra and one memory arena are enough, and save memory.
 LEAN_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
+# How often freed memory is returned to the system.
+TRIM_EVERY_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -118,10 +121,14 @@ class _Reporter:
     def __init__(self, home: Home) -> None:
         self._home = home
         self._logged: dict[str, float] = {}
+        self._trim_at = 0.0
 
     def __call__(self, event: NodeEvent) -> None:
         if isinstance(event, NodeStatus):
             self._home.write_status({**event.status, "pid": os.getpid(), "time": time.time()})
+            if self._trim_at <= time.monotonic():
+                self._trim_at = time.monotonic() + TRIM_EVERY_S
+                return_memory()
         elif isinstance(event, Listening):
             _log(f"peer {event.me.hex()[:10]} is up; others join with this ticket:")
             _log(event.ticket)
@@ -139,6 +146,13 @@ class _Reporter:
         if text not in self._logged and len(self._logged) < 20:
             self._logged[text] = now
             _log(text)
+
+
+def return_memory() -> None:
+    """Return freed memory to the system; the allocator of glibc keeps it after a storm of connections otherwise."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _log(text: str) -> None:

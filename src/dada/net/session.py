@@ -1,23 +1,27 @@
 """One open link after its handshake: messages both ways, a heartbeat, and a bounded send queue.
 
 One task writes, and sends everything queued since its last write at once, because a write costs far more than the bytes
-in it. Another task reads. If the other end is slow, the queue drops its oldest model changes first: a neighbour that
-misses one requests the whole model. A silent link is pinged, and closed if it stays silent. Regular pings also measure
-the round-trip time.
+in it. Another task reads; it pauses after each frame of a peer that exceeds its rate, so that a flood costs little. If
+the other end is slow, the queue drops its oldest model changes first: a neighbour that misses one requests the whole
+model. A silent link is pinged, and closed if it stays silent. Regular pings also measure the round-trip time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from dada.net.handshake import Introduction
 from dada.net.transport import HEADER, FrameError, FrameStream, Kind, TransportError, frame
 from dada.peer.messages import LARGEST_MESSAGE, PeerId
 
 MOST_QUEUED_FRAMES, MOST_QUEUED_BYTES = 1024, 4 * LARGEST_MESSAGE
+
+# Pause after a frame of a peer that exceeds its rate.
+PAUSE_S = 0.02
 
 _PING, _PONG = frame(Kind.PING), frame(Kind.PONG)
 
@@ -30,6 +34,8 @@ class LinkOptions:
     ----------
     most_links : int
         Links kept open in addition to those to neighbours.
+    most_greeting, most_greeting_each : int
+        Most incoming links without a completed handshake, in all and of one key.
     dial_timeout_s : float
         Longest duration of a dial.
     retry_after_s, retry_at_most_s : float
@@ -47,6 +53,8 @@ class LinkOptions:
     """
 
     most_links: int = 48
+    most_greeting: int = 256
+    most_greeting_each: int = 2
     dial_timeout_s: float = 6.0
     retry_after_s: float = 0.5
     retry_at_most_s: float = 30.0
@@ -72,9 +80,10 @@ class Outbox:
     """
 
     def __init__(self, most_frames: int = MOST_QUEUED_FRAMES, most_bytes: int = MOST_QUEUED_BYTES) -> None:
-        self._frames: deque[tuple[bytes, bool]] = deque()
+        self._frames: OrderedDict[int, bytes] = OrderedDict()
+        self._expendable: deque[int] = deque()
         self._most_frames, self._most_bytes = most_frames, most_bytes
-        self._size = 0
+        self._size = self._count = 0
         self.dropped = 0
 
     def __len__(self) -> int:
@@ -82,34 +91,50 @@ class Outbox:
 
     def put(self, data: bytes, expendable: bool = False) -> None:
         """Queue a frame; if the queue is full, an older one is dropped."""
-        self._frames.append((data, expendable))
+        self._count += 1
+        self._frames[self._count] = data
+        if expendable:
+            self._expendable.append(self._count)
         self._size += len(data)
         while len(self._frames) > self._most_frames or self._size > self._most_bytes:
-            index = next((i for i, (_, may_go) in enumerate(self._frames) if may_go), 0)
-            self._size -= len(self._frames[index][0])
-            del self._frames[index]
+            if self._expendable:
+                gone = self._frames.pop(self._expendable.popleft())
+            else:
+                _, gone = self._frames.popitem(last=False)
+            self._size -= len(gone)
             self.dropped += 1
 
     def take(self) -> bytes:
         """Remove and concatenate all queued frames."""
-        data = b"".join(piece for piece, _ in self._frames)
+        data = b"".join(self._frames.values())
         self._frames.clear()
+        self._expendable.clear()
         self._size = 0
         return data
 
 
-class Session:
-    """One open link after its handshake; `traffic` counts its messages, and its bytes before encryption.
+class SessionUser(Protocol):
+    """The owner of sessions, which receives their frames."""
 
-    `on_message` receives the bytes of every message; a `FrameError` that it raises ends the session.
-    """
+    def on_message(self, session: Session, content: bytes) -> None:
+        """A message arrived; a `FrameError` that is raised here ends the session."""
+
+    def admits(self, session: Session) -> bool:
+        """Charge a frame without content to the other end's rate limit; returns whether it is within the limit."""
+
+    def is_over_rate(self, session: Session) -> bool:
+        """Whether the other end sends too much."""
+
+
+class Session:
+    """One open link after its handshake; `traffic` counts its messages, and its bytes before encryption."""
 
     def __init__(
         self,
         stream: FrameStream,
         introduction: Introduction,
         is_dialler: bool,
-        on_message: Callable[[Session, bytes], None],
+        user: SessionUser,
         clock: Callable[[], float],
         options: LinkOptions,
     ) -> None:
@@ -117,7 +142,7 @@ class Session:
         self.introduction, self.is_dialler = introduction, is_dialler
         self.traffic: Counter[str] = Counter()
         self.last_used = self.last_received = clock()
-        self._stream, self._on_message, self._clock, self._options = stream, on_message, clock, options
+        self._stream, self._user, self._clock, self._options = stream, user, clock, options
         self._outbox = Outbox()
         self._waiting = asyncio.Event()
         self._pinged_at: float | None = None
@@ -192,15 +217,20 @@ class Session:
             self.traffic["bytes_received"] += HEADER.size + len(content)
             if kind == Kind.MESSAGE:
                 self.traffic["messages_received"] += 1
-                self._on_message(self, content)
+                self._user.on_message(self, content)
             elif kind == Kind.PING:
-                self._queue(_PONG)
+                if self._user.admits(self):
+                    self._queue(_PONG)
             elif kind == Kind.PONG:
-                self._record_round_trip()
+                if self._pinged_at is None:
+                    self._user.admits(self)
+                else:
+                    self._record_round_trip(self._pinged_at)
             else:
                 raise FrameError(f"a {kind.name} after the handshake")
+            if self._user.is_over_rate(self):
+                await asyncio.sleep(PAUSE_S)
 
-    def _record_round_trip(self) -> None:
-        if self._pinged_at is not None:
-            self.round_trip_ms = round(1000 * (self.last_received - self._pinged_at), 3)
-            self._measure_at, self._pinged_at = self.last_received + self._options.measure_every_s, None
+    def _record_round_trip(self, pinged_at: float) -> None:
+        self.round_trip_ms = round(1000 * (self.last_received - pinged_at), 3)
+        self._measure_at, self._pinged_at = self.last_received + self._options.measure_every_s, None

@@ -1,4 +1,4 @@
-"""Links to authenticated peers: the interface of a transport, and frames on the stream of bytes of a link.
+"""Links to authenticated peers: the interface of a transport, frames on a link, and a bound on tasks that wait.
 
 A transport knows nothing of frames or messages; `dada.net.iroh_transport` is the one for real networks. A frame is four
 bytes of length, one byte of kind, then the content. The announced length is checked before any content is buffered: an
@@ -7,10 +7,13 @@ unknown peer can make this one hold at most 1 KB before the handshake, and one m
 
 from __future__ import annotations
 
+import asyncio
 import struct
-from collections.abc import Sequence
+from collections.abc import Coroutine, Hashable, Sequence
 from enum import IntEnum
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from dada.peer.messages import LARGEST_MESSAGE, PeerId
 
@@ -164,3 +167,58 @@ class FrameStream(FrameReader):
                 pass
         except TransportError:
             return
+
+
+class Pending:
+    """Tasks that wait for strangers.
+
+    Beyond the limit of one key its oldest task is cancelled; beyond the limit in all a random one, so that no order of
+    arrival excludes the others.
+
+    Parameters
+    ----------
+    most, most_per_key : int
+        Tasks in all, and with one key.
+    rng : numpy Generator
+        Chooses the task to cancel.
+
+    Examples
+    --------
+    >>> async def storm():
+    ...     pending = Pending(3, 2, np.random.default_rng(0))
+    ...     dropped = [pending.start(key, asyncio.sleep(60)) for key in (b"a", b"b", b"b", b"b", b"c")]
+    ...     await pending.close()
+    ...     return dropped
+    >>> asyncio.run(storm())
+    [False, False, False, True, True]
+    """
+
+    def __init__(self, most: int, most_per_key: int, rng: np.random.Generator) -> None:
+        self._most, self._most_per_key, self._rng = most, most_per_key, rng
+        self._keys: dict[asyncio.Task[None], Hashable] = {}
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def start(self, key: Hashable, work: Coroutine[Any, Any, None]) -> bool:
+        """Start a task; returns whether another one was cancelled."""
+        same = [task for task, its_key in self._keys.items() if its_key == key]
+        dropped = None
+        if len(same) >= self._most_per_key:
+            dropped = same[0]
+        elif len(self._keys) >= self._most:
+            dropped = list(self._keys)[self._rng.integers(len(self._keys))]
+        if dropped is not None:
+            del self._keys[dropped]
+            dropped.cancel()
+        task = asyncio.create_task(work)
+        self._keys[task] = key
+        task.add_done_callback(lambda done: self._keys.pop(done, None))
+        return dropped is not None
+
+    async def close(self) -> None:
+        """Cancel all tasks."""
+        tasks = list(self._keys)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

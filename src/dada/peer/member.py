@@ -59,6 +59,10 @@ class RateLimit:
         put_last(self._buckets, sender, (left, now), self.most_senders)
         return is_admitted
 
+    def is_exhausted(self, sender: PeerId) -> bool:
+        """Whether a sender had nothing left after its last message."""
+        return sender in self._buckets and self._buckets[sender][0] <= 0.0
+
 
 RECORD_KEY = b"planner"
 
