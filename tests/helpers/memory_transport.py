@@ -47,7 +47,8 @@ class MemoryTransport:
         if found[0].me != peer:
             raise TransportError(f"the peer at {found[0].address} is not {peer.hex()[:10]}")
         there, back = _Pipe(), _Pipe()
-        here, other = MemoryLink(peer, there, back), MemoryLink(self.me, back, there)
+        here = MemoryLink(peer, there, back, found[0].addresses)
+        other = MemoryLink(self.me, back, there, self.addresses)
         self._links.append(here)
         found[0]._links.append(other)
         found[0]._incoming.put_nowait(other)
@@ -76,9 +77,11 @@ class _Pipe:
 class MemoryLink:
     """A link through memory."""
 
-    def __init__(self, peer: PeerId, out: _Pipe, back: _Pipe) -> None:
-        self.peer, self._out, self._back = peer, out, back
+    def __init__(self, peer: PeerId, out: _Pipe, back: _Pipe, addresses: tuple[str, ...]) -> None:
+        self.peer, self._out, self._back, self.addresses = peer, out, back, addresses
         self.wire_bytes = 0
+        # A real connection takes this much before its first message.
+        self.received_bytes = 15_000
 
     async def send(self, data: bytes) -> None:
         await self._out.until(lambda: self._out.ended or len(self._out.data) < CHUNK)
@@ -91,6 +94,7 @@ class MemoryLink:
     async def recv(self) -> bytes:
         await self._back.until(lambda: self._back.ended or bool(self._back.data))
         data = bytes(self._back.data[:CHUNK])
+        self.received_bytes += len(data)
         del self._back.data[:CHUNK]
         self._back.changed.set()
         return data

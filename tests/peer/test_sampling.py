@@ -158,11 +158,21 @@ def test_two_halves_that_lost_sight_of_each_other_meet_again():
     assert across > 0.5 * network.views().mean()
 
 
-def test_addresses_travel_along():
-    network = Network(5, seed=8)
-    network.nodes[network.ids[3]].addresses = ("127.0.0.1:7",)
-    network.gossip(10)
-    assert network.nodes[network.ids[4]].addresses_of(network.ids[3]) == ("127.0.0.1:7",)
+def offer(node):
+    """Addresses that a node offers to a stranger, by peer."""
+    (reply,) = node.receive(b"stranger", ViewRequest(()))
+    return {known.peer: known.addresses for known in reply.message.view}
+
+
+def test_only_proven_addresses_travel_along():
+    node = PeerSampling(b"me", np.random.default_rng(0))
+    node.receive(b"liar", ViewRequest((Descriptor(b"you", 0, ("false",)), Descriptor(b"he", 0))))
+    assert node.addresses_of(b"you") == ("false",)
+    assert node.sources == {b"you": b"liar"}
+    assert b"you" not in offer(node)
+    assert b"he" in offer(node)
+    node.prove(b"you", ("proven",))
+    assert offer(node)[b"you"] == ("proven",)
 
 
 def test_a_peer_that_left_for_good_is_not_called_again():

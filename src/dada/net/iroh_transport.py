@@ -5,9 +5,8 @@ A connection with a second stream is closed: iroh would buffer more than a megab
 listens on the loopback interface only and contacts no other machine.
 
 *Storms.* One address can open ten connections at once and then one per second; others are ignored before they cost any
-cryptography. Connections whose keys are not yet proven are bounded in number. When there are many, an address must
-first show that it receives our packets (a QUIC retry). Before that, QUIC itself sends an address at most three times
-the bytes that came from it.
+cryptography. An address must first show that it receives our packets (a QUIC retry); before that it is sent less than
+it sent itself. Connections whose keys are not yet proven are bounded in number.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from dada.net.address_book import is_relay
 from dada.net.transport import CHUNK, Pending, TransportError
 from dada.peer.member import RateLimit
 from dada.peer.messages import PeerId
@@ -31,11 +31,10 @@ except ImportError as error:  # pragma: no cover - depends on the installation
 
 ALPN = b"dada"
 LOOPBACK = "127.0.0.1:0"
-# Longest duration of an incoming connection's setup, most setups at the same time, and setups above which addresses
-# are checked first.
-ACCEPT_TIMEOUT_S, MOST_INCOMING, MANY_INCOMING = 5.0, 128, 32
-# Connections from one address: per second, and at once.
-INCOMING_PER_S, INCOMING_BURST = 1.0, 10.0
+# Longest duration of an incoming connection's setup, and most setups at the same time.
+ACCEPT_TIMEOUT_S, MOST_INCOMING = 5.0, 128
+# First packets of connections from one address: per second, and at once.
+INCOMING_PER_S, INCOMING_BURST = 2.0, 20.0
 
 
 class _Preset(iroh.Preset):
@@ -114,8 +113,8 @@ class IrohTransport:
 
     async def dial(self, peer: PeerId, addresses: Sequence[str]) -> IrohLink:
         """See `Transport`."""
-        relays = [address for address in addresses if "://" in address]
-        sockets = [address for address in addresses if "://" not in address]
+        relays = [address for address in addresses if is_relay(address)]
+        sockets = [address for address in addresses if not is_relay(address)]
         try:
             address = iroh.EndpointAddr(iroh.EndpointId.from_bytes(peer), relays[0] if relays else None, sockets)
             connection = await self._endpoint.connect(address, ALPN)
@@ -135,9 +134,10 @@ class IrohTransport:
             if incoming is None:
                 return
             address = str(await incoming.remote_addr()).encode()
+            # A connection counts twice: before and after its address is proven.
             if not self._limit.admits(address, 0, time.monotonic()):
                 await incoming.ignore()
-            elif len(self._setups) >= MANY_INCOMING and not await incoming.remote_addr_validated():
+            elif not await incoming.remote_addr_validated():
                 await incoming.retry()
             else:
                 self._setups.start(None, self._answer(incoming))
@@ -194,9 +194,19 @@ class IrohLink:
             self._connection.close(0, b"")
 
     @property
+    def addresses(self) -> tuple[str, ...]:
+        """See `Link`: QUIC has validated the path to each."""
+        return tuple(path.remote_addr for path in self._connection.paths() if path.is_ip)
+
+    @property
     def wire_bytes(self) -> int:
         """See `Link`: UDP payloads sent, handshake and acknowledgements included."""
         return int(self._connection.stats().udp_tx_bytes)
+
+    @property
+    def received_bytes(self) -> int:
+        """See `Link`."""
+        return int(self._connection.stats().udp_rx_bytes)
 
 
 def _with_twin(listen: str) -> tuple[str, ...]:

@@ -1,9 +1,10 @@
 """All links of one node: dialling, choosing between links, and closing them.
 
-A message goes out on the open link to its receiver. Without one the receiver is dialled, and messages wait meanwhile.
-After a failed dial the next attempt waits, twice as long after every failure. Links to neighbours stay open and are
-redialled when they break. Of the other links, the least recently used ones are closed when there are too many. If two
-peers dial each other at the same time, both keep the link opened by the smaller id.
+A message goes out on the open link to its receiver. Without one the receiver is dialled, and messages wait meanwhile;
+`dada.net.address_book` decides which addresses are dialled. After a failed dial the next attempt waits, twice as long
+after every failure. Links to neighbours stay open and are redialled when they break. Of the other links, the least
+recently used ones are closed when there are too many. If two peers dial each other at the same time, both keep the link
+opened by the smaller id.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from dada.net.handshake import NONCE_SIZE, HandshakeError, Introduction, Party, Refusal, Terms, shake_hands
+from dada.net.address_book import MOST_ADDRESSES_KNOWN, AddressBook, Hearsay
+from dada.net.handshake import NONCE_SIZE, HandshakeError, Party, Refusal, Terms, shake_hands
 from dada.net.session import LinkOptions, Session
 from dada.net.transport import FrameError, FrameStream, Link, Pending, Transport, TransportError
 from dada.peer.edges import put_last
 from dada.peer.messages import Hello, PeerId
 
 MOST_WAITING, MOST_DIALS = 64, 32
-MOST_ADDRESSES_KNOWN = 4096
 
 
 class PeerEvent(NamedTuple):
@@ -56,8 +57,8 @@ class LinkUser(Protocol):
     def hello(self) -> Hello:
         """First message on a new link."""
 
-    def addresses_of(self, peer: PeerId) -> tuple[str, ...]:
-        """Addresses of a peer as other peers reported them."""
+    def hearsay_of(self, peer: PeerId) -> Hearsay:
+        """Addresses of a peer as another one passed them on."""
 
     def on_bytes(self, peer: PeerId, content: bytes) -> None:
         """A message arrived."""
@@ -68,8 +69,8 @@ class LinkUser(Protocol):
     def is_over_rate(self, peer: PeerId) -> bool:
         """Whether a peer sends too much."""
 
-    def on_open(self, peer: PeerId, introduction: Introduction) -> None:
-        """A link is open."""
+    def on_open(self, peer: PeerId, hello: Hello, addresses: tuple[str, ...]) -> None:
+        """A link is open to a peer, which has answered at these addresses."""
 
     def on_gone(self, peer: PeerId) -> None:
         """A neighbour was unreachable for `give_up_after_s` seconds."""
@@ -109,7 +110,8 @@ class Links:
         self.refused: Counter[str] = Counter()
         self.dials = self.failed_dials = self.lost_messages = 0
         self._transport, self._terms, self._user, self._rng, self._clock = transport, terms, user, rng, clock
-        self._addresses: OrderedDict[PeerId, tuple[str, ...]] = OrderedDict()
+        self._book = AddressBook(user.hearsay_of, self._received_from, clock, self.options.most_unanswered)
+        self._past_received: OrderedDict[PeerId, int] = OrderedDict()
         self._dials: dict[PeerId, _Dial] = {}
         self._absent: dict[PeerId, _Absence] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -128,8 +130,8 @@ class Links:
         return self._past_wire_bytes + sum(session.wire_bytes for session in self.sessions.values())
 
     def addresses_of(self, peer: PeerId) -> tuple[str, ...]:
-        """Last known addresses of a peer."""
-        return self._addresses.get(peer, ())
+        """Proven addresses of a peer."""
+        return self._book.proven(peer)
 
     async def accept_all(self) -> None:
         """Accept links until cancelled."""
@@ -152,9 +154,8 @@ class Links:
         await self._transport.close()
 
     def learn(self, peer: PeerId, addresses: tuple[str, ...]) -> None:
-        """Remember the addresses of a peer."""
-        if addresses:
-            put_last(self._addresses, peer, addresses, MOST_ADDRESSES_KNOWN)
+        """Trust addresses of a peer: those of a ticket, or proven ones of an earlier life."""
+        self._book.prove(peer, addresses)
 
     def send(self, peer: PeerId, message: bytes, expendable: bool = False) -> None:
         """Send a message; it is lost if the peer cannot be reached."""
@@ -189,22 +190,34 @@ class Links:
 
     def _dial(self, peer: PeerId) -> _Dial | None:
         absence = self._absent.get(peer)
-        # A peer's own report comes first; other peers may know a newer address.
-        addresses = tuple(dict.fromkeys((*self.addresses_of(peer), *self._user.addresses_of(peer))))
         if absence is not None and self._clock() < absence.retry_at:
             return None
-        if not addresses or not self._terms.admits(peer):
+        if not self._book.knows(peer) or not self._terms.admits(peer):
             return None
-        dial = self._dials[peer] = _Dial(asyncio.create_task(self._call(peer, addresses)))
+        dial = self._dials[peer] = _Dial(asyncio.create_task(self._call(peer)))
         return dial
 
-    async def _call(self, peer: PeerId, addresses: tuple[str, ...]) -> None:
+    async def _reach(self, peer: PeerId) -> Session:
+        """Open a link to a peer and perform the handshake."""
+        absence = self._absent.get(peer)
+        async with asyncio.timeout(self.options.dial_timeout_s):
+            choice = await self._book.wait(peer, prefer_new=absence is not None and absence.failures % 2 == 1)
+        if not choice.addresses:
+            raise TransportError("no address may be dialled now")
+        answered_at: tuple[str, ...] = ()
         try:
             async with self._dialling:
                 self.dials += 1
                 async with asyncio.timeout(self.options.dial_timeout_s):
-                    link = await self._transport.dial(peer, addresses)
-                session = await self._introduce(link, is_dialler=True)
+                    link = await self._transport.dial(peer, choice.addresses)
+                answered_at = link.addresses
+                return await self._introduce(link, is_dialler=True)
+        finally:
+            self._book.settle(choice.guess, answered_at)
+
+    async def _call(self, peer: PeerId) -> None:
+        try:
+            session = await self._reach(peer)
         except (TransportError, TimeoutError, HandshakeError) as error:
             dial = self._dials.pop(peer)
             # The other end may have dialled meanwhile.
@@ -251,11 +264,13 @@ class Links:
                 return
             self._retire(old)
         self._absent.pop(peer, None)
-        self.learn(peer, session.introduction.addresses)
+        addresses = session.addresses
+        self._book.prove(peer, addresses)
+        self._book.claim(peer, session.introduction.addresses)
         self.sessions[peer] = session
         self._start(self._serve(session))
         self._user.observer(LinkOpened(self._transport.me, peer))
-        self._user.on_open(peer, session.introduction)
+        self._user.on_open(peer, session.introduction.hello, addresses)
         self._close_excess()
 
     def _replaces(self, new: Session, old: Session) -> bool:
@@ -281,6 +296,13 @@ class Links:
         self._past += session.traffic
         self._past_wire_bytes += session.wire_bytes
         del self.sessions[session.peer]
+        received = self._received_from(session.peer) + session.received_bytes
+        put_last(self._past_received, session.peer, received, MOST_ADDRESSES_KNOWN)
+
+    def _received_from(self, peer: PeerId) -> int:
+        """Bytes received from a peer on all links."""
+        session = self.sessions.get(peer)
+        return self._past_received.get(peer, 0) + (0 if session is None else session.received_bytes)
 
     def _flush(self, dial: _Dial, session: Session) -> None:
         for message, expendable in dial.waiting:

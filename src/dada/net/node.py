@@ -17,7 +17,8 @@ import numpy as np
 
 from dada.core.compiled import Array
 from dada.events import heaviest_predictors
-from dada.net.handshake import Introduction, Terms
+from dada.net.address_book import Hearsay
+from dada.net.handshake import Terms
 from dada.net.home import TRUST_KEY, write_ticket
 from dada.net.links import Links, PeerEvent
 from dada.net.session import LinkOptions
@@ -232,9 +233,9 @@ class Node:
         """See `LinkUser`."""
         return self.member.peer.hello()
 
-    def addresses_of(self, peer: PeerId) -> tuple[str, ...]:
+    def hearsay_of(self, peer: PeerId) -> Hearsay:
         """See `LinkUser`."""
-        return self.member.search.addresses_of(peer)
+        return Hearsay(self.member.search.addresses_of(peer), self.member.sampling.sources.get(peer))
 
     def on_bytes(self, peer: PeerId, content: bytes) -> None:
         """See `LinkUser`."""
@@ -248,10 +249,10 @@ class Node:
         """See `LinkUser`."""
         return self.member.limit.is_exhausted(peer)
 
-    def on_open(self, peer: PeerId, introduction: Introduction) -> None:
+    def on_open(self, peer: PeerId, hello: Hello, addresses: tuple[str, ...]) -> None:
         """See `LinkUser`."""
-        self.member.sampling.prove(peer, introduction.addresses)
-        self._perform(self.member.receive(peer, introduction.hello, self._clock()))
+        self.member.sampling.prove(peer, addresses)
+        self._perform(self.member.receive(peer, hello, self._clock()))
 
     def on_gone(self, peer: PeerId) -> None:
         """See `LinkUser`."""

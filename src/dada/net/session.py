@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from dada.net.address_book import is_relay
 from dada.net.handshake import Introduction
 from dada.net.transport import HEADER, FrameError, FrameStream, Kind, TransportError, frame
 from dada.peer.messages import LARGEST_MESSAGE, PeerId
@@ -34,6 +35,8 @@ class LinkOptions:
     ----------
     most_links : int
         Links kept open in addition to those to neighbours.
+    most_unanswered : int
+        Dials to unproven addresses that may stay unanswered per minute; see `dada.net.address_book`.
     most_greeting, most_greeting_each : int
         Most incoming links without a completed handshake, in all and of one key.
     dial_timeout_s : float
@@ -53,6 +56,7 @@ class LinkOptions:
     """
 
     most_links: int = 48
+    most_unanswered: int = 30
     most_greeting: int = 256
     most_greeting_each: int = 2
     dial_timeout_s: float = 6.0
@@ -155,6 +159,16 @@ class Session:
     def wire_bytes(self) -> int:
         """Bytes sent on the wire by this end."""
         return self._stream.link.wire_bytes
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes that the other end sent on the wire."""
+        return self._stream.link.received_bytes
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Addresses at which the other end has answered, and its relays."""
+        return (*self._stream.link.addresses, *filter(is_relay, self.introduction.addresses))
 
     def send(self, message: bytes, expendable: bool = False) -> None:
         """Queue a message; it is lost if the link breaks first."""

@@ -40,8 +40,16 @@ class Link(Protocol):
         """Close the link; a pending `recv` ends at both ends."""
 
     @property
+    def addresses(self) -> tuple[str, ...]:
+        """Addresses at which the other end has answered, without relays."""
+
+    @property
     def wire_bytes(self) -> int:
         """Bytes sent on the wire, with all overhead."""
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes received on the wire, with all overhead."""
 
 
 class Transport(Protocol):

@@ -388,9 +388,9 @@ class Rounds:
         return [(peer, *replies[peer]) for peer in batch if peer in replies]
 
 
-def put_last(held: OrderedDict[PeerId, Any], peer: PeerId, value: Any, most: int) -> None:
-    """Hold a value for a peer as the newest one, and drop the oldest if there are too many."""
-    held[peer] = value
-    held.move_to_end(peer)
+def put_last(held: OrderedDict[Any, Any], key: Any, value: Any, most: int) -> None:
+    """Hold a value, of a peer for example, as the newest one, and drop the oldest if there are too many."""
+    held[key] = value
+    held.move_to_end(key)
     if len(held) > most:
         held.popitem(last=False)

@@ -24,7 +24,8 @@ when other peers call (see `_kept`):
   they answer.
 
 *Addresses.* A peer proves its addresses by the handshake of a link. Others only pass them on: such an address is used
-until the peer proves one, and it never replaces an address that the view holds.
+until the peer proves one, and it never replaces an address that the view holds. A peer passes on those addresses only
+that were proven to itself, and remembers who sent it an unproven one: a false address goes one step and no further.
 
 *Liars.* The effect of a message is bounded: half a view of well-formed descriptors; between two exchanges one offer per
 sender and four in all (others are answered, but merged only while there is room); no reply that was not asked for. A
@@ -88,6 +89,7 @@ class PeerSampling:
         self.reserve: dict[PeerId, Descriptor] = {}
         self.exchanges = 0
         self.proven: OrderedDict[PeerId, tuple[str, ...]] = OrderedDict()
+        self.sources: OrderedDict[PeerId, PeerId] = OrderedDict()
         self._rng = rng
         self._private = rng.spawn(1)[0]
         self._hash_key = self._private.bytes(16)
@@ -134,6 +136,14 @@ class PeerSampling:
         """A peer has sent its own addresses over an authenticated link."""
         if addresses:
             put_last(self.proven, peer, addresses, MOST_KNOWN_ADDRESSES)
+
+    def can_pass_on(self, peer: PeerId, addresses: tuple[str, ...]) -> bool:
+        """Whether a peer may be named to others: its addresses are proven, or the network has none."""
+        return peer in self.proven or not addresses
+
+    def note_source(self, peer: PeerId, sender: PeerId) -> None:
+        """Remember who sent the unproven addresses of a peer."""
+        put_last(self.sources, peer, sender, MOST_KNOWN_ADDRESSES)
 
     def forget(self, peer: PeerId) -> None:
         """Remove a peer that has left for good."""
@@ -224,6 +234,7 @@ class PeerSampling:
     def _offer(self, partner: PeerId) -> tuple[Descriptor, ...]:
         """Half a view: this peer and others; the oldest few only if there are not enough."""
         others = [known for peer, known in self.view.items() if peer != partner and peer not in self._doubted]
+        others = [known for known in others if self.can_pass_on(known.peer, known.addresses)]
         others = [others[p] for p in self._rng.permutation(len(others))]
         old = {known.peer: known for known in sorted(others, key=lambda known: -known.age)[:HEALER]}
         others = [*(known for known in others if known.peer not in old), *old.values()]
@@ -245,6 +256,8 @@ class PeerSampling:
                     known.addresses if held is None or sender == known.peer else held.addresses or known.addresses
                 )
                 self.view[known.peer] = Descriptor(known.peer, known.age, addresses)
+                if sender is not None and addresses and addresses is known.addresses:
+                    self.note_source(known.peer, sender)
                 if held is None:
                     self._known_since[known.peer], self._hashes[known.peer] = self.exchanges, self._hash(known.peer)
                 self._doubted.discard(known.peer)
@@ -375,6 +388,7 @@ class Search:
             if sender not in self._peer.neighbourhood.followers:
                 return []
             others = [peer for peer in self._peer.edges.neighbours if peer != sender]
+            others = [peer for peer in others if self._sampling.can_pass_on(peer, self.addresses_of(peer))]
             friends = draw(self._rng, others, FRIENDS_PER_REPLY)
             reply = messages.FriendsReply(tuple(Descriptor(friend, 0, self.addresses_of(friend)) for friend in friends))
             return [Send(sender, reply)]
@@ -386,6 +400,8 @@ class Search:
             return [Refused(sender, flaw)]
         for known in message.friends:
             if known.peer != self._peer.me:
+                if not self._sampling.addresses_of(known.peer):
+                    self._sampling.note_source(known.peer, sender)
                 self.note_addresses(known.peer, known.addresses)
                 put_last(self.candidates, known.peer, None, MOST_CANDIDATES)
         return []
