@@ -148,13 +148,19 @@ def init(
     recover: Annotated[
         bool, typer.Option("--recover", help="Set a damaged state aside, and start again with the same identity.")
     ] = False,
+    epsilon: Annotated[
+        float | None, typer.Option(min=1e-3, help="Protect the labels: flip each once, with this budget.")
+    ] = None,
 ) -> None:
     """Create the folder of a new peer: its key and the network file.
+
+    With --epsilon, other peers learn from labels that were flipped at random, once; the features are not protected. The
+    model for predictions is learned from the true labels and never sent.
 
     **Examples**
 
     - `dada peer init --network net.json`
-    - `dada peer init --home ann --network net.json`
+    - `dada peer init --home ann --network net.json --epsilon 4`
     - `dada peer init --home ann --recover`
     """
     from dada.net.home import Home
@@ -172,6 +178,8 @@ def init(
             raise ValueError("--network is needed: the file that `dada peer new-network` wrote")
         place.create(network, new_secret_key())
         key, _ = place.read()
+        if epsilon is not None:
+            place.protect_labels(epsilon)
     stdout().print(f"Peer {public_key(key).hex()} is in {home}.", soft_wrap=True)
 
 
@@ -212,9 +220,10 @@ def run_peer(
     - `dada peer run --data mine.csv --label came --join dada1...`
     - `dada peer run --listen 0.0.0.0:4040`
     """
-    from dada.cli.peer_tables import read_rows
+    from dada.cli import peer_tables as tables
     from dada.net.home import Home, read_ticket
     from dada.net.process import LEAN_ENVIRONMENT, RunOptions, arguments
+    from dada.privacy.noise import Bits
 
     place = Home(home)
     _, network = place.read()
@@ -222,8 +231,14 @@ def run_peer(
         if data is not None:
             if label is None:
                 raise ValueError("--label is needed with --data: the column with the label")
-            rows = read_rows(data, label, network, weight)
-            place.write_samples(place.read_samples().joined(rows) if append else rows)
+            if place.is_private and append:
+                raise ValueError("a private peer releases its labels once: --append would release them again")
+            rows = tables.read_rows(data, label, network, weight)
+            if place.is_private:
+                samples = tables.read_samples(data, label, network, weight)
+                place.write_samples(rows, tables.released_rows(place, samples, network.target, Bits()))
+            else:
+                place.write_samples(place.read_samples().joined(rows) if append else rows)
     place.read_samples()
     for ticket in join or ():
         read_ticket(ticket)
@@ -270,6 +285,9 @@ def _lines(status: dict[str, Any]) -> list[tuple[str, str]]:
         ("on the wire", f"{status['wire_bytes'] / 1e6:.2f} MB sent"),
         ("refused", f"{status['messages_refused']} messages, {sum(status['links_refused'].values())} links"),
     ]
+    if privacy := status.get("privacy"):
+        text = f"epsilon {privacy['spent']:g} of {privacy['epsilon']:g} spent on {len(privacy['released'])} releases"
+        lines.append(("labels", text))
     ordered = sorted(status["neighbours"].items(), key=lambda item: -item[1])
     lines += [("neighbour", f"{peer[:16]} with weight {weight:.3g}") for peer, weight in ordered]
     return [*lines, ("ticket", status["ticket"])]

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from dada.fitting.settings import BETA, MU_SCALE, OTHER_MU_SCALE
 from dada.net.home import Home
 from dada.net.network_file import NetworkFile, Target
 from dada.peer.member import Rhythm
+from dada.privacy.noise import Bits
 from dada.task import user_rows
 
 Task = Literal["auto", "classes", "numbers"]
@@ -184,17 +185,41 @@ def default_strength(target: Target, loss: str) -> dict[str, float]:
     return {"beta": 10.0 if loss == "adaboost" else BETA * n_classes / 2, "mu1": mu}
 
 
-def read_rows(path: Path, label: str, network: NetworkFile, weight: str | None = None) -> UserRows:
-    """A user's samples as margins of the network's base predictors, with the weights in a column."""
+class OwnSamples(NamedTuple):
+    """A user's samples: base predictions, labels or numbers, and weights if any."""
+
+    predictions: Array
+    values: list[str] | Array
+    weights: Array | None
+
+    def rows(self, target: Target) -> UserRows:
+        """The samples as margins."""
+        return rows_of(self.predictions, self.values, target, self.weights)
+
+
+def read_samples(path: Path, label: str, network: NetworkFile, weight: str | None = None) -> OwnSamples:
+    """A user's samples, with the weights in a column."""
     frame = read_table(path)
     _require([label] if weight is None else [label, weight], frame.columns, path)
-    target = network.target
-    values = _labels(frame, label, path) if target.classes else _numbers(frame, label, path)
+    values = _labels(frame, label, path) if network.target.classes else _numbers(frame, label, path)
     weights = None if weight is None else _numbers(frame, weight, path)
+    return OwnSamples(_predictions(frame, path, network), values, weights)
+
+
+def read_rows(path: Path, label: str, network: NetworkFile, weight: str | None = None) -> UserRows:
+    """A user's samples as margins of the network's base predictors, with the weights in a column."""
     try:
-        return rows_of(_predictions(frame, path, network), values, target, weights)
+        return read_samples(path, label, network, weight).rows(network.target)
     except ValueError as error:
         raise ValueError(f"{path}: column {label!r} holds {error}") from error
+
+
+def released_rows(home: Home, samples: OwnSamples, target: Target, source: Bits) -> UserRows:
+    """The samples of a private peer with released labels; its ledger has them before they are returned."""
+    codes = np.array([target.classes.index(label) for label in samples.values])
+    given = home.release_labels(codes, target.n_classes, samples.predictions.tobytes(), source)
+    # Weights of classes follow released labels: those of true ones would reveal them.
+    return samples._replace(values=[target.classes[c] for c in given.tolist()]).rows(target)
 
 
 def rows_of(

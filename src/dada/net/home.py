@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import io
 import json
 import os
@@ -19,6 +20,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from dada import atomic
 from dada.core.compiled import Array
@@ -27,6 +29,9 @@ from dada.net.network_file import NetworkFile, read_network
 from dada.net.store import read_records
 from dada.peer.messages import Descriptor
 from dada.peer.model import Fallback, OwnModel
+from dada.privacy.accounting import BudgetError, Privacy, PrivacyCost, PrivacyLedger
+from dada.privacy.noise import Bits
+from dada.privacy.release import read_labels, release_labels
 
 KEY_SIZE = 32
 
@@ -118,8 +123,10 @@ def read_ticket(ticket: str) -> Descriptor:
     return Descriptor(peer, 0, addresses)
 
 
-# Record of a node's choice between the shared and the local model.
-TRUST_KEY = b"trust"
+# Records of a node's choice between the shared and the local model, and of the home model of a private peer.
+TRUST_KEY, HOME_KEY = b"trust", b"home"
+# Owner of a peer's releases in its ledger.
+ME = "this peer"
 
 
 class HomeError(OSError):
@@ -134,6 +141,8 @@ class Home:
     ----------
     key, samples : Path
         The secret key, and the user's samples as margins of the base predictors. Both stay in the folder, mode 0600.
+    budget, ledger, released : Path
+        Of a private peer: its epsilon, the record of its releases, and its samples with released labels.
     network : Path
         A copy of the network file.
     state : Path
@@ -153,6 +162,8 @@ class Home:
         self.key, self.network = self.folder / "key", self.folder / "network.json"
         self.samples, self.state = self.folder / "samples.npz", self.folder / "state.sqlite"
         self.status, self.log = self.folder / "status.json", self.folder / "log"
+        self.budget, self.ledger = self.folder / "privacy.json", self.folder / "ledger.sqlite"
+        self.released = self.folder / "released.npz"
 
     def open_journal(self) -> BinaryIO:
         """Open a new journal file; mode 0600, because a journal contains the samples."""
@@ -179,16 +190,86 @@ class Home:
             raise HomeError(f"no peer in {self.folder}: create one with `dada peer init`")
         return read_key(self.key), read_network(self.network)
 
-    def write_samples(self, rows: UserRows) -> None:
-        """Store the user's samples, as margins, for this and later runs."""
-        buffer = io.BytesIO()
-        np.savez(buffer, **{name: part for name, part in rows._asdict().items() if part is not None})
-        atomic.write_bytes(self.samples, buffer.getvalue(), private=True)
+    @property
+    def is_private(self) -> bool:
+        """Whether this peer protects its labels."""
+        return self.budget.exists()
+
+    def protect_labels(self, epsilon: float) -> None:
+        """Fix the budget of this peer, before its first samples; the same one again changes nothing."""
+        checked = Privacy(epsilon, protects="labels")
+        _, network = self.read()
+        if not network.target.classes:
+            raise HomeError("only classes can be protected, the peers of this network predict numbers")
+        if self.samples.exists() and not self.is_private:
+            raise HomeError(f"{self.folder} has samples, and what was sent cannot be withdrawn: use a new folder")
+        with self.open_ledger(checked.epsilon):
+            if not self.is_private:
+                content = json.dumps({"epsilon": checked.epsilon, "protects": checked.protects})
+                atomic.write_bytes(self.budget, content.encode(), private=True)
+
+    @contextmanager
+    def open_ledger(self, epsilon: float | None = None) -> Iterator[PrivacyLedger]:
+        """The ledger of a private peer; `epsilon` only for a new one."""
+        if epsilon is None:
+            epsilon = json.loads(self.budget.read_bytes())["epsilon"]
+        ledger = PrivacyLedger(self.ledger, epsilon=epsilon, delta=Privacy.delta)
+        self.ledger.chmod(0o600)
+        try:
+            yield ledger
+        finally:
+            ledger.close()
+
+    def release_labels(self, codes: NDArray[np.integer], n_classes: int, rows: bytes, source: Bits) -> Array:
+        """Class numbers after randomised response, on disk before they are returned.
+
+        The same rows, given by their bytes, return the same class numbers: after a crash no label is flipped anew.
+        Other rows are refused, because the budget is spent.
+        """
+        name = f"labels of rows {hashlib.sha256(rows + codes.astype('<i8').tobytes()).hexdigest()[:32]}"
+        with self.open_ledger() as ledger:
+            epsilon, cost = ledger.epsilon, PrivacyCost(epsilon=ledger.epsilon)
+            try:
+                body = ledger.release(ME, name, cost, lambda: release_labels(codes, n_classes, epsilon, source))
+            except BudgetError as error:
+                raise HomeError(
+                    f"{self.folder} released other labels before, and its budget is spent: run without --data to go on "
+                    f"with these, or use a new folder if the new rows are of other persons ({error})"
+                ) from error
+        return read_labels(body)
+
+    def privacy_status(self) -> dict[str, Any]:
+        """Budget and releases of a private peer; nothing for another."""
+        if not self.is_private:
+            return {}
+        with self.open_ledger() as ledger:
+            spent, entries = ledger.spent(ME), ledger.entries(ME)
+        released = [{"what": entry.name, "epsilon": entry.cost.epsilon, "sha256": entry.digest} for entry in entries]
+        return {
+            "privacy": {"protects": "labels", "epsilon": ledger.epsilon, "spent": spent.epsilon, "released": released}
+        }
+
+    def write_samples(self, rows: UserRows, released: UserRows | None = None) -> None:
+        """Store the user's samples, as margins, for this and later runs; with released labels, if it is private."""
+        if (released is None) == self.is_private:
+            raise HomeError(f"{self.folder}: a private peer, and no other, needs samples with released labels")
+        for path, part in ((self.released, released), (self.samples, rows)):
+            if part is not None:
+                buffer = io.BytesIO()
+                np.savez(buffer, **{name: array for name, array in part._asdict().items() if array is not None})
+                atomic.write_bytes(path, buffer.getvalue(), private=True)
 
     def read_samples(self) -> UserRows:
         """The user's samples, as margins."""
+        return self._read_rows(self.samples)
+
+    def read_released(self) -> UserRows:
+        """The samples of a private peer with released labels: all that others' models may depend on."""
+        return self._read_rows(self.released)
+
+    def _read_rows(self, path: Path) -> UserRows:
         try:
-            with np.load(self.samples, allow_pickle=False) as parts:
+            with np.load(path, allow_pickle=False) as parts:
                 return UserRows(**parts)
         except FileNotFoundError as error:
             raise HomeError(f"no samples in {self.folder} yet: give them once with `dada peer run --data`") from error
@@ -198,6 +279,8 @@ class Home:
         _, network = self.read()
         rows = self.read_samples()
         records = read_records(self.state)
+        if HOME_KEY in records:
+            return np.frombuffer(records[HOME_KEY], network.config.dtype)
         if records.get(TRUST_KEY) == b"no":
             return Fallback(rows, network.config).alpha
         own = OwnModel(rows, network.config)
@@ -214,7 +297,7 @@ class Home:
             status: dict[str, Any] = json.loads(self.status.read_bytes())
         except FileNotFoundError:
             status = {}
-        return status | {"running": self.is_running()}
+        return status | {"running": self.is_running()} | self.privacy_status()
 
     def is_running(self) -> bool:
         """Whether a process runs this peer now."""

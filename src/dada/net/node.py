@@ -19,7 +19,7 @@ from dada.core.compiled import Array
 from dada.events import heaviest_predictors
 from dada.net.address_book import Hearsay
 from dada.net.handshake import Terms
-from dada.net.home import TRUST_KEY, write_ticket
+from dada.net.home import HOME_KEY, TRUST_KEY, write_ticket
 from dada.net.links import Links, PeerEvent
 from dada.net.session import LinkOptions
 from dada.net.store import Store, StoreError, damaged
@@ -279,7 +279,10 @@ class Node:
     def _choose_model(self) -> None:
         """Choose the model for predictions and store the choice: neighbours' models, which it needs, are not stored."""
         self._choose_at = self._clock() + TRUST_EVERY_S
-        self._perform([Persist(TRUST_KEY, b"yes" if self.member.trusts_others else b"no")])
+        if self.member.is_private:
+            self._perform([Persist(HOME_KEY, self.member.model.tobytes())])
+        else:
+            self._perform([Persist(TRUST_KEY, b"yes" if self.member.trusts_others else b"no")])
 
     @property
     def ticket(self) -> str:

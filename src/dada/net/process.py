@@ -82,20 +82,22 @@ async def open_node(
 ) -> Node:
     """Create the node of the peer in a folder."""
     key, network = home.read()
-    rows = home.read_samples()
+    exact = home.read_samples()
+    released = home.read_released() if home.is_private else None
     rhythm = network.rhythm
     if options.wakeups_per_s is not None:
         rhythm = replace(rhythm, wakeups_per_s=options.wakeups_per_s)
     store = Store(home.state)
     transport = await IrohTransport.bind(key, options.listen, options.relay)
     rng = np.random.default_rng()
-    peer = Peer(transport.me, rows, network.config)
+    peer = Peer(transport.me, exact if released is None else released, network.config)
     member = Member(
         peer,
         PeerSampling(transport.me, rng, transport.addresses),
         Planner(rhythm, rng),
         exchange_every_s=options.exchange_every_s,
         journal=None if journal_file is None else PeerJournal(journal_file, peer),
+        exact=None if released is None else exact,
     )
     return Node(member, transport, store, Terms(network.secret, options.allowed), rng, observer, links)
 

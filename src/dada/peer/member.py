@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from dada.core.compiled import Array
+from dada.core.model_steps import UserRows
 from dada.peer import inputs, messages
 from dada.peer.edges import put_last
 from dada.peer.inputs import Action, Effect, Fact, GraphStep, Persist, Refused
@@ -181,6 +182,9 @@ class Member:
 
     The planner decides when it wakes, and for which action. It exchanges views every `exchange_every_s` seconds on
     average. The journal records every fact before the peer handles it.
+
+    If the peer learns from released rows, `exact` are the user's exact ones. Only the home model depends on them, which
+    predicts and is never sent.
     """
 
     def __init__(
@@ -191,6 +195,7 @@ class Member:
         exchange_every_s: float = 5.0,
         limit: RateLimit | None = None,
         journal: PeerJournal | None = None,
+        exact: UserRows | None = None,
     ) -> None:
         if not 0 < exchange_every_s < math.inf:
             raise ValueError(f"exchange_every_s must be > 0 and finite, got {exchange_every_s}")
@@ -198,7 +203,8 @@ class Member:
         self.exchange_every_s = exchange_every_s
         self.limit = RateLimit() if limit is None else limit
         self.search = Search(peer, sampling, planner.rng)
-        self.fallback = Fallback(peer.own.rows, peer.config)
+        self.is_private = exact is not None
+        self.fallback = Fallback(peer.own.rows if exact is None else exact, peer.config)
         self.next_wakeup = self.next_exchange = math.inf
         self.journal = journal
 
@@ -221,7 +227,14 @@ class Member:
     @property
     def model(self) -> Array:
         """The model to predict with: the one learned with others, or the fallback model."""
-        return self.peer.own.model.alpha if self.trusts_others else self.fallback.alpha
+        if not self.trusts_others:
+            return self.fallback.alpha
+        return self._home_model() if self.is_private else self.peer.own.model.alpha
+
+    def _home_model(self) -> Array:
+        """A model learned from exact rows next to the neighbours' models."""
+        degree, neighbour_sum = self.peer.edges.neighbour_sum()
+        return self.fallback.together(self.peer.neighbourhood.sizes.confidence, degree, neighbour_sum)
 
     def restore(self, records: dict[bytes, bytes]) -> None:
         """Take over the records of an earlier life; call before `start`."""

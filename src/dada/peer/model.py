@@ -376,6 +376,10 @@ class Fallback:
         error = 0.0 if do_harm or ahead.size == 1 else float(ahead.std(ddof=1)) / math.sqrt(ahead.size)
         return float(ahead.mean()) > CLEARLY_AHEAD * error
 
+    def together(self, confidence: float, degree: float, neighbour_sum: Array) -> Array:
+        """A model learned from all rows and a fixed sum of neighbours' models."""
+        return self.learned(self._rows, confidence, degree, neighbour_sum)
+
     def _held_out_scores(self, confidence: float, degree: float, neighbour_sum: Array) -> Array:
         m = len(self._rows.A) // self._per_sample
         # With one sample, the neighbours' models are judged as they are.

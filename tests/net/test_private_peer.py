@@ -1,0 +1,161 @@
+"""A private peer: labels are flipped once and stored first, and nothing that it sends depends on the true ones."""
+
+import json
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from typer.testing import CliRunner
+
+from dada.cli.app import app
+from dada.cli.peer_tables import read_samples, released_rows
+from dada.core.model_steps import UserRows
+from dada.net.home import Home, HomeError
+from dada.peer.config import PeerConfig
+from dada.peer.member import Member, Planner, Rhythm
+from dada.peer.messages import Descriptor, EdgeState, ModelSnapshot
+from dada.peer.peer import Peer
+from dada.peer.sampling import PeerSampling
+from dada.privacy.accounting import LedgerError
+from dada.privacy.noise import Bits
+
+CODES = np.array([0, 1] * 20)
+
+
+def dada(*line):
+    done = CliRunner().invoke(app, [str(part) for part in line])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.fixture
+def network(tmp_path):
+    path = tmp_path / "net.json"
+    dada("peer", "new-network", path, "--feature", "x:-1:1", "--classes", "no,yes", "--class-weights", "1,3")
+    return path
+
+
+@pytest.fixture
+def home(tmp_path, network):
+    dada("peer", "init", "--home", tmp_path / "ann", "--network", network, "--epsilon", 1)
+    return Home(tmp_path / "ann")
+
+
+def spent(home):
+    return home.privacy_status()["privacy"]["spent"]
+
+
+def test_labels_are_the_same_after_a_kill_between_the_writes(home):
+    """The release is on disk, the samples are not; the next life finds the release."""
+    first = home.release_labels(CODES, 2, b"rows", Bits())
+    assert not home.released.exists()
+    assert 0 < (first != CODES).sum() < 30
+    again = Home(home.folder)
+    assert_array_equal(again.release_labels(CODES, 2, b"rows", Bits()), first)
+    assert spent(again) == 1.0
+    assert len(again.privacy_status()["privacy"]["released"]) == 1
+
+
+def test_a_kill_while_noise_is_drawn_spends_nothing(home):
+    class KilledError(BaseException):
+        pass
+
+    def killed(size):
+        raise KilledError
+
+    with pytest.raises(KilledError):
+        home.release_labels(CODES, 2, b"rows", Bits(killed))
+    assert spent(home) == 0.0
+    home.release_labels(CODES, 2, b"rows", Bits())
+    assert spent(home) == 1.0
+
+
+def test_other_rows_are_refused_beyond_the_budget(home):
+    home.release_labels(CODES, 2, b"rows", Bits())
+    with pytest.raises(HomeError, match="run without --data to go on"):
+        home.release_labels(CODES, 2, b"other rows", Bits())
+    with pytest.raises(HomeError, match="its budget is spent"):
+        home.release_labels(1 - CODES, 2, b"rows", Bits())
+    assert spent(home) == 1.0
+
+
+def test_the_budget_is_fixed_before_the_first_samples(home, network, tmp_path):
+    home.protect_labels(1.0)
+    with pytest.raises(LedgerError, match="has the budget epsilon=1"):
+        home.protect_labels(2.0)
+    open_home = Home(tmp_path / "bob")
+    dada("peer", "init", "--home", open_home.folder, "--network", network)
+    open_home.write_samples(UserRows(np.ones((1, 11), np.int8)))
+    with pytest.raises(HomeError, match="what was sent cannot be withdrawn"):
+        open_home.protect_labels(1.0)
+    with pytest.raises(HomeError, match="a private peer, and no other"):
+        home.write_samples(UserRows(np.ones((1, 11), np.int8)))
+
+
+def test_numbers_cannot_be_protected(tmp_path):
+    dada("peer", "new-network", tmp_path / "numbers.json", "--feature", "x:-1:1", "--numbers", "0:1")
+    line = ["peer", "init", "--home", tmp_path / "ann", "--network", tmp_path / "numbers.json", "--epsilon", 1]
+    done = CliRunner().invoke(app, list(map(str, line)))
+    assert "only classes can be protected" in done.output + str(done.exception)
+
+
+def test_released_rows_have_released_labels_and_their_weights(home, tmp_path):
+    _, network = home.read()
+    table = tmp_path / "ann.csv"
+    table.write_text("x,came\n" + "".join(f"{x},{'yes' if x > 0 else 'no'}\n" for x in np.linspace(-1, 1, 40)))
+    samples = read_samples(table, "came", network)
+    exact = samples.rows(network.target)
+    home.write_samples(exact, released_rows(home, samples, network.target, Bits()))
+    released = home.read_released()
+    # The constant predictor is the label itself.
+    flipped = (released.A[:, -1] != exact.A[:, -1]).tolist()
+    assert 0 < sum(flipped) < 30
+    assert_array_equal(released.weights != exact.weights, flipped)
+    assert_array_equal(home.read_samples().A, exact.A)
+
+
+def test_status_shows_what_was_spent(home):
+    home.release_labels(CODES, 2, b"rows", Bits())
+    shown = json.loads(dada("peer", "status", "--home", home.folder, "--json"))["privacy"]
+    assert (shown["protects"], shown["epsilon"], shown["spent"]) == ("labels", 1.0, 1.0)
+    assert len(shown["released"][0]["sha256"]) == 64
+    status = {"id": "ab", "time": 0.0, "pid": 1, "samples": 40, "model_size": 1, "model_updates": 2, "known_peers": 3,
+              "links": 1, "neighbours": {}, "messages_sent": 4, "messages_received": 5, "wire_bytes": 6,
+              "messages_refused": 0, "links_refused": {}, "ticket": "dada1"}  # fmt: skip
+    home.write_status(status)
+    assert "epsilon 1 of 1 spent on 1 releases" in dada("peer", "status", "--home", home.folder)
+
+
+def member(released, exact):
+    config, rng = PeerConfig(n_predictors=2, beta=2.0, mu1=1.0), np.random.default_rng(0)
+    peer = Peer(b"me", UserRows(released), config)
+    return Member(peer, PeerSampling(b"me", rng), Planner(Rhythm(local_steps=3), rng), exact=UserRows(exact))
+
+
+def test_nothing_that_is_stored_or_sent_depends_on_exact_rows():
+    """Two users with the same released rows and opposite true labels have the same effects and different models."""
+    rng = np.random.default_rng(1)
+    released = rng.choice([-1, 1], (12, 2)).astype(np.int8)
+    exact = np.array([[1, -1], [1, 1], [1, 1]] * 4, np.int8)
+    lives = [member(released, rows) for rows in (exact, -exact)]
+    effects = []
+    for life in lives:
+        found = life.start(0.0, [Descriptor(b"you", 0)])
+        for _ in range(30):
+            found += life.on_timer(life.deadline)
+        effects.append(found)
+    assert effects[0] == effects[1]
+    assert_array_equal(lives[0].model, -lives[1].model)
+    assert lives[0].model.any()
+
+
+def test_the_home_model_is_learned_from_exact_rows_next_to_neighbours():
+    exact = np.array([[1, -1], [1, 1], [1, -1], [1, 1]], np.int8)
+    here = member(exact[:, ::-1].copy(), exact)
+    here.start(0.0)
+    snapshot = ModelSnapshot(1, 1, np.array([0], "<u4").tobytes(), np.array([2.0], "<f4").tobytes())
+    here.receive(b"friend", EdgeState(1, b"friend", 10.0, snapshot), 0.0)
+    assert here.trusts_others
+    assert here.peer.own.model.alpha[1] > 0.1
+    assert here.model[0] > 0.1
+    assert abs(here.model[1]) < 0.1
