@@ -158,5 +158,5 @@ def test_the_part_of_vehicle_is_used_only_if_the_whole_is_missing(tmp_path, monk
 
 def test_every_page_names_its_place_in_the_paper():
     assert list(CATALOGUE) == ["table1", "table2", "moons", "graph", "kappa", "size", "budget", "moons100", "beyond",
-                               "untouched", "privacy"]  # fmt: skip
+                               "messages", "tables", "untouched", "privacy"]  # fmt: skip
     assert all(entry.source and entry.title for entry in CATALOGUE.values())
