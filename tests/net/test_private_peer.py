@@ -11,13 +11,16 @@ from dada.cli.app import app
 from dada.cli.peer_tables import read_samples, released_rows
 from dada.core.model_steps import UserRows
 from dada.net.home import Home, HomeError
+from dada.net.process import RunOptions, open_node
 from dada.peer.config import PeerConfig
 from dada.peer.member import Member, Planner, Rhythm
 from dada.peer.messages import Descriptor, EdgeState, ModelSnapshot
+from dada.peer.model import Fallback
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
 from dada.privacy.accounting import LedgerError
 from dada.privacy.noise import Bits
+from tests.helpers.net import asynchronous
 
 CODES = np.array([0, 1] * 20)
 
@@ -112,6 +115,20 @@ def test_released_rows_have_released_labels_and_their_weights(home, tmp_path):
     assert 0 < sum(flipped) < 30
     assert_array_equal(released.weights != exact.weights, flipped)
     assert_array_equal(home.read_samples().A, exact.A)
+
+
+@asynchronous
+async def test_a_node_learns_from_released_rows_and_stores_its_home_model(home):
+    rng = np.random.default_rng(0)
+    exact, released = (UserRows(rng.choice([-1, 1], (20, 11)).astype(np.int8)) for _ in range(2))
+    home.write_samples(exact, released)
+    node = await open_node(home, RunOptions())
+    node.stop()
+    await node.run()
+    node.store.close()
+    assert_array_equal(node.member.peer.own.rows.A, released.A)
+    _, network = home.read()
+    assert_array_equal(home.read_model(), Fallback(exact, network.config).alpha)
 
 
 def test_status_shows_what_was_spent(home):
