@@ -10,7 +10,8 @@ The protocol is that of Bonawitz et al. (2017) on a sparse graph (Bell et al. 20
    would unmask a single vector.
 
 The guarantee is against those who follow the protocol and pool what they see, as long as fewer than `threshold`
-neighbours of each honest user are among them. Seeds travel over links that are encrypted and authenticated.
+neighbours of each honest user are among them and the honest users stay connected by pairs; numbers are given to users
+at random. Seeds travel over links that are encrypted and authenticated.
 """
 
 from __future__ import annotations
