@@ -203,16 +203,21 @@ class Home:
             raise HomeError("only classes can be protected, the peers of this network predict numbers")
         if self.samples.exists() and not self.is_private:
             raise HomeError(f"{self.folder} has samples, and what was sent cannot be withdrawn: use a new folder")
-        with self.open_ledger(checked.epsilon):
-            if not self.is_private:
-                content = json.dumps({"epsilon": checked.epsilon, "protects": checked.protects})
-                atomic.write_bytes(self.budget, content.encode(), private=True)
+        # The budget comes first: a peer that is killed here is private, with an empty ledger.
+        if not self.is_private:
+            content = json.dumps({"epsilon": checked.epsilon, "protects": checked.protects})
+            atomic.write_bytes(self.budget, content.encode(), private=True)
+        with self.open_ledger() as ledger:
+            if ledger.epsilon != checked.epsilon:
+                raise HomeError(
+                    f"{self.folder} has the budget epsilon {ledger.epsilon:g}, got {checked.epsilon:g}: what was "
+                    "released cannot be withdrawn, so the budget stays"
+                )
 
     @contextmanager
-    def open_ledger(self, epsilon: float | None = None) -> Iterator[PrivacyLedger]:
-        """The ledger of a private peer; `epsilon` only for a new one."""
-        if epsilon is None:
-            epsilon = json.loads(self.budget.read_bytes())["epsilon"]
+    def open_ledger(self) -> Iterator[PrivacyLedger]:
+        """The ledger of a private peer."""
+        epsilon = json.loads(self.budget.read_bytes())["epsilon"]
         ledger = PrivacyLedger(self.ledger, epsilon=epsilon, delta=Privacy.delta)
         self.ledger.chmod(0o600)
         try:
@@ -244,7 +249,8 @@ class Home:
             return {}
         with self.open_ledger() as ledger:
             spent, entries = ledger.spent(ME), ledger.entries(ME)
-        released = [{"what": entry.name, "epsilon": entry.cost.epsilon, "sha256": entry.digest} for entry in entries]
+        # The name of a release is a digest of exact labels, from which few labels could be guessed.
+        released = [{"epsilon": entry.cost.epsilon, "sha256": entry.digest} for entry in entries]
         return {
             "privacy": {"protects": "labels", "epsilon": ledger.epsilon, "spent": spent.epsilon, "released": released}
         }
