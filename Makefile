@@ -5,6 +5,7 @@
 #   make fuzz    messages to break a peer        make clean   remove the environment and every cache
 #   DADA_RAY=1 make test    tests on a Ray cluster too
 #   make soak    a million events of simulated networks with every fault
+#   make attack  attacks on real peers of this machine, beside their bounds
 # ARGS reaches the command: make demo ARGS=--json, make test ARGS="tests/core -k graph".
 
 PYTHON ?= python3
@@ -14,7 +15,7 @@ ARGS ?=
 bin := .venv/bin
 pip := $(bin)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo soak bench test lint format docs fuzz fuzz-wire web constraints clean
+.PHONY: help demo soak attack bench test lint format docs fuzz fuzz-wire web constraints clean
 .NOTPARALLEL:
 
 help:
@@ -25,6 +26,9 @@ demo: .venv/.base
 
 soak: .venv/.base
 	@$(bin)/python benchmarks/soak.py --jobs $(WORKERS) $(ARGS)
+
+attack: .venv/.dev
+	@$(bin)/python -m benchmarks.attack $(ARGS)
 
 bench: .venv/.base
 	@$(bin)/dada bench $(ARGS)

@@ -1,4 +1,6 @@
+import contextlib
 import json
+import resource
 import stat
 from dataclasses import replace
 
@@ -10,6 +12,8 @@ from dada.core.regularizers import DegreeTarget, LogDegree
 from dada.data import Constant, Stumps, Union, predictors_from_arrays
 from dada.net.home import Home, HomeError
 from dada.net.network_file import NetworkFile, NetworkFileError, Target, read_network
+from dada.net.store import Store
+from dada.peer.inputs import Persist
 from dada.peer.member import Rhythm
 
 
@@ -141,3 +145,67 @@ def test_a_folder_without_a_peer_or_samples_says_so(tmp_path):
     home.create(tmp_path / "net.json", bytes(32))
     with pytest.raises(HomeError, match="dada peer run --data"):
         home.read_samples()
+
+
+@contextlib.contextmanager
+def full_disk():
+    """No file of this process may grow beyond a few bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (40, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_leaves_no_half_a_peer(tmp_path):
+    network = make_network()
+    network.write(tmp_path / "net.json")
+    home = Home(tmp_path / "ann")
+    with pytest.raises(OSError, match=r"no room to write .*other\.json.*free some space"), full_disk():
+        network.write(tmp_path / "other.json")
+    with pytest.raises(OSError, match=r"no room to write .*ann"), full_disk():
+        home.create(tmp_path / "net.json", bytes(32))
+    assert not (tmp_path / "other.json").exists()
+    assert list(home.folder.iterdir()) == []
+    home.create(tmp_path / "net.json", bytes(32))
+
+
+def test_the_files_of_a_peer_are_for_its_owner_alone_in_an_open_folder(tmp_path):
+    make_network().write(tmp_path / "net.json")
+    tmp_path.chmod(0o755)
+    home = Home(tmp_path)
+    (tmp_path / "net.json").rename(tmp_path / "given.json")
+    home.create(tmp_path / "given.json", bytes(32))
+    store = Store(home.state)
+    store.write([Persist(b"model", b"m")])
+    home.write_status({})
+    home.give_name(bytes(32), "Bob")
+    files = [path for path in tmp_path.iterdir() if path.name != "given.json"]
+    assert {path.name for path in files} >= {"key", "network.json", "state.sqlite", "state.sqlite-wal", "names.json"}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+    store.close()
+
+
+def test_damaged_files_are_named_in_one_line(tmp_path):
+    make_network().write(tmp_path / "net.json")
+    home = Home(tmp_path / "ann")
+    home.create(tmp_path / "net.json", bytes(32))
+    for content in (b"", b"PK\x03\x04 half a file", b"text"):
+        home.samples.write_bytes(content)
+        with pytest.raises(HomeError, match=r"samples\.npz is damaged .*--data"):
+            home.read_samples()
+        home.status.write_bytes(content)
+        assert home.read_status() == {"running": False}
+
+
+def test_nicknames_are_kept_and_unique(tmp_path):
+    home = Home(tmp_path)
+    home.give_name(b"bob", "Bob")
+    home.give_name(b"eve", "Eve")
+    with pytest.raises(ValueError, match="another peer is called 'Bob'"):
+        home.give_name(b"eve", "Bob")
+    with pytest.raises(ValueError, match="printable"):
+        home.give_name(b"eve", "a\nb")
+    home.give_name(b"eve", "")
+    assert home.read_names() == {b"bob".hex(): "Bob"}

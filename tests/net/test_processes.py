@@ -236,6 +236,8 @@ def test_a_command_line_says_what_its_options_say(tmp_path):
         (("run", "--home", "{ann}", "--data", "{ann}.csv", "--label", "none"), "no column 'none'"),
         (("run", "--home", "{ann}", "--join", "nonsense"), "a ticket begins with"),
         (("run", "--home", "{ann}", "--allow", "xyz"), "64 hexadecimal digits"),
+        (("run", "--home", "{ann}", "--listen", "4040"), "cannot listen at '4040': an address and a port"),
+        (("name", "--home", "{ann}", "xyz", "Bob"), "64 hexadecimal digits"),
         (("new-network", "other.json", "--feature", "x"), "--feature name:low:high"),
         (("new-network", "other.json", "--feature", "x:1", "--classes", "a,b"), "name:low:high with two numbers"),
         (("new-network", "other.json", "--feature", "x:2:1", "--classes", "a,b"), "low < high"),

@@ -269,11 +269,13 @@ def status(home: HomeFolder = Path("peer"), as_json: AsJson = False) -> None:
     elif "id" not in found:
         stdout().print(f"The peer in {home} has never run.")
     else:
-        for name, value in _lines(found):
+        for name, value in _lines(found, place.read_names()):
             stdout().print(f"[dim]{name:>12}[/dim]  {value}", soft_wrap=True, highlight=False)
 
 
-def _lines(status: dict[str, Any]) -> list[tuple[str, str]]:
+def _lines(status: dict[str, Any], names: dict[str, str]) -> list[tuple[str, str]]:
+    from dada.net.home import is_for_one_machine, read_ticket, shown
+
     age_s = time.time() - status["time"]
     lines = [
         ("peer", status["id"]),
@@ -289,8 +291,33 @@ def _lines(status: dict[str, Any]) -> list[tuple[str, str]]:
         text = f"epsilon {privacy['spent']:g} of {privacy['epsilon']:g} spent on {len(privacy['released'])} releases"
         lines.append(("labels", text))
     ordered = sorted(status["neighbours"].items(), key=lambda item: -item[1])
-    lines += [("neighbour", f"{peer[:16]} with weight {weight:.3g}") for peer, weight in ordered]
-    return [*lines, ("ticket", status["ticket"])]
+    lines += [("neighbour", f"{shown(peer, names)} with weight {weight:.3g}") for peer, weight in ordered]
+    lines += [("linked", shown(peer, names)) for peer in status["round_trips_ms"] if peer not in status["neighbours"]]
+    lines += [
+        ("unreachable", f"{shown(peer, names)}: {reason}") for peer, reason in status.get("unreachable", {}).items()
+    ]
+    lines += [("ticket", status["ticket"])]
+    is_local = is_for_one_machine(read_ticket(status["ticket"]))
+    return [*lines, ("", "works on this machine only: see --listen and --relay")] if is_local else lines
+
+
+@app.command()
+def name(
+    peer: Annotated[str, typer.Argument(help="Id or ticket of another peer.", show_default=False)],
+    nickname: Annotated[str, typer.Argument(help="Its nickname; empty to remove it.", show_default=False)],
+    home: HomeFolder = Path("peer"),
+) -> None:
+    """Give another peer a nickname, which only you see: in the status at once, in the log from the next start on.
+
+    **Examples**
+
+    - `dada peer name dada1... Bob`
+    """
+    from dada.net.home import PREFIX, Home, read_ticket
+
+    place = Home(home)
+    place.read()
+    place.give_name(read_ticket(peer).peer if peer.startswith(PREFIX) else _peer_id(peer), nickname)
 
 
 @app.command()

@@ -6,11 +6,12 @@ import base64
 import binascii
 import hashlib
 import io
+import ipaddress
 import json
 import os
-import shutil
 import stat
 import time
+import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,15 +26,16 @@ from numpy.typing import NDArray
 from dada import atomic
 from dada.core.compiled import Array
 from dada.core.model_steps import UserRows
+from dada.net.address_book import is_relay
 from dada.net.network_file import NetworkFile, read_network
-from dada.net.store import read_records
-from dada.peer.messages import Descriptor
+from dada.net.store import damaged, needing_room, read_records
+from dada.peer.messages import Descriptor, PeerId
 from dada.peer.model import Fallback, OwnModel
 from dada.privacy.accounting import BudgetError, Privacy, PrivacyCost, PrivacyLedger
 from dada.privacy.noise import Bits
 from dada.privacy.release import read_labels, release_labels
 
-KEY_SIZE = 32
+KEY_SIZE, LONGEST_NAME = 32, 40
 
 
 class KeyFileError(OSError):
@@ -123,6 +125,27 @@ def read_ticket(ticket: str) -> Descriptor:
     return Descriptor(peer, 0, addresses)
 
 
+def is_for_one_machine(peer: Descriptor) -> bool:
+    """Whether all addresses of a ticket are loopback addresses, which other machines cannot reach.
+
+    >>> is_for_one_machine(Descriptor(bytes(32), 0, ("127.0.0.1:4040", "[::1]:4040")))
+    True
+    >>> is_for_one_machine(Descriptor(bytes(32), 0, ("127.0.0.1:4040", "192.0.2.1:4040")))
+    False
+    """
+    hosts = [address.rpartition(":")[0].strip("[]") for address in peer.addresses if not is_relay(address)]
+    return len(hosts) == len(peer.addresses) and all(ipaddress.ip_address(host).is_loopback for host in hosts)
+
+
+def shown(peer: str, names: Mapping[str, str]) -> str:
+    """A peer by its nickname, if it has one, and the first digits of its id.
+
+    >>> shown("c17dbd6687aa", {"c17dbd6687aa": "Bob"}), shown("73896625bf05", {})
+    ('Bob (c17dbd6687)', '73896625bf')
+    """
+    return f"{names[peer]} ({peer[:10]})" if peer in names else peer[:10]
+
+
 # Records of a node's choice between the shared and the local model, and of the home model of a private peer.
 TRUST_KEY, HOME_KEY = b"trust", b"home"
 # Owner of a peer's releases in its ledger.
@@ -149,6 +172,8 @@ class Home:
         Model, edges, counters and known peers.
     status, log : Path
         The last status of the running peer, and the log of its process in a swarm.
+    names : Path
+        Nicknames of other peers.
 
     Examples
     --------
@@ -164,6 +189,7 @@ class Home:
         self.status, self.log = self.folder / "status.json", self.folder / "log"
         self.budget, self.ledger = self.folder / "privacy.json", self.folder / "ledger.sqlite"
         self.released = self.folder / "released.npz"
+        self.names = self.folder / "names.json"
 
     def open_journal(self) -> BinaryIO:
         """Open a new journal file; mode 0600, because a journal contains the samples."""
@@ -178,11 +204,11 @@ class Home:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if self.network.exists() and self.network.read_bytes() != network.read_bytes():
             raise HomeError(f"{self.folder} belongs to another network: use another folder")
-        if not self.network.exists():
-            shutil.copyfile(network, self.network)
-            self.network.chmod(0o600)
-        if not self.key.exists():
-            write_key(self.key, key)
+        with needing_room(self.folder):
+            if not self.network.exists():
+                atomic.write_bytes(self.network, network.read_bytes(), private=True)
+            if not self.key.exists():
+                write_key(self.key, key)
 
     def read(self) -> tuple[bytes, NetworkFile]:
         """Key and network file of an existing peer."""
@@ -263,7 +289,8 @@ class Home:
             if part is not None:
                 buffer = io.BytesIO()
                 np.savez(buffer, **{name: array for name, array in part._asdict().items() if array is not None})
-                atomic.write_bytes(path, buffer.getvalue(), private=True)
+                with needing_room(path):
+                    atomic.write_bytes(path, buffer.getvalue(), private=True)
 
     def read_samples(self) -> UserRows:
         """The user's samples, as margins."""
@@ -275,10 +302,12 @@ class Home:
 
     def _read_rows(self, path: Path) -> UserRows:
         try:
-            with np.load(path, allow_pickle=False) as parts:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as parts:
                 return UserRows(**parts)
         except FileNotFoundError as error:
             raise HomeError(f"no samples in {self.folder} yet: give them once with `dada peer run --data`") from error
+        except (ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
+            raise HomeError(f"{path} is damaged ({error}): give --data and --label again") from error
 
     def read_model(self) -> Array:
         """The model for predictions: the shared one, or the local one if the peer chose it."""
@@ -290,7 +319,10 @@ class Home:
         if records.get(TRUST_KEY) == b"no":
             return Fallback(rows, network.config).alpha
         own = OwnModel(rows, network.config)
-        own.restore(records)
+        try:
+            own.restore(records)
+        except ValueError as error:
+            raise damaged(self.state, str(error)) from error
         return own.model.alpha
 
     def write_status(self, status: Mapping[str, Any]) -> None:
@@ -299,11 +331,21 @@ class Home:
 
     def read_status(self) -> dict[str, Any]:
         """Last status of the peer, with `running` true or false."""
-        try:
-            status: dict[str, Any] = json.loads(self.status.read_bytes())
-        except FileNotFoundError:
-            status = {}
-        return status | {"running": self.is_running()} | self.privacy_status()
+        return _read_object(self.status) | {"running": self.is_running()} | self.privacy_status()
+
+    def read_names(self) -> dict[str, str]:
+        """Nicknames that the owner gave to other peers, by id."""
+        return {str(peer): str(name) for peer, name in _read_object(self.names).items()}
+
+    def give_name(self, peer: PeerId, name: str) -> None:
+        """Give a peer a nickname, which only the owner of this folder sees; an empty one removes it."""
+        if not name.isprintable() or len(name) > LONGEST_NAME:
+            raise ValueError(f"a nickname has at most {LONGEST_NAME} printable characters, got {name!r}")
+        names = {other: known for other, known in self.read_names().items() if other != peer.hex()}
+        if name in names.values():
+            raise ValueError(f"another peer is called {name!r} already: choose another name")
+        names |= {peer.hex(): name} if name else {}
+        atomic.write_bytes(self.names, json.dumps(names, indent=1).encode(), private=True)
 
     def is_running(self) -> bool:
         """Whether a process runs this peer now."""
@@ -328,3 +370,12 @@ class Home:
             raise HomeError(f"another process runs the peer in {self.folder}: stop it first") from error
         finally:
             os.close(descriptor)
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty if it does not exist or is damaged."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

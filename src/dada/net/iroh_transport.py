@@ -12,6 +12,7 @@ it sent itself. Connections whose keys are not yet proven are bounded in number.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -88,6 +89,7 @@ class IrohTransport:
         relay : bool
             Use the public relays of iroh, which see who communicates with whom but not the content.
         """
+        _check(listen)
         preset = _Preset((listen,) if relay else _with_twin(listen), relay)
         options = iroh.EndpointOptions(preset=preset, secret_key=secret_key, alpns=[ALPN])
         try:
@@ -207,6 +209,20 @@ class IrohLink:
     def received_bytes(self) -> int:
         """See `Link`."""
         return int(self._connection.stats().udp_rx_bytes)
+
+
+def _check(listen: str) -> None:
+    host, _, port = listen.rpartition(":")
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+        is_sound = 0 <= int(port) < 1 << 16
+    except ValueError:
+        is_sound = False
+    if not is_sound:
+        raise TransportError(
+            f"cannot listen at {listen!r}: an address and a port are needed, as 127.0.0.1:4040 for this machine only "
+            "or 0.0.0.0:4040 for all"
+        )
 
 
 def _with_twin(listen: str) -> tuple[str, ...]:

@@ -38,11 +38,15 @@ class PeerEvent(NamedTuple):
 
 
 class LinkOpened(PeerEvent):
-    """A link to a peer was opened."""
+    """A link to a peer was opened; the reason is its address."""
 
 
 class LinkClosed(PeerEvent):
     """The only link to a peer has ended."""
+
+
+class LinkFailed(PeerEvent):
+    """A peer did not answer; the reason names its addresses and the number of tries."""
 
 
 class LinkRefused(PeerEvent):
@@ -83,6 +87,7 @@ class _Absence:
     since: float
     failures: int = 0
     retry_at: float = -math.inf
+    reason: str = ""
 
 
 @dataclass(eq=False)
@@ -128,6 +133,11 @@ class Links:
     def wire_bytes(self) -> int:
         """Bytes sent on the wire, with all overhead."""
         return self._past_wire_bytes + sum(session.wire_bytes for session in self.sessions.values())
+
+    @property
+    def unreachable(self) -> dict[PeerId, str]:
+        """Peers that did not answer, each with its addresses and the number of tries."""
+        return {peer: absence.reason for peer, absence in self._absent.items() if absence.reason}
 
     def addresses_of(self, peer: PeerId) -> tuple[str, ...]:
         """Proven addresses of a peer."""
@@ -208,8 +218,11 @@ class Links:
         try:
             async with self._dialling:
                 self.dials += 1
-                async with asyncio.timeout(self.options.dial_timeout_s):
-                    link = await self._transport.dial(peer, choice.addresses)
+                try:
+                    async with asyncio.timeout(self.options.dial_timeout_s):
+                        link = await self._transport.dial(peer, choice.addresses)
+                except (TransportError, TimeoutError) as error:
+                    raise TransportError(f"no answer at {', '.join(choice.addresses)}") from error
                 answered_at = link.addresses
                 return await self._introduce(link, is_dialler=True)
         finally:
@@ -228,7 +241,7 @@ class Links:
             self.lost_messages += len(dial.waiting)
             if isinstance(error, HandshakeError):
                 self._count(peer, error)
-            self._note_failure(peer)
+            self._note_failure(peer, str(error) or "no answer in time")
             return
         dial = self._dials.pop(peer)
         self._adopt(session)
@@ -269,7 +282,7 @@ class Links:
         self._book.claim(peer, session.introduction.addresses)
         self.sessions[peer] = session
         self._start(self._serve(session))
-        self._user.observer(LinkOpened(self._transport.me, peer))
+        self._user.observer(LinkOpened(self._transport.me, peer, ", ".join(addresses)))
         self._user.on_open(peer, session.introduction.hello, addresses)
         self._close_excess()
 
@@ -308,12 +321,14 @@ class Links:
         for message, expendable in dial.waiting:
             session.send(message, expendable)
 
-    def _note_failure(self, peer: PeerId) -> None:
+    def _note_failure(self, peer: PeerId, reason: str) -> None:
         now = self._clock()
         absence = self._absent.setdefault(peer, _Absence(now))
         wait_s = min(self.options.retry_after_s * 2.0**absence.failures, self.options.retry_at_most_s)
         absence.failures += 1
         absence.retry_at = now + wait_s * self._rng.uniform(0.5, 1.5)
+        absence.reason = f"{reason}, {absence.failures} tries"
+        self._user.observer(LinkFailed(self._transport.me, peer, absence.reason))
 
     def _close_excess(self) -> None:
         spare = [peer for peer in self.sessions if peer not in self.neighbours]

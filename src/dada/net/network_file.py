@@ -22,6 +22,7 @@ from dada.core.block_steps import BlockStep
 from dada.core.compiled import Array
 from dada.core.model_steps import n_blocks
 from dada.core.regularizers import DegreeTarget, LogDegree, Regularizer
+from dada.net.store import needing_room
 from dada.peer.config import PeerConfig
 from dada.peer.member import Rhythm
 
@@ -165,8 +166,12 @@ class NetworkFile:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if self.secret else 0o644)
         except FileExistsError as error:
             raise NetworkFileError(f"{path} exists already: give another name, or remove it first") from error
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
+        try:
+            with needing_room(path), os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text + "\n")
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
 
 
 class NetworkFileError(ValueError):

@@ -67,6 +67,8 @@ def unwatched(event: NodeEvent) -> None:
 
 # Messages that carry models or their changes; the ledger counts these.
 PRICED = ModelChange | StateReply | ModelOffer
+# Unreachable peers in a status.
+MOST_SHOWN = 8
 # Time in which the last messages of a leaving node are sent.
 FAREWELL_S = 0.5
 ADDRESSES_KEY = b"addresses"
@@ -141,9 +143,9 @@ class Node:
             records.setdefault(b"epoch", first_epoch(time.time()).to_bytes(8, "big"))
             try:
                 self.member.restore(records)
+                self._recall_addresses(records, known)
             except ValueError as error:
                 raise damaged(self.store.path, str(error)) from error
-            self._recall_addresses(records, known)
             self._perform(self.member.start(self._clock(), known, secrets.token_bytes(LIFE_SIZE)))
             accepting = asyncio.create_task(self.links.accept_all())
             self.is_up = True
@@ -318,6 +320,7 @@ class Node:
             "links_refused": dict(self.links.refused),
             "dials": self.links.dials,
             "dials_failed": self.links.failed_dials,
+            "unreachable": {other.hex(): reason for other, reason in list(self.links.unreachable.items())[:MOST_SHOWN]},
             "paper_messages": messages,
             "paper_floats": floats,
             "paper_indices": indices,

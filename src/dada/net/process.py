@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,9 +21,9 @@ import msgspec
 import numpy as np
 
 from dada.net.handshake import Terms
-from dada.net.home import Home, read_ticket
+from dada.net.home import Home, is_for_one_machine, read_ticket, shown
 from dada.net.iroh_transport import LOOPBACK, IrohTransport
-from dada.net.links import LinkRefused
+from dada.net.links import LinkClosed, LinkFailed, LinkOpened, LinkRefused
 from dada.net.node import Listening, MessageRefused, Node, NodeEvent, NodeStatus, NodeWarning, PeerGone, unwatched
 from dada.net.session import LinkOptions
 from dada.net.store import Store
@@ -121,32 +121,56 @@ class _Reporter:
     """Writes the status file, and a log to stderr."""
 
     def __init__(self, home: Home) -> None:
-        self._home = home
+        self._home, self._names = home, home.read_names()
+        self._neighbours: set[str] = set()
         self._logged: dict[str, float] = {}
         self._trim_at = 0.0
 
     def __call__(self, event: NodeEvent) -> None:
         if isinstance(event, NodeStatus):
             self._home.write_status({**event.status, "pid": os.getpid(), "time": time.time()})
+            self._log_neighbours(event.status["neighbours"])
+            if event.status["links"] == 0 and event.status["unreachable"]:
+                peer, reason = next(iter(event.status["unreachable"].items()))
+                self._log_seldom(f"no link to anybody; {self._name(peer)}: {reason}", key="no link")
             if self._trim_at <= time.monotonic():
                 self._trim_at = time.monotonic() + TRIM_EVERY_S
                 return_memory()
         elif isinstance(event, Listening):
             _log(f"peer {event.me.hex()[:10]} is up; others join with this ticket:")
             _log(event.ticket)
+            if is_for_one_machine(read_ticket(event.ticket)):
+                _log("this ticket works on this machine only; with --listen 0.0.0.0:4040 it works on others too")
         elif isinstance(event, LinkRefused | MessageRefused):
-            self._log_seldom(f"refused {event.peer.hex()[:10]}: {event.reason}")
+            self._log_seldom(f"refused {self._name(event.peer.hex())}: {event.reason}")
+        elif isinstance(event, LinkOpened):
+            self._log_seldom(f"linked to {self._name(event.peer.hex())} at {event.reason}")
+        elif isinstance(event, LinkClosed):
+            self._log_seldom(f"lost the link to {self._name(event.peer.hex())}: {event.reason}")
+        elif isinstance(event, LinkFailed):
+            self._log_seldom(f"cannot reach {self._name(event.peer.hex())}: {event.reason}", key=event.peer.hex())
         elif isinstance(event, NodeWarning):
             self._log_seldom(f"warning: {event.text}")
         elif isinstance(event, PeerGone):
-            _log(f"neighbour {event.peer.hex()[:10]} is gone")
+            _log(f"neighbour {self._name(event.peer.hex())} is gone")
 
-    def _log_seldom(self, text: str) -> None:
-        """Log each line at most once a minute, and at most 20 lines a minute: an unknown peer must not fill the log."""
-        now = time.monotonic()
+    def _name(self, peer: str) -> str:
+        return shown(peer, self._names)
+
+    def _log_neighbours(self, neighbours: Mapping[str, float]) -> None:
+        for peer in sorted(set(neighbours) ^ self._neighbours):
+            self._log_seldom(f"{'learns' if peer in neighbours else 'no longer learns'} from {self._name(peer)}")
+        self._neighbours = set(neighbours)
+
+    def _log_seldom(self, text: str, key: str = "") -> None:
+        """Log a line at most once a minute, and at most 20 lines a minute: an unknown peer must not fill the log.
+
+        Lines with the same key count as one.
+        """
+        now, key = time.monotonic(), key or text
         self._logged = {line: when for line, when in self._logged.items() if now - when < 60.0}
-        if text not in self._logged and len(self._logged) < 20:
-            self._logged[text] = now
+        if key not in self._logged and len(self._logged) < 20:
+            self._logged[key] = now
             _log(text)
 
 

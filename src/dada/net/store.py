@@ -7,10 +7,12 @@ record has a checksum, so that damage is detected when the file is opened.
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 import zlib
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from dada.peer.inputs import Persist
@@ -26,6 +28,17 @@ class StoreError(OSError):
 
 class CorruptStoreError(StoreError):
     """The file of a peer's state is damaged."""
+
+
+@contextmanager
+def needing_room(path: Path) -> Iterator[None]:
+    """Explain the error of a full disk while a file is written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        raise StoreError(f"no room to write {path} ({error.strerror}): free some space, then try again") from error
 
 
 class Store:
@@ -103,6 +116,9 @@ def set_aside(path: Path) -> Path | None:
 
 
 def _open(path: Path) -> sqlite3.Connection:
+    # SQLite gives its other files the mode of this one.
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    path.chmod(0o600)
     connection = sqlite3.connect(path, isolation_level=None, timeout=5.0, check_same_thread=False)
     try:
         connection.execute("PRAGMA journal_mode=WAL")
