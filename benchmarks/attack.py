@@ -33,7 +33,6 @@ from dada.net.iroh_transport import IrohTransport, new_secret_key, public_key
 from dada.net.process import RunOptions
 from dada.net.store import read_records
 from dada.net.transport import FrameStream, Kind, TransportError, frame
-from dada.peer.config import PeerConfig
 from dada.peer.messages import LARGEST_MESSAGE, Descriptor, Hello, StateRequest, ViewRequest, encode
 from tests.helpers.eclipse import eclipse
 from tests.helpers.peer_fuzz import PeerFuzz
@@ -336,10 +335,9 @@ async def full_disk(network):
     yield "a full disk", "failures", len(failures), "<=", 0
 
 
-async def surround(network, attackers=60, seconds=120):
+async def surround(_, attackers=60, seconds=120):
     """Identities that fill the view of one peer with each other, and send it poison."""
-    config = PeerConfig(30, beta=5.0, mu1=1.0, vet=True, graph="evidence")
-    in_view, in_weight = eclipse(config, attackers, seconds)
+    in_view, in_weight = eclipse(attackers, seconds)
     name = f"{attackers} identities around one peer for {seconds} s (simulated)"
     yield name, "honest share of its view", in_view, ">=", 1 / 3
     yield name, "honest share of its weight", in_weight, ">=", 1 / 2
@@ -369,7 +367,9 @@ async def until(holds, seconds):
 async def run(attack):
     """Attack a new network; returns the measures with their bounds."""
     results = []
-    with tempfile.TemporaryDirectory() as folder, Network(Path(folder)) as network:
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        network = None if attack is surround else stack.enter_context(Network(folder))
         async for name, measure, value, sign, bound in attack(network):
             held = value >= bound if sign == ">=" else value <= bound
             results.append(

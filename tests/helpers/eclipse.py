@@ -12,6 +12,9 @@ from dada.sim.liars import Eclipser
 from dada.sim.simulation import SimulatedNetwork
 
 HONEST, WARM_UP_S, WAKEUPS_PER_S = 40, 240, 0.5
+CONFIG = PeerConfig(
+    30, 5.0, 1.0, graph="evidence", n_neighbours=3, tau=1.0, max_neighbours=8, vet=True, trust_largest=0.2
+)
 
 
 def alike(K: int, n: int, n_rows: int = 20) -> Problem:
@@ -21,12 +24,12 @@ def alike(K: int, n: int, n_rows: int = 20) -> Problem:
     return Problem(A, np.arange(0, len(A) + 1, n_rows), beta=5.0, mu1=1.0)
 
 
-def eclipse(config: PeerConfig, attackers: int, seconds: int) -> tuple[float, float]:
+def eclipse(attackers: int, seconds: int) -> tuple[float, float]:
     """Attack one peer; returns the least shares of honest peers in its view, and in the weight of its edges."""
     K = HONEST + attackers
     network = SimulatedNetwork(
-        alike(K, config.n_predictors),
-        config,
+        alike(K, CONFIG.n_predictors),
+        CONFIG,
         Rhythm(local_steps=5, first_graph_steps=3, graph_every=4, wakeups_per_s=WAKEUPS_PER_S),
         Faults(lying=attackers / K),
         steps=int((WARM_UP_S + seconds) * WAKEUPS_PER_S),

@@ -327,7 +327,7 @@ class Links:
         wait_s = min(self.options.retry_after_s * 2.0**absence.failures, self.options.retry_at_most_s)
         absence.failures += 1
         absence.retry_at = now + wait_s * self._rng.uniform(0.5, 1.5)
-        absence.reason = f"{reason}, {absence.failures} tries"
+        absence.reason = f"{reason} (try {absence.failures})"
         self._user.observer(LinkFailed(self._transport.me, peer, absence.reason))
 
     def _close_excess(self) -> None:
