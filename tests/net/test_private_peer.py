@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from dada.cli.app import app
 from dada.cli.peer_tables import read_samples, released_rows
 from dada.core.model_steps import UserRows
-from dada.net.home import Home, HomeError
+from dada.net.home import Home, HomeError, write_ticket
 from dada.net.process import RunOptions, open_node
 from dada.peer.config import PeerConfig
 from dada.peer.member import Member, Planner, Rhythm
@@ -137,7 +137,8 @@ def test_status_shows_what_was_spent(home):
     assert set(shown["released"][0]) == {"epsilon", "sha256"}
     status = {"id": "ab", "time": 0.0, "pid": 1, "samples": 40, "model_size": 1, "model_updates": 2, "known_peers": 3,
               "links": 1, "neighbours": {}, "messages_sent": 4, "messages_received": 5, "wire_bytes": 6,
-              "messages_refused": 0, "links_refused": {}, "ticket": "dada1"}  # fmt: skip
+              "messages_refused": 0, "links_refused": {}, "round_trips_ms": {},
+              "ticket": write_ticket(Descriptor(bytes(32), 0, ("127.0.0.1:4040",)))}  # fmt: skip
     home.write_status(status)
     assert "epsilon 1 of 1 spent on 1 releases" in dada("peer", "status", "--home", home.folder)
 
