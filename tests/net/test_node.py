@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dada.net.handshake import Party, Refusal, Terms, shake_hands
-from dada.net.links import LinkClosed, LinkRefused
+from dada.net.links import LinkClosed, LinkFailed, LinkRefused
 from dada.net.node import MessageRefused, unwatched
 from dada.net.session import LinkOptions, Outbox
 from dada.net.store import CorruptStoreError, StoreError
@@ -346,6 +346,8 @@ async def test_a_dead_peer_is_redialled_and_finally_dropped(tmp_path):
             bob.store.close()
             await until(lambda: ann.member.peer.edges.neighbours == [])
             assert ann.links.failed_dials > 2
+            failed = [event.reason for event in ann.observer.events if isinstance(event, LinkFailed)]
+            assert re.fullmatch(r"no answer at memory:\d+ \(try 1\)", failed[0])
 
 
 @asynchronous
