@@ -30,12 +30,12 @@ def test_a_table_has_its_users_and_no_label_among_its_features(name):
 @pytest.mark.parametrize("task", ["classes", "numbers"])
 def test_every_method_predicts_both_kinds_of_labels(who, task):
     rng = np.random.default_rng(0)
-    x, users = rng.normal(size=60), np.repeat(["ann", "bob", "eve"], 20)
+    x, users = rng.normal(size=180), np.repeat(["ann", "bob", "eve"], 60)
     y = np.where(x > 0, "high", "low") if task == "classes" else 2 * x
-    town = rng.choice(["Rome", "Oslo"], 60)
+    town = rng.choice(["Rome", "Oslo"], 180)
     frame = pl.DataFrame({"x": x, "town": town, "user": users, "label": y})
     table = UserTable.read(frame, user="user", label="label", task=task)
-    kept, tested = np.arange(0, 60, 2), np.arange(1, 60, 2)
+    kept, tested = np.arange(0, 180, 2), np.arange(1, 180, 2)
     found = table_prediction(table, kept, tested, who, seed=0).labels
     truth = table.targets[tested]
     if who == "constant":
