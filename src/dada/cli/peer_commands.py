@@ -303,7 +303,12 @@ def _lines(status: dict[str, Any], names: dict[str, str]) -> list[tuple[str, str
 
 @app.command()
 def name(
-    peer: Annotated[str, typer.Argument(help="Id or ticket of another peer.", show_default=False)],
+    peer: Annotated[
+        str,
+        typer.Argument(
+            help="Ticket or id of another peer; of one in the status, its first digits.", show_default=False
+        ),
+    ],
     nickname: Annotated[str, typer.Argument(help="Its nickname; empty to remove it.", show_default=False)],
     home: HomeFolder = Path("peer"),
 ) -> None:
@@ -312,12 +317,17 @@ def name(
     **Examples**
 
     - `dada peer name dada1... Bob`
+    - `dada peer name 73896625bf Bob`
     """
     from dada.net.home import PREFIX, Home, read_ticket
 
     place = Home(home)
     place.read()
-    place.give_name(read_ticket(peer).peer if peer.startswith(PREFIX) else _peer_id(peer), nickname)
+    status = place.read_status()
+    seen = {other for group in ("neighbours", "round_trips_ms", "unreachable") for other in status.get(group, ())}
+    found = [other for other in sorted(seen) if other.startswith(peer)]
+    chosen = found[0] if len(found) == 1 else peer
+    place.give_name(read_ticket(peer).peer if peer.startswith(PREFIX) else _peer_id(chosen), nickname)
 
 
 @app.command()
