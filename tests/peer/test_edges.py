@@ -58,3 +58,10 @@ def test_sizes_are_bounded_in_number():
         sizes.add(bytes([k]), 200 - k)
     assert len(sizes) == 5
     assert sizes.largest == 105
+
+
+def test_a_minority_of_liars_cannot_raise_the_largest_size_beyond_twice_the_median():
+    sizes = Sizes(own=10, distrust=0.2)
+    for k in range(10):
+        sizes.add(b"peer%d" % k, 10**6 if k < 4 else 12)
+    assert sizes.largest == 24

@@ -64,6 +64,31 @@ def new_secret_key() -> bytes:
     return bytes(iroh.SecretKey.generate().to_bytes())
 
 
+class IrohSeal:
+    """Ed25519 signatures by the key that is a peer's identity; see `dada.peer.witnesses.Seal`.
+
+    >>> seal = IrohSeal(bytes(32))
+    >>> signature = seal.sign(b"content")
+    >>> [seal.verify(public_key(bytes(32)), content, signature) for content in (b"content", b"other")]
+    [True, False]
+    """
+
+    def __init__(self, secret_key: bytes) -> None:
+        self._key = iroh.SecretKey.from_bytes(secret_key)
+
+    def sign(self, content: bytes) -> bytes:
+        """See `Seal`."""
+        return bytes(self._key.sign(content).to_bytes())
+
+    def verify(self, peer: PeerId, content: bytes, signature: bytes) -> bool:
+        """See `Seal`."""
+        try:
+            iroh.EndpointId.from_bytes(peer).verify(content, iroh.Signature.from_bytes(signature))
+        except iroh.IrohError:
+            return False
+        return True
+
+
 class IrohTransport:
     """A peer's access to a real network; make one with `bind`."""
 

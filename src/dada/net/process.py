@@ -22,7 +22,7 @@ import numpy as np
 
 from dada.net.handshake import Terms
 from dada.net.home import Home, is_for_one_machine, read_ticket, shown
-from dada.net.iroh_transport import LOOPBACK, IrohTransport
+from dada.net.iroh_transport import LOOPBACK, IrohSeal, IrohTransport
 from dada.net.links import LinkClosed, LinkFailed, LinkOpened, LinkRefused
 from dada.net.node import Listening, MessageRefused, Node, NodeEvent, NodeStatus, NodeWarning, PeerGone, unwatched
 from dada.net.session import LinkOptions
@@ -98,6 +98,7 @@ async def open_node(
         exchange_every_s=options.exchange_every_s,
         journal=None if journal_file is None else PeerJournal(journal_file, peer),
         exact=None if released is None else exact,
+        seal=IrohSeal(key),
     )
     return Node(member, transport, store, Terms(network.secret, options.allowed), rng, observer, links)
 

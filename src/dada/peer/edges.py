@@ -22,19 +22,24 @@ from dada.peer.messages import (
     Message,
     ModelChange,
     ModelOffer,
-    ModelSnapshot,
     PeerId,
     SampleCount,
+    SnapshotReply,
     SnapshotRequest,
+    Statement,
     StateReply,
     StateRequest,
+    Witness,
 )
 from dada.peer.model import OwnModel, add_models
+from dada.peer.witnesses import Trail, statement_of
 
 # Times a message is repeated before the other end counts as gone.
 MOST_REPEATS = 8
 # Peers whose sample counts are remembered, and ended edges that are.
 MOST_SIZES, MOST_ENDED_EDGES = 1024, 512
+# The largest trusted sample count, in medians of all reported ones.
+MOST_MEDIANS = 2
 EDGE_KEY = b"edge:"
 
 
@@ -53,6 +58,7 @@ class Edge:
     repeats: int = 0
     snapshot_requested: float = -math.inf
     size: int = 1
+    trail: Trail = field(default_factory=Trail)
 
     @property
     def rank(self) -> tuple[int, PeerId]:
@@ -181,7 +187,7 @@ class PeerEdges(Mapping[PeerId, Edge]):
         self.degree = self.degree + change if any_left else 0.0
         if weight > 0.0:
             return [self.record(peer)]
-        edge.copy = None
+        edge.copy, edge.trail = None, Trail()
         # Edges are forgotten in the order in which they ended.
         self._edges[peer] = self._edges.pop(peer)
         ended = [other for other, held in self._edges.items() if held.weight == 0.0]
@@ -273,18 +279,30 @@ class PeerEdges(Mapping[PeerId, Edge]):
         except ImplausibleError:
             edge.copy, self.own.is_stale = None, True
             raise
+        edge.trail.note(copy)
         return []
 
-    def receive_snapshot(self, sender: PeerId, snapshot: ModelSnapshot) -> list[Effect]:
+    def receive_snapshot(self, sender: PeerId, reply: SnapshotReply) -> list[Effect]:
         """Keep a neighbour's model."""
         if self.has_neighbour(sender):
-            self.take_copy(self._edges[sender], self.own.copy_of(snapshot))
+            copy = self.own.copy_of(reply.snapshot)
+            self.take_copy(self._edges[sender], copy)
+            self.attest(sender, statement_of(copy, reply.signature))
         return []
+
+    def attest(self, sender: PeerId, statement: Statement) -> None:
+        """Compare a neighbour's statement with the copies of its models; keep the copy if it is signed."""
+        edge = self._edges[sender]
+        if edge.trail.confirms(sender, statement):
+            edge.trail.unanswered = 0
+            if edge.copy is not None and edge.copy.number == (statement.epoch, statement.sequence):
+                edge.trail.signed = Witness(sender, self.own.snapshot_of(edge.copy), statement.signature)
 
     def take_copy(self, edge: Edge, copy: ModelCopy) -> None:
         """Keep a model unless a newer copy is held."""
         if edge.copy is None or edge.copy.number < copy.number:
             edge.copy = copy
+            edge.trail.note(copy)
             edge.snapshot_requested = -math.inf
             self.own.is_stale = True
 
@@ -305,7 +323,8 @@ class PeerEdges(Mapping[PeerId, Edge]):
 class Sizes:
     """Sample counts that others reported, and the largest count to rely on.
 
-    The share `distrust` of the largest reported counts is ignored. `known_largest` is the largest number of samples of
+    The share `distrust` of the largest reported counts is ignored, and so is what exceeds twice the median: a minority
+    of liars cannot raise the largest count beyond that. `known_largest` is the largest number of samples of
     any user, as far as it is known beforehand. Of more than `most_peers` counts the oldest are forgotten.
 
     >>> sizes = Sizes(own=6, distrust=0.3)
@@ -341,6 +360,8 @@ class Sizes:
         if was != size:
             ordered = sorted(self._reported.values(), reverse=True)
             self._largest_reported = ordered[int(self.distrust * len(ordered))]
+            if self.distrust > 0.0:
+                self._largest_reported = min(self._largest_reported, MOST_MEDIANS * ordered[len(ordered) // 2])
 
 
 @dataclass(eq=False)

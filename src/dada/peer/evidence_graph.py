@@ -16,11 +16,12 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
 from dada.core.bits import Ledger, evidence_reply_cost, follow_cost
 from dada.core.graph_steps import NEGLIGIBLE, keep_best
 from dada.peer.copies import ModelCopy
-from dada.peer.edges import MOST_ENDED_EDGES, Edge, PeerEdges, Rounds, Sizes
+from dada.peer.edges import MOST_ENDED_EDGES, Edge, PeerEdges, Rounds, Sizes, put_last
 from dada.peer.inputs import Effect, Persist, Send
 from dada.peer.messages import (
     Follow,
@@ -31,8 +32,22 @@ from dada.peer.messages import (
     ModelOffer,
     PeerId,
     StateRequest,
+    Witness,
+    WitnessRequest,
 )
 from dada.peer.model import OwnModel
+from dada.peer.witnesses import (
+    MOST_COMPARED,
+    MOST_DOUBTED,
+    MOST_DOUBTS,
+    MOST_EVIDENCE_LOST,
+    MOST_UNANSWERED,
+    Trail,
+    digest_of,
+    entries_of,
+    statement_of,
+    to_compare,
+)
 
 # Followers of one peer: each of its moves goes to all of them. The last quarter is for peers that it follows itself, so
 # that strangers cannot fill the list.
@@ -54,11 +69,12 @@ class EvidenceGraph:
 
     def __init__(self, me: PeerId, own: OwnModel) -> None:
         self.me, self.own, self.config = me, own, own.config
-        self.edges = PeerEdges(me, own, lambda edge, _: Follow(edge.version, edge.weight > 0.0))
+        self.edges = PeerEdges(me, own, _follow)
         self.sizes = Sizes(own.size, self.config.trust_largest, self.config.known_largest)
         self.rounds = Rounds(own, self.sizes)
         self.ledger = Ledger(self.config.n_predictors)
         self.follow_states: OrderedDict[PeerId, FollowState] = OrderedDict()
+        self.doubts: OrderedDict[PeerId, int] = OrderedDict()
 
     @property
     def followers(self) -> list[PeerId]:
@@ -105,6 +121,10 @@ class EvidenceGraph:
             return self._on_ack(sender, message, now)
         if isinstance(message, ModelChange):
             return [self._unfollow(sender)]
+        if isinstance(message, WitnessRequest):
+            return self._on_request(sender, message)
+        if isinstance(message, Witness):
+            return self._on_witness(sender, message, now)
         return None
 
     # -- followers -------------------------------------------------------------------------------------------------
@@ -120,7 +140,7 @@ class EvidenceGraph:
                 return [self._acknowledgement(sender, FollowState(follow.version, follows=False))]
             held = FollowState(follow.version, follow.follows)
             effects.append(self._hold(sender, held))
-        return [*effects, self._acknowledgement(sender, held)]
+        return [*effects, self._acknowledgement(sender, held, follow.wants_statement)]
 
     def _hold(self, peer: PeerId, state: FollowState) -> Persist:
         record = Persist(FOLLOWER_KEY + peer, state.version.to_bytes(8, "big") if state.follows else b"")
@@ -131,8 +151,9 @@ class EvidenceGraph:
             del self.follow_states[other]
         return record
 
-    def _acknowledgement(self, peer: PeerId, state: FollowState) -> Send:
-        return Send(peer, FollowAck(state.version, state.follows, *self.own.shared.number))
+    def _acknowledgement(self, peer: PeerId, state: FollowState, with_statement: bool = False) -> Send:
+        digest = digest_of(self.own.shared) if with_statement else b""
+        return Send(peer, FollowAck(state.version, state.follows, *self.own.shared.number, digest))
 
     # -- neighbours, which this peer follows -----------------------------------------------------------------------
 
@@ -151,6 +172,8 @@ class EvidenceGraph:
         self.edges.settle(sender, edge)
         if not ack.follows:
             return [*self.edges.set(sender, edge, 0.0, edge.version, self.me), self.edges.forget(sender)]
+        if ack.digest:
+            self.edges.attest(sender, ack.statement)
         return self.edges.catch_up(sender, (ack.epoch, ack.sequence), now)
 
     def _unfollow(self, peer: PeerId, above: int = 0) -> Send:
@@ -160,12 +183,53 @@ class EvidenceGraph:
         version = edge.version if edge and is_known else self.edges.versions.latest(above)
         return Send(peer, Follow(version, follows=False))
 
+    # -- witnesses -------------------------------------------------------------------------------------------------
+
+    def ask_for_witness(self, partner: PeerId) -> list[Effect]:
+        """Ask a peer for its copies of the models of neighbours in common, those compared least first."""
+        signed = [trail.signed for trail in sorted(self._trails(), key=lambda trail: trail.compared) if trail.signed]
+        return [Send(partner, WitnessRequest(entries_of(signed, self.me, partner)))] if signed else []
+
+    def _trails(self) -> list[Trail]:
+        return [self.edges[peer].trail for peer in self.edges.neighbours]
+
+    def _on_request(self, sender: PeerId, request: WitnessRequest) -> list[Effect]:
+        """Send the copies of a few neighbours in common, where the other peer has another copy."""
+        signed = {trail.signed.owner: trail.signed for trail in self._trails() if trail.signed}
+        common = to_compare(request.entries, signed, sender, self.me)
+        return [Send(sender, replace(one, is_answer=True)) for one in common[:MOST_COMPARED]]
+
+    def _on_witness(self, sender: PeerId, witness: Witness, now: float) -> list[Effect]:
+        """Compare the copy of another follower with those of this peer."""
+        owner, edge = witness.owner, self.edges.get(witness.owner)
+        if edge is None or edge.weight == 0.0 or edge.copy is None or sender == owner:
+            return []
+        theirs, signed = self.own.copy_of(witness.snapshot), edge.trail.signed
+        edge.trail.compared += 1
+        answer: list[Effect] = [Send(sender, signed)] if witness.is_answer and signed is not None else []
+        if edge.trail.confirms(owner, statement_of(theirs, witness.signature)) or edge.trail.began_after(theirs.number):
+            return answer
+        lost = self.own.evidence(edge.copy, self.config.tau) - self.own.evidence(theirs, self.config.tau)
+        if lost <= MOST_EVIDENCE_LOST:
+            return [*answer, *self.edges.catch_up(owner, theirs.number, now)]
+        put_last(self.doubts, owner, self.doubts.get(owner, 0) + 1, MOST_DOUBTED)
+        return [*answer, *self._weigh(owner, edge.size, None, 0.0, now)]
+
     # -- graph steps -----------------------------------------------------------------------------------------------
 
     def begin_round(self, batch: tuple[PeerId, ...], now: float) -> list[Effect]:
         """Ask the peers of a batch whose models are unknown."""
-        strangers = tuple(peer for peer in batch if not self.edges.has_neighbour(peer) or self.edges[peer].copy is None)
-        reminders = [self.edges.report(peer, self.edges[peer]) for peer in self.edges.next_to_remind()]
+        strangers = tuple(
+            peer
+            for peer in batch
+            if (not self.edges.has_neighbour(peer) or self.edges[peer].copy is None)
+            and self.doubts.get(peer, 0) < MOST_DOUBTS
+        )
+        due = self.edges.next_to_remind()
+        due += [peer for peer in self.edges.neighbours if self.edges[peer].trail.unanswered and peer not in due]
+        for edge in (self.edges[peer] for peer in due):
+            edge.trail.unanswered += not edge.trail.is_signed(edge.copy)
+        reminders = [self.edges.report(peer, self.edges[peer]) for peer in due]
         return [*reminders, *self.rounds.begin(strangers, now)]
 
     def end_round(self, now: float) -> list[Effect]:
@@ -174,13 +238,14 @@ class EvidenceGraph:
         effects: list[Effect] = []
         for peer in self.edges.neighbours:
             edge = self.edges[peer]
-            if edge.copy is not None and self.own.accepts(edge.copy):
+            is_signed = edge.trail.unanswered <= MOST_UNANSWERED
+            if edge.copy is not None and is_signed and self.own.accepts(edge.copy):
                 candidates.append((peer, edge.size, edge.copy))
         for peer, reply, copy in self.rounds.end():
             self.own.count_reply(self.ledger, evidence_reply_cost(0), copy)
             if copy.n_support > 0 and self.own.accepts(copy):
                 candidates.append((peer, reply.size, copy))
-        # Drop neighbours whose models have become harmful, or did not arrive although they were asked for.
+        # Drop neighbours whose models have become harmful, were not signed, or did not arrive after a request.
         judged = {peer for peer, _, _ in candidates}
         for peer in self.edges.neighbours:
             if peer not in judged:
@@ -211,3 +276,8 @@ class EvidenceGraph:
             self.ledger.graph += follow_cost()
             effects.append(self.edges.announce(peer, now))
         return effects
+
+
+def _follow(edge: Edge, _: bool) -> Follow:
+    follows = edge.weight > 0.0
+    return Follow(edge.version, follows, wants_statement=follows and not edge.trail.is_signed(edge.copy))

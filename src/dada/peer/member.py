@@ -9,17 +9,30 @@ from dataclasses import dataclass
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from dada.core.compiled import Array
 from dada.core.model_steps import UserRows
 from dada.peer import inputs, messages
 from dada.peer.edges import put_last
-from dada.peer.inputs import Action, Effect, Fact, GraphStep, Persist, Refused
+from dada.peer.evidence_graph import EvidenceGraph
+from dada.peer.inputs import Action, Effect, Fact, GraphStep, Persist, Refused, Send
 from dada.peer.journal import PeerJournal
-from dada.peer.messages import CodecError, Descriptor, FriendsMessage, Message, PeerId, ViewMessage, decode
+from dada.peer.messages import (
+    CodecError,
+    Descriptor,
+    FriendsMessage,
+    ImplausibleError,
+    Message,
+    PeerId,
+    Statement,
+    ViewMessage,
+    decode,
+)
 from dada.peer.model import Fallback
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling, Search
+from dada.peer.witnesses import Seal, Unsealed, content_of, statement_of, statements_in
 
 # This many bytes count as one more message.
 BYTES_PER_MESSAGE = 1024
@@ -175,13 +188,16 @@ class Planner:
 
 # First exchanges of views, which follow each other five times as fast as later ones.
 HURRIED_EXCHANGES = 5
+# Messages with statements of peers about their models.
+SIGNED = messages.FollowAck | messages.SnapshotReply | messages.Witness | messages.Equivocation
 
 
 class Member:
     """One member of a network.
 
     The planner decides when it wakes, and for which action. It exchanges views every `exchange_every_s` seconds on
-    average. The journal records every fact before the peer handles it.
+    average. The journal records every fact before the peer handles it. The seal signs what the peer states about its
+    model, and verifies what others state.
 
     If the peer learns from released rows, `exact` are the user's exact ones. Only the home model depends on them, which
     predicts and is never sent.
@@ -196,6 +212,7 @@ class Member:
         limit: RateLimit | None = None,
         journal: PeerJournal | None = None,
         exact: UserRows | None = None,
+        seal: Seal | None = None,
     ) -> None:
         if not 0 < exchange_every_s < math.inf:
             raise ValueError(f"exchange_every_s must be > 0 and finite, got {exchange_every_s}")
@@ -207,6 +224,8 @@ class Member:
         self.fallback = Fallback(peer.own.rows if exact is None else exact, peer.config)
         self.next_wakeup = self.next_exchange = math.inf
         self.journal = journal
+        self.seal = Unsealed() if seal is None else seal
+        self._signature: tuple[Statement, bytes] | None = None
 
     @property
     def me(self) -> PeerId:
@@ -262,7 +281,11 @@ class Member:
             # Views become stale, so exchanges are nearly periodic; those of a newcomer are faster.
             hurry = 0.2 if self.sampling.exchanges < HURRIED_EXCHANGES else 1.0
             self.next_exchange = now + hurry * self.exchange_every_s * self.planner.jitter()
-            effects += self.sampling.exchange()
+            exchange = self.sampling.exchange()
+            effects += exchange
+            if isinstance(self.peer.neighbourhood, EvidenceGraph):
+                for partner in (effect.to for effect in exchange if isinstance(effect, Send)):
+                    effects += self.peer.neighbourhood.ask_for_witness(partner)
         if self.next_wakeup <= now:
             self.next_wakeup = now + self.planner.wait_s()
             action = self.planner.next_action(self.search.sample, now)
@@ -291,6 +314,8 @@ class Member:
             return self.peer.guarded(sender, message, lambda: self.sampling.receive(sender, message))
         if isinstance(message, FriendsMessage):
             return self.peer.guarded(sender, message, lambda: self.search.receive(sender, message))
+        if isinstance(message, SIGNED) and not self._is_genuine(sender, message):
+            return [Refused(sender, "a statement with a false signature"), *self.peer.offend(sender)]
         if isinstance(message, messages.Goodbye):
             self.sampling.forget(sender)
         elif isinstance(message, messages.Hello):
@@ -314,4 +339,28 @@ class Member:
     def _handle(self, fact: Fact) -> list[Effect]:
         if self.journal is not None:
             self.journal.write(fact)
-        return self.peer.handle(fact)
+        return [self._signed(effect) for effect in self.peer.handle(fact)]
+
+    def _signed(self, effect: Effect) -> Effect:
+        """The effect, with this peer's signature of the statement about its model, if any."""
+        if not isinstance(effect, Send) or not isinstance(self.peer.neighbourhood, EvidenceGraph):
+            return effect
+        message = effect.message
+        is_statement = isinstance(message, messages.FollowAck) and message.digest
+        if not (is_statement or isinstance(message, messages.SnapshotReply)):
+            return effect
+        statement = statement_of(self.peer.own.shared)
+        if self._signature is None or self._signature[0] != statement:
+            self._signature = statement, self.seal.sign(content_of(statement))
+        return Send(effect.to, replace(message, signature=self._signature[1]))
+
+    def _is_genuine(self, sender: PeerId, message: Message) -> bool:
+        """Whether all statements in a message are signed by the peers that they are about."""
+        if isinstance(message, messages.Witness) and not self.peer.edges.has_neighbour(message.owner):
+            return True
+        try:
+            statements = statements_in(sender, message, self.peer.own)
+        except ImplausibleError:
+            # The peer refuses the model.
+            return True
+        return all(self.seal.verify(owner, content_of(one), one.signature) for owner, one in statements)

@@ -1,8 +1,8 @@
 """The messages of peers, and their encoding.
 
 No message contains data: it carries model coordinates, edge weights, a loss, a degree, a number of samples, whether one
-peer follows another, or addresses of peers. Models are numbered by (epoch, sequence): the epoch grows by one each time
-a peer starts, the sequence by one with each change, so a receiver knows whether it has missed any.
+peer follows another, addresses of peers, or signatures. Models are numbered by (epoch, sequence): the epoch grows by
+one each time a peer starts, the sequence by one with each change, so a receiver knows whether it has missed any.
 
 The types bound every number, list and byte string. `decode` refuses whatever is beyond, so later code can compute with
 all that it is given: no counter overflows, and all that follows from a message can be stored and loaded again.
@@ -21,6 +21,7 @@ VERSIONS_PER_LIFE = 2**28
 LARGEST_EPOCH, LARGEST_VERSION, LARGEST_STORED_VERSION = 2**32, 2**61, 2**62
 LARGEST_COUNT, LARGEST_SIZE = 2**53, 10**9
 LONGEST_ID, OLDEST, MOST_ADDRESSES, LONGEST_ADDRESS = 64, 10_000, 8, 256
+DIGEST_SIZE, SIGNATURE_SIZE = 16, 64
 
 PeerId = bytes
 SentId = Annotated[bytes, Meta(min_length=1, max_length=LONGEST_ID)]
@@ -31,6 +32,8 @@ Count = Annotated[int, Meta(ge=0, le=LARGEST_COUNT)]
 SampleCount = Annotated[int, Meta(ge=1, le=LARGEST_SIZE)]
 Address = Annotated[str, Meta(max_length=LONGEST_ADDRESS)]
 Addresses = Annotated[tuple[Address, ...], Meta(max_length=MOST_ADDRESSES)]
+Digest = Annotated[bytes, Meta(max_length=DIGEST_SIZE)]
+Signature = Annotated[bytes, Meta(max_length=SIGNATURE_SIZE)]
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True):
@@ -48,6 +51,15 @@ class ModelSnapshot(_Message, frozen=True):
     sequence: Count
     coordinates: bytes
     values: bytes
+
+
+class Statement(_Message, frozen=True):
+    """The owner of a model states its digest at a number (see `dada.peer.witnesses`)."""
+
+    epoch: Epoch
+    sequence: Count
+    digest: Digest
+    signature: Signature = b""
 
 
 class Hello(_Message, frozen=True, tag=0):
@@ -97,9 +109,10 @@ class SnapshotRequest(_Message, frozen=True, tag=3):
 
 
 class SnapshotReply(_Message, frozen=True, tag=4):
-    """The sender's whole model."""
+    """The sender's whole model, and its signature of the statement about it."""
 
     snapshot: ModelSnapshot
+    signature: Signature = b""
 
 
 class StateRequest(_Message, frozen=True, tag=5):
@@ -167,19 +180,33 @@ ViewMessage = ViewRequest | ViewReply
 
 
 class Follow(_Message, frozen=True, tag=11):
-    """Evidence graph: whether the sender follows the receiver; the highest version counts."""
+    """Evidence graph: whether the sender follows the receiver; the highest version counts.
+
+    A follower asks for a statement unless its copy of the receiver's model is signed.
+    """
 
     version: Version
     follows: bool
+    wants_statement: bool = False
 
 
 class FollowAck(_Message, frozen=True, tag=12):
-    """Evidence graph: the last `Follow` of the receiver that the sender holds, and the number of the sender's model."""
+    """Evidence graph: the last `Follow` of the receiver that the sender holds, and the number of the sender's model.
+
+    If the receiver asked for a statement about that model, it has a digest.
+    """
 
     version: Version
     follows: bool
     epoch: Epoch
     sequence: Count
+    digest: Digest = b""
+    signature: Signature = b""
+
+    @property
+    def statement(self) -> Statement:
+        """The statement about the sender's model."""
+        return Statement(self.epoch, self.sequence, self.digest, self.signature)
 
 
 class ModelOffer(_Message, frozen=True, tag=13):
@@ -201,10 +228,40 @@ class FriendsReply(_Message, frozen=True, tag=15):
 
 
 FriendsMessage = FriendsRequest | FriendsReply
+
+
+class WitnessRequest(_Message, frozen=True, tag=18):
+    """Evidence graph: names and checks of the sender's signed copies; who has others sends a `Witness`."""
+
+    entries: Annotated[bytes, Meta(max_length=64)]
+
+
+class Witness(_Message, frozen=True, tag=19):
+    """Evidence graph: the sender's last signed copy of a third peer's model; an answer is answered with the own one."""
+
+    owner: SentId
+    snapshot: ModelSnapshot
+    signature: Signature
+    is_answer: bool = False
+
+    @property
+    def number(self) -> tuple[int, int]:
+        """(epoch, sequence) of the model."""
+        return self.snapshot.epoch, self.snapshot.sequence
+
+
+class Equivocation(_Message, frozen=True, tag=20):
+    """Evidence graph: a proof that a peer signed two different models with one number."""
+
+    owner: SentId
+    first: Statement
+    second: Statement
+
+
 Message = (
     Hello | Goodbye | ModelDelta | SnapshotRequest | SnapshotReply | StateRequest | StateReply | EdgeState | EdgeAck
     | ViewRequest | ViewReply | Follow | FollowAck | ModelOffer | FriendsRequest | FriendsReply | EpochSeen
-    | BlockChange
+    | BlockChange | WitnessRequest | Witness | Equivocation
 )  # fmt: skip
 
 
@@ -221,7 +278,7 @@ def epoch_of(message: Message) -> int | None:
     return None
 
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 # A model of a hundred thousand coordinates fits; no message needs more.
 LARGEST_MESSAGE = 1 << 20
 

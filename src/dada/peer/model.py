@@ -198,7 +198,11 @@ class OwnModel:
 
     def snapshot(self) -> ModelSnapshot:
         """The shared model, for a message."""
-        return self.shared.coded_snapshot() if self.config.sends_codes else self.shared.snapshot()
+        return self.snapshot_of(self.shared)
+
+    def snapshot_of(self, copy: ModelCopy) -> ModelSnapshot:
+        """A shared model, of this peer or of another, for a message."""
+        return copy.coded_snapshot() if self.config.sends_codes else copy.snapshot()
 
     def count_change(self, ledger: Ledger, change: ModelChange, n_receivers: int) -> None:
         """Enter the change that the last step returned into a ledger."""

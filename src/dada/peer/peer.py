@@ -21,13 +21,15 @@ processes with one identity are noticed in the same way, by themselves and by th
 
 *Strangers and liars.* Implausible messages are refused and counted; a peer that keeps sending them is ignored. An error
 while one message is handled costs that message and counts as an offence of its sender: `Peer.handle` never raises for a
-`Received`.
+`Received`. A peer that sends its followers different models is found by witnesses (`dada.peer.witnesses`).
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+
+import msgspec
 
 from dada.core.model_steps import UserRows
 from dada.peer import inputs, messages
@@ -36,9 +38,10 @@ from dada.peer.distance_graph import DistanceGraph
 from dada.peer.edges import put_last
 from dada.peer.everyone_graph import EveryoneGraph
 from dada.peer.evidence_graph import EvidenceGraph
-from dada.peer.inputs import Effect, Fact, Failed, Refused, Send, Warned
+from dada.peer.inputs import Effect, Fact, Failed, Persist, Refused, Send, Warned
 from dada.peer.messages import Hello, ImplausibleError, Message, PeerId, epoch_of
 from dada.peer.model import OwnModel
+from dada.peer.witnesses import EXPOSED_KEY, MOST_EXPOSED, ContradictionError
 
 # Ten years of the epochs that a lost clock can cost, one every ten seconds; and peers whose reports of a higher epoch
 # count in one life.
@@ -77,6 +80,10 @@ class Offences:
         """Count one more; returns whether the peer is ignored from now on."""
         put_last(self._counts, peer, self._counts.get(peer, 0) + 1, self.most_peers)
         return self.is_ignored(peer)
+
+    def condemn(self, peer: PeerId) -> None:
+        """Ignore a peer at once."""
+        put_last(self._counts, peer, self.patience, self.most_peers)
 
     def is_ignored(self, peer: PeerId) -> bool:
         """Whether messages of a peer are ignored."""
@@ -164,6 +171,7 @@ class Peer:
         self.edges = self.neighbourhood.edges
         self.offences = Offences(PATIENCE, MOST_OFFENDERS)
         self.lives = Lives(MOST_EPOCHS)
+        self.exposed: OrderedDict[PeerId, None] = OrderedDict()
 
     @property
     def deadline(self) -> float:
@@ -190,6 +198,8 @@ class Peer:
         if isinstance(fact, inputs.Restored):
             self.own.restore(fact.records)
             self.neighbourhood.restore(fact.records)
+            liars = (key.removeprefix(EXPOSED_KEY) for key in fact.records if key.startswith(EXPOSED_KEY))
+            self.exposed.update(dict.fromkeys(liars))
             return []
         if isinstance(fact, inputs.ResetModel):
             self.own.reset()
@@ -216,7 +226,7 @@ class Peer:
         if isinstance(self.neighbourhood, EveryoneGraph) and waiting is not None and now < waiting.deadline:
             # Any peer of the view would do: those that were asked need time to answer, as links may have to be opened.
             return []
-        others = [peer for peer in dict.fromkeys(batch) if peer != self.me and not self.offences.is_ignored(peer)]
+        others = [peer for peer in dict.fromkeys(batch) if peer != self.me and not self.ignores(peer)]
         effects = self.neighbourhood.end_round(now) if self.neighbourhood.rounds.current is not None else []
         effects += self.neighbourhood.begin_round(tuple(others), now)
         begun = self.neighbourhood.rounds.current
@@ -236,10 +246,12 @@ class Peer:
 
     def guarded(self, sender: PeerId, message: Message, answer: Callable[[], list[Effect] | None]) -> list[Effect]:
         """The answer to a message. An implausible one is refused, and an error costs this message only."""
-        if self.offences.is_ignored(sender) or sender == self.me:
-            return [Refused(sender, "ignored: too many implausible messages")]
+        if self.ignores(sender) or sender == self.me:
+            return [Refused(sender, "ignored: too many implausible messages, or two models with one number")]
         try:
             effects = answer()
+        except ContradictionError as error:
+            return [Refused(error.owner, str(error)), *self._on_contradiction(error)]
         except ImplausibleError as error:
             return [Refused(sender, str(error)), *self.offend(sender)]
         except Exception as error:
@@ -252,6 +264,33 @@ class Peer:
     def offend(self, sender: PeerId) -> list[Effect]:
         """Count an offence of a peer; after too many, its edge ends and it is ignored."""
         return self.neighbourhood.on_unreachable(sender) if self.offences.add(sender) else []
+
+    def ignores(self, peer: PeerId) -> bool:
+        """Whether messages of a peer are refused."""
+        return peer in self.exposed or self.offences.is_ignored(peer)
+
+    def _on_contradiction(self, error: ContradictionError) -> list[Effect]:
+        """Ignore a peer that sent two models with one number; with two signatures, that is proven to others too."""
+        if error.first.signature and error.second.signature:
+            return self.expose(messages.Equivocation(error.owner, error.first, error.second))
+        self.offences.condemn(error.owner)
+        return self.neighbourhood.on_unreachable(error.owner)
+
+    def expose(self, proof: messages.Equivocation) -> list[Effect]:
+        """Drop a proven liar for good, and pass the proof on; its signatures have been verified."""
+        first, second = proof.first, proof.second
+        is_one_number = (first.epoch, first.sequence) == (second.epoch, second.sequence)
+        if not (is_one_number and first.digest != second.digest and first.signature and second.signature):
+            raise ImplausibleError("statements that do not contradict each other")
+        if proof.owner in self.exposed or proof.owner == self.me:
+            return []
+        dropped = self.neighbourhood.on_unreachable(proof.owner)
+        stored = [Persist(EXPOSED_KEY + proof.owner, msgspec.msgpack.encode(proof))]
+        if len(self.exposed) >= MOST_EXPOSED:
+            stored.append(Persist(EXPOSED_KEY + self.exposed.popitem(last=False)[0], b""))
+        self.exposed[proof.owner] = None
+        linked = sorted({*self.edges.neighbours, *self.neighbourhood.followers})
+        return [*dropped, *stored, *(Send(peer, proof) for peer in linked)]
 
     def _answer(self, sender: PeerId, message: Message, now: float) -> list[Effect] | None:
         epoch = epoch_of(message)
@@ -267,7 +306,9 @@ class Peer:
         if isinstance(message, messages.SnapshotRequest):
             return [Send(sender, messages.SnapshotReply(self.own.snapshot()))]
         if isinstance(message, messages.SnapshotReply):
-            return self.edges.receive_snapshot(sender, message.snapshot)
+            return self.edges.receive_snapshot(sender, message)
+        if isinstance(message, messages.Equivocation):
+            return self.expose(message)
         if isinstance(message, messages.Goodbye):
             return self.neighbourhood.on_unreachable(sender)
         if isinstance(message, Hello):

@@ -9,6 +9,7 @@
 - All memory is bounded.
 - Every peer has a fallback model.
 - No message raises an error.
+- No honest peer is taken for a liar that sends its followers different models.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from dada.peer.everyone_graph import MOST_EDGES
 from dada.peer.evidence_graph import MOST_FOLLOWERS, EvidenceGraph
 from dada.peer.peer import MOST_EPOCHS, MOST_OFFENDERS
 from dada.peer.sampling import MOST_CANDIDATES, MOST_KNOWN_ADDRESSES
+from dada.peer.witnesses import MOST_EXPOSED
 from dada.sim.world import MOST_LOST_RECORDS, Host, World
 
 # Models of each owner kept for comparison; copies of older ones are not compared.
@@ -100,7 +102,11 @@ class Invariants:
         bounds = (
             *background,
             ("edges", len(peer.edges), most_edges + MOST_LOST_RECORDS),
-            ("records", len(host.records), most_edges + 2 * MOST_LOST_RECORDS + OTHER_RECORDS + most_followers),
+            (
+                "records",
+                len(host.records),
+                most_edges + 2 * MOST_LOST_RECORDS + OTHER_RECORDS + most_followers + len(peer.exposed),
+            ),
             ("waiting edges", len(peer.edges.waiting), len(peer.edges)),
             ("offenders", len(peer.offences), MOST_OFFENDERS),
             ("epochs", len(peer.lives), MOST_EPOCHS),
@@ -112,12 +118,15 @@ class Invariants:
             ("replies", len(round_.replies) if round_ else 0, gossip_mix(member.planner.rhythm.kappa).size),
             ("candidates", len(member.search.candidates), MOST_CANDIDATES),
             ("followers", len(neighbourhood.followers), MOST_FOLLOWERS),
+            ("exposed liars", len(peer.exposed), MOST_EXPOSED),
         )
         excess = [f"{size} {name}, at most {most} are allowed" for name, size, most in bounds if size > most]
         self.checked += len(bounds) - 1
         self._require(not excess, world, host, "; ".join(excess))
         self._require(0.0 <= peer.edges.degree < math.inf, world, host, f"a degree of {peer.edges.degree}")
         self._require(member.fallback.alpha.size > 0, world, host, "no fallback model")
+        slandered = [peer for peer in peer.exposed if world.hosts[world.numbers[peer]].is_honest]
+        self._require(not slandered, world, host, f"honest peers taken for liars: {slandered}")
 
     # -- two peers -------------------------------------------------------------------------------------------------
 

@@ -10,14 +10,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from dada.core.compiled import Array
 from dada.peer import messages
 from dada.peer.copies import ModelCopy
 from dada.peer.inputs import Effect, Send
 from dada.peer.member import Member
-from dada.peer.messages import Descriptor, Message, ModelSnapshot, PeerId, encode
+from dada.peer.messages import Descriptor, Message, ModelSnapshot, PeerId, Statement, encode
+from dada.peer.witnesses import content_of, statement_of
 
 
 class SendBytes(NamedTuple):
@@ -233,7 +234,8 @@ class Gossip(Liar):
 class Mirror(Liar):
     """Sends each victim the victim's own model, which fits its samples best, and slowly turns it against all others.
 
-    It gets the models by following its victims and by asking for snapshots. It claims a million samples.
+    It gets the models by following its victims and by asking for snapshots. It claims a million samples. It signs all
+    that it sends, and every model has a number of its own, so no two statements contradict each other.
     """
 
     DRIFT, MOST_DRIFT = 0.01, 1.0
@@ -242,12 +244,12 @@ class Mirror(Liar):
         super().__init__(member, rng, gang)
         self.models: dict[PeerId, Array] = {}
         self.sent = 0
+        self.last_sent: dict[PeerId, Statement] = {}
 
     def overhear(self, sender: PeerId, message: Message) -> None:
         """See `Liar`."""
-        snapshot = getattr(message, "snapshot", None)
-        if snapshot is not None and sender not in self.gang:
-            self.models[sender] = self.member.peer.own.copy_of(snapshot).alpha.astype(np.float64)
+        if isinstance(message, messages.SnapshotReply | messages.ModelOffer) and sender not in self.gang:
+            self.models[sender] = self.member.peer.own.copy_of(message.snapshot).alpha.astype(np.float64)
 
     def image(self, peer: PeerId) -> Array:
         """The model that a victim receives."""
@@ -257,14 +259,28 @@ class Mirror(Liar):
         image = self.models.get(peer, own) - drift * mean
         return 0.99 * image * min(1.0, self.beta / max(np.abs(image).sum(), 1e-9))
 
+    def next_number(self, peer: PeerId) -> int:
+        """The number of the next model for a victim."""
+        self.sent += 1
+        return self.sent
+
     def lie_to(self, peer: PeerId, message: Message) -> Message:
         """See `Liar`."""
+        if isinstance(message, messages.FollowAck):
+            last = self.last_sent.get(peer)
+            return message if last is None else messages.FollowAck(message.version, message.follows, *astuple(last))
         if isinstance(message, messages.ModelChange):
             message = messages.SnapshotReply(self.member.peer.own.snapshot())
-        self.sent += 1
+        if not isinstance(message, messages.SnapshotReply | messages.StateReply | messages.ModelOffer):
+            return message
         epoch = self.member.peer.own.shared.epoch
-        lie = _in_place_of_models(message, self.as_snapshot(self.image(peer), epoch, self.sent))
-        return replace(lie, size=10**6) if isinstance(lie, messages.StateReply | messages.ModelOffer) else lie
+        snapshot = self.as_snapshot(self.image(peer), epoch, self.next_number(peer))
+        statement = statement_of(self.member.peer.own.copy_of(snapshot))
+        statement = replace(statement, signature=self.member.seal.sign(content_of(statement)))
+        self.last_sent[peer] = statement
+        if isinstance(message, messages.SnapshotReply):
+            return messages.SnapshotReply(snapshot, statement.signature)
+        return replace(message, snapshot=snapshot, size=10**6)
 
     def attack(self) -> Sequence[Deed]:
         """See `Liar`."""
@@ -272,9 +288,54 @@ class Mirror(Liar):
         version = messages.VERSIONS_PER_LIFE * (self.member.peer.own.shared.epoch + 1) + self.sent
         oracle: list[Deed] = [Send(peer, messages.SnapshotRequest()) for peer in victims]
         oracle += [Send(peer, messages.Follow(version, follows=True)) for peer in victims]
-        move = messages.ModelDelta(0, 0, 0, True, 0, 0.0, False)
-        images = [Send(peer, self.lie_to(peer, move)) for peer in self.models]
-        return [*oracle, *images]
+        reply = messages.SnapshotReply(self.member.peer.own.snapshot())
+        return [*oracle, *(Send(peer, self.lie_to(peer, reply)) for peer in self.models)]
+
+
+class ForkedMirror(Mirror):
+    """A mirror that numbers the models of each victim from one: the same numbers for all, with different models."""
+
+    def next_number(self, peer: PeerId) -> int:
+        """See `Mirror`."""
+        last = self.last_sent.get(peer)
+        return 1 if last is None else last.sequence + 1
+
+
+class TieredMirror(Mirror):
+    """A mirror that gives every victim a range of numbers of its own, so that no two of them hold similar numbers."""
+
+    def next_number(self, peer: PeerId) -> int:
+        """See `Mirror`."""
+        last = self.last_sent.get(peer)
+        return 10**6 * (1 + len(self.last_sent)) if last is None else last.sequence + 1
+
+
+class Shadow(Mirror):
+    """A mirror with one victim: all peers get the image of the same one, so it never contradicts itself.
+
+    The liars share their victims out among each other.
+    """
+
+    def __init__(self, member: Member, rng: np.random.Generator, gang: Sequence[PeerId] = ()) -> None:
+        super().__init__(member, rng, gang)
+        self.victim: PeerId | None = None
+        self.present = self.member.peer.own.model.alpha.astype(np.float64)
+
+    def image(self, peer: PeerId) -> Array:
+        """See `Mirror`."""
+        return self.present
+
+    def next_number(self, peer: PeerId) -> int:
+        """See `Mirror`."""
+        return self.sent
+
+    def attack(self) -> Sequence[Deed]:
+        """See `Liar`."""
+        if self.victim is None and len(self.models) >= 8:
+            self.victim = sorted(self.models)[self.gang.index(self.member.me) * len(self.models) // len(self.gang)]
+        self.present = super().image(self.member.me if self.victim is None else self.victim)
+        self.sent += 1
+        return super().attack()
 
 
 class Eclipser(Poisoner):
@@ -298,4 +359,4 @@ KINDS: tuple[type[Liar], ...] = (
     Exaggerator, Attractor, Poisoner, Chameleon, Claimer, Rewinder, Garbler, Flooder, Gossip,
 )  # fmt: skip
 # Liars that use what they learn about their victims; a network meets them only by name.
-ADAPTIVE_KINDS: tuple[type[Liar], ...] = (Mirror, Eclipser)
+ADAPTIVE_KINDS: tuple[type[Liar], ...] = (Mirror, ForkedMirror, TieredMirror, Shadow, Eclipser)

@@ -20,7 +20,7 @@ from dada.peer.sampling import PeerSampling
 from dada.sim.faults import MEDIAN_LATENCY_S, Faults, steady_link
 from dada.sim.invariants import Invariants
 from dada.sim.liars import KINDS, Liar
-from dada.sim.world import Host, World
+from dada.sim.world import Host, VirtualSeal, World
 
 WAKEUPS_PER_EXCHANGE = 5.0
 # Mean time between two crashes of a churning peer, and until it restarts, as shares of the run.
@@ -180,6 +180,7 @@ class SimulatedNetwork:
                 Planner(self.rhythm, rng),
                 WAKEUPS_PER_EXCHANGE / self.rhythm.wakeups_per_s,
                 journal=self._journal if k == 0 else None,
+                seal=VirtualSeal(peer.me),
             )
             return member, None if kind is None else kind(member, rng, self._gang)
 

@@ -9,6 +9,7 @@ never the epoch.
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 import math
 from collections import Counter, deque
@@ -21,7 +22,7 @@ import numpy as np
 
 from dada.peer.inputs import Effect, Failed, Persist, Refused, Send, Warned
 from dada.peer.member import Member
-from dada.peer.messages import Descriptor, PeerId, decode, encode
+from dada.peer.messages import SIGNATURE_SIZE, Descriptor, PeerId, decode, encode
 from dada.sim.faults import VirtualLink
 from dada.sim.liars import Deed, Liar
 
@@ -95,6 +96,21 @@ class Host:
         for _ in range(min(n, len(self.overwritten))):
             key, value = self.overwritten.pop()
             _put(self.records, key, value)
+
+
+class VirtualSeal:
+    """Signatures of one host. Only code that holds a host's seal can sign for it, so no liar forges another's."""
+
+    def __init__(self, me: PeerId) -> None:
+        self._me = me
+
+    def sign(self, content: bytes) -> bytes:
+        """See `Seal`."""
+        return hashlib.blake2b(content, key=b"signed by " + self._me[-SIGNATURE_SIZE // 2 :]).digest()
+
+    def verify(self, peer: PeerId, content: bytes, signature: bytes) -> bool:
+        """See `Seal`."""
+        return VirtualSeal(peer).sign(content) == signature
 
 
 def _put(records: dict[bytes, bytes], key: bytes, value: bytes | None) -> None:
