@@ -6,6 +6,7 @@
 #   DADA_RAY=1 make test    tests on a Ray cluster too
 #   make soak    a million events of simulated networks with every fault
 #   make attack  attacks on real peers of this machine, beside their bounds
+#   make mutants which of many broken peers the simulation detects
 # ARGS reaches the command: make demo ARGS=--json, make test ARGS="tests/core -k graph".
 
 PYTHON ?= python3
@@ -15,7 +16,7 @@ ARGS ?=
 bin := .venv/bin
 pip := $(bin)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo soak attack bench test lint format docs fuzz fuzz-wire web constraints clean
+.PHONY: help demo soak attack mutants bench test lint format docs fuzz fuzz-wire web constraints clean
 .NOTPARALLEL:
 
 help:
@@ -29,6 +30,9 @@ soak: .venv/.base
 
 attack: .venv/.dev
 	@$(bin)/python -m benchmarks.attack $(ARGS)
+
+mutants: .venv/.dev
+	@$(bin)/python benchmarks/mutants.py $(ARGS)
 
 bench: .venv/.base
 	@$(bin)/dada bench $(ARGS)

@@ -9,6 +9,7 @@ from dada.peer.inputs import Persist
 from dada.peer.member import Member
 from dada.peer.messages import Follow
 from dada.peer.model import OwnModel
+from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
 from dada.sim.invariants import InvariantError
 from dada.sim.world import Host
@@ -110,6 +111,31 @@ def test_a_negative_weight_is_detected(replace):
 
     replace(PeerEdges, "settle", settle)
     run_until_found("weight -1.0 to|a degree of", faults="none")
+
+
+def test_a_message_that_is_sent_before_its_state_is_stored_is_detected(replace):
+    def handle(original, peer, fact):
+        return sorted(original(peer, fact), key=lambda effect: isinstance(effect, Persist))
+
+    replace(Peer, "handle", handle)
+    run_until_found("epoch .* is sent|before .* is stored", faults="none")
+
+
+def test_a_number_that_repeats_is_detected(replace):
+    def begin_epoch(original, own, after=0):
+        own.shared.epoch = 0
+        return original(own, after)
+
+    replace(OwnModel, "begin_epoch", begin_epoch)
+    run_until_found("a second model with the number", faults="churn")
+
+
+def test_a_change_that_does_not_reach_the_sum_of_models_is_detected(replace):
+    def follow(original, own, copy, weight, change):
+        return original(own, copy, 0.0, change)
+
+    replace(OwnModel, "follow", follow)
+    run_until_found("a sum of models off by", faults="none")
 
 
 def test_a_view_that_grows_without_bound_is_detected(replace):

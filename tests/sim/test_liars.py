@@ -29,6 +29,7 @@ from dada.sim.liars import (
     Claimer,
     Exaggerator,
     Flooder,
+    ForkedMirror,
     Garbler,
     Gossip,
     Mirror,
@@ -165,6 +166,18 @@ def test_a_mirror_sends_each_victim_its_own_model():
     sent = [ModelCopy.from_snapshot(offer.snapshot, 30, CONFIG.beta).alpha for offer in offers]
     assert [int(np.argmax(alpha)) for alpha in sent] == [0, 3]
     assert [offer.size for offer in offers] == [10**6, 10**6]
+
+
+@pytest.mark.parametrize("kind", [Mirror, ForkedMirror])
+def test_followers_of_a_mirror_find_it_and_no_honest_peer_is_doubted(kind):
+    faults = Faults(lying=0.2)
+    one = network(K=15, steps=40, seed=1, faults=faults, graph="evidence", liar_kinds=(kind,))
+    one.run()
+    honest = {host.me for host in one.joined}
+    peers = [host.member.peer for host in one.joined]
+    found = [liar for peer in peers for liar in (*peer.exposed, *peer.neighbourhood.doubts)]
+    assert len(found) >= 3
+    assert not honest & set(found)
 
 
 def test_gossip_invents_friends():

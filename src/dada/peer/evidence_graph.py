@@ -39,9 +39,9 @@ from dada.peer.model import OwnModel
 from dada.peer.witnesses import (
     MOST_COMPARED,
     MOST_DOUBTED,
-    MOST_DOUBTS,
     MOST_EVIDENCE_LOST,
     MOST_UNANSWERED,
+    Doubt,
     Trail,
     digest_of,
     entries_of,
@@ -74,7 +74,7 @@ class EvidenceGraph:
         self.rounds = Rounds(own, self.sizes)
         self.ledger = Ledger(self.config.n_predictors)
         self.follow_states: OrderedDict[PeerId, FollowState] = OrderedDict()
-        self.doubts: OrderedDict[PeerId, int] = OrderedDict()
+        self.doubts: OrderedDict[PeerId, Doubt] = OrderedDict()
 
     @property
     def followers(self) -> list[PeerId]:
@@ -212,7 +212,7 @@ class EvidenceGraph:
         lost = self.own.evidence(edge.copy, self.config.tau) - self.own.evidence(theirs, self.config.tau)
         if lost <= MOST_EVIDENCE_LOST:
             return [*answer, *self.edges.catch_up(owner, theirs.number, now)]
-        put_last(self.doubts, owner, self.doubts.get(owner, 0) + 1, MOST_DOUBTED)
+        put_last(self.doubts, owner, self.doubts.get(owner, Doubt()).again(self.rounds.count), MOST_DOUBTED)
         return [*answer, *self._weigh(owner, edge.size, None, 0.0, now)]
 
     # -- graph steps -----------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ class EvidenceGraph:
             peer
             for peer in batch
             if (not self.edges.has_neighbour(peer) or self.edges[peer].copy is None)
-            and self.doubts.get(peer, 0) < MOST_DOUBTS
+            and self.doubts.get(peer, Doubt()).until < self.rounds.count
         )
         due = self.edges.next_to_remind()
         due += [peer for peer in self.edges.neighbours if self.edges[peer].trail.unanswered and peer not in due]

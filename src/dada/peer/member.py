@@ -358,6 +358,8 @@ class Member:
         """Whether all statements in a message are signed by the peers that they are about."""
         if isinstance(message, messages.Witness) and not self.peer.edges.has_neighbour(message.owner):
             return True
+        if isinstance(message, messages.SnapshotReply) and not isinstance(self.peer.neighbourhood, EvidenceGraph):
+            return True
         try:
             statements = statements_in(sender, message, self.peer.own)
         except ImplausibleError:

@@ -15,8 +15,8 @@ common, and each sends the other its last signed copy of that neighbour's model 
   both digests are signed, they are a proof. It is stored and passed on, and every peer drops the liar for good.
 - It was never given that number, although it had earlier ones: the neighbour may send every follower a sequence of its
   own. The copy must do about as well on the receiver's samples as the neighbour's model there; otherwise the neighbour
-  is dropped, and ignored after the second time. Changes arrive in unbroken order unless messages are lost, so this test
-  rarely concerns an honest neighbour.
+  is dropped and not asked for a while, each time twice as long. Changes arrive in unbroken order unless messages are
+  lost, so this test rarely concerns an honest neighbour.
 
 A neighbour that does not sign is dropped, because nobody could compare its models.
 """
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from dada.peer.copies import ModelCopy
 from dada.peer.messages import (
@@ -48,8 +48,9 @@ MOST_UNANSWERED = 3
 # Neighbours named in a request for witnesses, witnesses sent in reply, and bytes about each neighbour.
 MOST_NAMED, MOST_COMPARED = 10, 4
 NAME_SIZE, CHECK_SIZE, ENTRY_SIZE = 2, 4, 6
-# How much lower the log evidence for a witness's copy may be, and how often it may be lower.
-MOST_EVIDENCE_LOST, MOST_DOUBTS = 1.0, 1
+# How much lower the log evidence for a witness's copy may be; graph steps for which a peer is then not asked the first
+# time, and how often that doubles.
+MOST_EVIDENCE_LOST, DOUBTED_STEPS, MOST_DOUBLINGS = 1.0, 60, 10
 # Peers whose doubts are remembered, and peers that are proven liars.
 MOST_DOUBTED, MOST_EXPOSED = 1024, 1024
 EXPOSED_KEY = b"exposed:"
@@ -142,13 +143,28 @@ def statements_in(sender: PeerId, message: Message, own: OwnModel) -> list[tuple
     """The signed statements in a message, each with the peer that must have signed it."""
     if isinstance(message, FollowAck):
         return [(sender, message.statement)] if message.digest else []
-    if isinstance(message, SnapshotReply) and message.signature:
+    if isinstance(message, SnapshotReply):
         return [(sender, statement_of(own.copy_of(message.snapshot), message.signature))]
     if isinstance(message, Witness):
         return [(message.owner, statement_of(own.copy_of(message.snapshot), message.signature))]
     if isinstance(message, Equivocation):
         return [(message.owner, message.first), (message.owner, message.second)]
     return []
+
+
+class Doubt(NamedTuple):
+    """How often the copy of a witness did badly, and the last graph step at which its owner is not asked.
+
+    >>> Doubt().again(step=5), Doubt().again(step=5).again(step=100)
+    (Doubt(times=1, until=65), Doubt(times=2, until=220))
+    """
+
+    times: int = 0
+    until: int = -1
+
+    def again(self, step: int) -> Doubt:
+        """The doubt after one more such copy."""
+        return Doubt(self.times + 1, step + DOUBTED_STEPS * 2 ** min(self.times, MOST_DOUBLINGS))
 
 
 class Trail:

@@ -5,7 +5,12 @@
 - The two ends of a settled edge hold the same weight. An edge is settled if both ends are running and honest, no
   message is under way between them, and each believes the other to be informed. At the end of a run this holds for
   every edge. In an evidence graph, a peer follows another exactly if the other has it among its followers.
-- A copy of a model equals, bit for bit, the model that its owner had at that number.
+- A copy of a model equals, bit for bit, the model that its owner had at that number. It never returns to a lower
+  number. In an evidence graph, when all activity ends, it is the owner's present model.
+- A peer has one model per number, and no number repeats in a later life.
+- Margins, degrees and the sum of the neighbours' models are what models, weights and copies give.
+- Whatever a message states about its sender is stored before: epoch, model, edges, followers. Stored counters and edges
+  are those in memory. Changes of models go to followers only.
 - All memory is bounded.
 - Every peer has a fallback model.
 - No message raises an error.
@@ -17,17 +22,22 @@ from __future__ import annotations
 import math
 from collections import OrderedDict, defaultdict
 
+import msgspec
 import numpy as np
 
 from dada.core.compiled import Array
 from dada.core.neighbours import gossip_mix
 from dada.peer.copies import MOST_SHARED, SLACK
-from dada.peer.edges import MOST_ENDED_EDGES, MOST_SIZES, Edge
+from dada.peer.edges import EDGE_KEY, MOST_ENDED_EDGES, MOST_SIZES, Edge
 from dada.peer.everyone_graph import MOST_EDGES
-from dada.peer.evidence_graph import MOST_FOLLOWERS, EvidenceGraph
+from dada.peer.evidence_graph import FOLLOWER_KEY, MOST_FOLLOWERS, EvidenceGraph
+from dada.peer.inputs import Send
+from dada.peer.messages import EdgeState, Follow, FollowAck, ModelChange, epoch_of
+from dada.peer.model import EPOCH_KEY, MODEL_KEY
 from dada.peer.peer import MOST_EPOCHS, MOST_OFFENDERS
-from dada.peer.sampling import MOST_CANDIDATES, MOST_KNOWN_ADDRESSES
-from dada.peer.witnesses import MOST_EXPOSED
+from dada.peer.sampling import MOST_CANDIDATES, MOST_KNOWN_ADDRESSES, STORED_EVERY
+from dada.peer.sampling import RECORD_KEY as VIEW_KEY
+from dada.peer.witnesses import MOST_EXPOSED, Trail
 from dada.sim.world import MOST_LOST_RECORDS, Host, World
 
 # Models of each owner kept for comparison; copies of older ones are not compared.
@@ -51,7 +61,26 @@ class Invariants:
         self.checked = 0
         self.compared = 0
         self._history: defaultdict[int, OrderedDict[tuple[int, int], Array]] = defaultdict(OrderedDict)
-        self._seen: dict[tuple[int, int], tuple[int, int]] = {}
+        self._seen: dict[tuple[int, int], tuple[Trail, tuple[int, int]]] = {}
+
+    def before_sending(self, world: World, host: Host, send: Send) -> None:
+        """Check that a message states nothing that a crash could undo."""
+        message, peer, records = send.message, host.member.peer, host.records
+        epoch = epoch_of(message)
+        stored_epoch = int.from_bytes(records.get(EPOCH_KEY, b""), "big")
+        self._require(epoch in (None, stored_epoch), world, host, f"epoch {epoch} is sent, {stored_epoch} is stored")
+        if isinstance(message, ModelChange):
+            is_follower = send.to in peer.neighbourhood.followers
+            self._require(is_follower, world, host, "a change goes to a peer that does not follow")
+            is_stored = records.get(MODEL_KEY) == peer.own.record().value
+            self._require(is_stored, world, host, "a change is sent before the model is stored")
+        elif isinstance(message, Follow | EdgeState) and (message.version > 0 and send.to in peer.edges):
+            edge = peer.edges[send.to]
+            is_stored = EDGE_KEY + send.to in records or edge.version == 0
+            self._require(is_stored, world, host, f"an edge at version {message.version} is sent before it is stored")
+        elif isinstance(message, FollowAck) and message.follows:
+            is_stored = FOLLOWER_KEY + send.to in records
+            self._require(is_stored, world, host, "a follower is acknowledged before it is stored")
 
     def after(self, world: World, host: Host, other: Host | None) -> None:
         """Check the host of an event, and its edge to the other."""
@@ -61,18 +90,24 @@ class Invariants:
         self._note_model(world, host)
         if host.is_up:
             self._check_bounds(world, host)
+            self._check_sums(world, host)
+            self._check_records(world, host)
             if other is not None:
                 self._check_edge(world, host, other)
 
     def check_all(self, world: World) -> None:
         """Check every host and every edge, settled or not, at the end of a run."""
         running = [host for host in world.hosts if host.is_honest and host.is_up]
+        n_edges = 0
         for host in running:
             self._check_bounds(world, host)
+            self._check_records(world, host)
             for other in running:
                 if other is not host:
                     self._check_copy(world, host, other)
                     self._check_agreement(world, host, other)
+                    n_edges += self._check_present(world, host, other)
+        self._require(n_edges > 0 or len(running) < 2, world, world.hosts[0], "no two peers learn from each other")
 
     # -- one peer --------------------------------------------------------------------------------------------------
 
@@ -84,6 +119,8 @@ class Invariants:
             norm = float(np.abs(own.model.alpha.astype(np.float64)).sum())
             self._require(norm <= config.beta * (1 + SLACK), world, host, f"model of l1 norm {norm}")
         if not is_new:
+            is_same = np.array_equal(history[own.shared.number], own.shared.alpha)
+            self._require(is_same, world, host, f"a second model with the number {own.shared.number}")
             return
         if config.sends_codes:
             norm = float(np.abs(own.shared.alpha.astype(np.float64)).sum())
@@ -98,9 +135,9 @@ class Invariants:
         round_ = neighbourhood.rounds.current
         most_edges = (peer.config.max_neighbours or len(world.hosts)) + MOST_ENDED_EDGES
         most_followers = len(world.hosts) if isinstance(neighbourhood, EvidenceGraph) else 0
-        background = [("neighbours", len(peer.edges.neighbours), MOST_EDGES)] if peer.config.graph == "everyone" else []
+        most_neighbours = {"everyone": MOST_EDGES, "evidence": peer.config.n_neighbours}
         bounds = (
-            *background,
+            ("neighbours", len(peer.edges.neighbours), most_neighbours.get(peer.config.graph, most_edges)),
             ("edges", len(peer.edges), most_edges + MOST_LOST_RECORDS),
             (
                 "records",
@@ -123,10 +160,39 @@ class Invariants:
         excess = [f"{size} {name}, at most {most} are allowed" for name, size, most in bounds if size > most]
         self.checked += len(bounds) - 1
         self._require(not excess, world, host, "; ".join(excess))
+        self._require(host.me not in sampling.view, world, host, "its view contains itself")
         self._require(0.0 <= peer.edges.degree < math.inf, world, host, f"a degree of {peer.edges.degree}")
         self._require(member.fallback.alpha.size > 0, world, host, "no fallback model")
         slandered = [peer for peer in peer.exposed if world.hosts[world.numbers[peer]].is_honest]
         self._require(not slandered, world, host, f"honest peers taken for liars: {slandered}")
+
+    def _check_sums(self, world: World, host: Host) -> None:
+        own, edges, config = host.member.peer.own, host.member.peer.edges, host.member.peer.config
+        slack = SLACK * max(1.0, config.beta)
+        weights = sum(edges[peer].weight for peer in edges.neighbours)
+        self._require(abs(weights - edges.degree) <= slack, world, host, f"degree {edges.degree}, weights {weights}")
+        if not own.is_stale:
+            _, expected = edges.neighbour_sum()
+            difference = float(np.abs(own.user.neighbour_sum - expected).max())
+            self._require(difference <= slack * max(1.0, weights), world, host, f"a sum of models off by {difference}")
+        margins = own.user.offset + own.rows.A.astype(np.float64) @ own.model.alpha
+        difference = float(np.abs(margins - own.user.margins).max())
+        self._require(difference <= slack * config.largest_prediction, world, host, f"margins off by {difference}")
+        confidence = host.member.peer.neighbourhood.sizes.confidence
+        self._require(0.0 < confidence <= 1.0, world, host, f"a confidence of {confidence}")
+
+    def _check_records(self, world: World, host: Host) -> None:
+        """Stored counters are those in memory."""
+        member, records = host.member, host.records
+        own, planner = member.peer.own, member.planner.record()
+        self._require(records.get(planner.key) == planner.value, world, host, "counters of wake-ups are not stored")
+        if MODEL_KEY in records:
+            updates = msgspec.msgpack.decode(records[MODEL_KEY])[1]
+            self._require(updates <= own.updates, world, host, f"{own.updates} updates, {updates} are stored")
+        is_view_stored = VIEW_KEY in records or member.sampling.exchanges <= STORED_EVERY + 1
+        self._require(is_view_stored or not member.sampling.view, world, host, "the view is never stored")
+        n_stored = sum(key.startswith(EDGE_KEY) for key in records)
+        self._require(n_stored == len(member.peer.edges), world, host, f"{n_stored} edges stored")
 
     # -- two peers -------------------------------------------------------------------------------------------------
 
@@ -134,6 +200,7 @@ class Invariants:
         edge = host.member.peer.edges.get(other.me)
         if edge is not None:
             self._require(0.0 <= edge.weight < math.inf, world, host, f"weight {edge.weight} to {other.number}")
+            self._check_plausible(world, host, edge)
         if not (other.is_honest and other.is_up):
             return
         self._check_copy(world, host, other)
@@ -146,14 +213,38 @@ class Invariants:
         elif _is_informed(host, other) and _is_informed(other, host):
             self._check_agreement(world, host, other)
 
+    def _check_plausible(self, world: World, host: Host, edge: Edge) -> None:
+        """No peer takes a model outside the ball or a weight beyond all bounds, not even from a liar."""
+        config = host.member.peer.config
+        if config.graph == "distance":
+            is_bounded = edge.weight <= config.heaviest_weight * (1 + SLACK)
+            self._require(is_bounded, world, host, f"a weight of {edge.weight}")
+        if edge.copy is not None:
+            norm, most = edge.copy.norm, MOST_SHARED if config.sends_codes else 1 + SLACK
+            self._require(norm <= most * config.beta, world, host, f"a copy of l1 norm {norm}")
+
+    def _check_present(self, world: World, host: Host, other: Host) -> bool:
+        """Whether a peer learns from another; in an evidence graph, its copy is then the other's present model."""
+        edge = host.member.peer.edges.get(other.me, Edge())
+        if edge.weight == 0.0:
+            return False
+        if isinstance(host.member.peer.neighbourhood, EvidenceGraph):
+            number, present = None if edge.copy is None else edge.copy.number, other.member.peer.own.shared.number
+            what = f"its copy of the model of {other.number} has the number {number}, the original {present}"
+            self._require(number == present, world, host, what)
+        return True
+
     def _check_copy(self, world: World, host: Host, other: Host) -> None:
         edge = host.member.peer.edges.get(other.me)
         if edge is None or edge.copy is None:
             return
         pair = (host.number, other.number)
-        if self._seen.get(pair) == edge.copy.number:
+        trail, number = self._seen.get(pair, (None, (0, 0)))
+        if trail is edge.trail and number == edge.copy.number:
             return
-        self._seen[pair] = edge.copy.number
+        is_older = trail is edge.trail and edge.copy.number < number
+        self._require(not is_older, world, host, f"its copy of the model of {other.number} is older than before")
+        self._seen[pair] = edge.trail, edge.copy.number
         original = self._history[other.number].get(edge.copy.number)
         if original is not None:
             self.compared += 1

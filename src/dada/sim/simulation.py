@@ -145,7 +145,7 @@ class SimulatedNetwork:
             Host(k, peer_id(k), self._maker(k), is_honest=k not in self._roles.liars) for k in range(problem.n_users)
         ]
         link = faults.link(self.duration_s, self._roles.apart)
-        self.world = World(hosts, link, self._generator(1), self.invariants.after)
+        self.world = World(hosts, link, self._generator(1), self.invariants.after, self.invariants.before_sending)
         self._plan_lives(rng, liars_join_s)
 
     def run(self, observe: Callable[[NetworkPoint], None] | None = None, n_points: int = 20) -> SimulationResult:
@@ -215,7 +215,8 @@ class SimulatedNetwork:
                 world.leave(host.number, with_goodbye=True)
             elif not host.has_left:
                 world.revive(host.number)
-        world.run(world.now + 1.0)
+        # Requests that were lost before may then be repeated.
+        world.run(world.now + 2.0 * self.config.reply_timeout_s)
         world.rest()
         world.run(world.now + SETTLING_S)
         self.invariants.check_all(world)

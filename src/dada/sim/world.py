@@ -124,7 +124,7 @@ class World:
     """Hosts, the messages between them, and time.
 
     The generator decides on delays, losses and crashes; members have their own. `watch` is called after every event of
-    a host, with the other host that it involved.
+    a host, with the other host that it involved, and `before_sending` before each message of an honest host.
     """
 
     def __init__(
@@ -133,8 +133,9 @@ class World:
         link: VirtualLink,
         rng: np.random.Generator,
         watch: Callable[[World, Host, Host | None], None],
+        before_sending: Callable[[World, Host, Send], None],
     ) -> None:
-        self.hosts, self.link, self.watch = hosts, link, watch
+        self.hosts, self.link, self.watch, self.before_sending = hosts, link, watch, before_sending
         self.now = 0.0
         self.events = 0
         self.counts = Counter(messages=0, bytes=0, sent=0, lost=0, refused=0, restarts=0)
@@ -249,6 +250,8 @@ class World:
     def _carry_out(self, host: Host, deeds: Sequence[Deed]) -> None:
         for deed in deeds:
             if isinstance(deed, Send):
+                if host.is_honest:
+                    self.before_sending(self, host, deed)
                 self._transmit(host, deed.to, encode(deed.message))
             elif isinstance(deed, Persist):
                 host.store(deed)

@@ -1,0 +1,247 @@
+"""Break the code of peers in known ways, and see which faults the simulation and the tests detect.
+
+    python benchmarks/mutants.py
+    python benchmarks/mutants.py --tests --only speak-before-storing
+    python benchmarks/mutants.py --json
+
+Each mutant replaces a piece of text that occurs exactly once in a file. It is applied to a copy of the packages `peer`
+and `net` in a temporary folder, and networks with all faults, as `dada sim --faults all` makes them, run with this
+copy. A mutant is caught if an invariant is violated or an error is raised. `--tests` also runs the tests of peers,
+simulations and stores with the copy; that takes minutes per mutant.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import dada
+from dada.data import Stumps, moons
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = Path(dada.__file__).parent
+COPIED = ("peer", "net")
+TESTS = ("tests/peer", "tests/sim", "tests/net/test_store.py")
+# Processor time after which a network counts as hanging, in seconds.
+LONGEST_S = 60
+
+
+class Mutant(NamedTuple):
+    """A change of the code, and what it breaks."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    breaks: str
+
+
+MUTANTS = (
+    # -- storage ---------------------------------------------------------------------------------------------------
+    Mutant("speak-before-storing", "peer/peer.py", "return [self.own.record(), *sends]",
+           "return [*sends, self.own.record()]", "a crash loses a model that neighbours already have"),
+    Mutant("model-not-stored", "peer/peer.py", "return [self.own.record(), *sends]", "return sends",
+           "a restarted peer continues from an old model"),
+    Mutant("epoch-not-stored", "peer/peer.py", "return [self.own.begin_epoch(), *self.neighbourhood.start(fact.now)]",
+           "return [self.own.begin_epoch(), *self.neighbourhood.start(fact.now)][1:]",
+           "numbers repeat after a restart"),
+    Mutant("epoch-stored-last", "peer/peer.py", "return [self.own.begin_epoch(), *self.neighbourhood.start(fact.now)]",
+           "return [self.own.begin_epoch(), *self.neighbourhood.start(fact.now)][::-1]",
+           "the new epoch is sent before it is stored"),
+    Mutant("epoch-not-raised", "peer/model.py", "max(self.shared.epoch, after) + 1, 0",
+           "max(self.shared.epoch, after, 1), 0", "every life has the same epoch"),
+    Mutant("epoch-not-restored", "peer/model.py", "if EPOCH_KEY in records:", "if False:",
+           "every life has the same epoch"),
+    Mutant("model-not-restored", "peer/model.py", "if MODEL_KEY in records:", "if False:",
+           "a restarted peer forgets what it learned"),
+    Mutant("margins-not-restored", "peer/model.py",
+           "steps.refresh_margins(self.user, self.model.n_support)\n        self.is_stale = True",
+           "self.is_stale = True",
+           "a restarted peer learns from wrong margins"),
+    Mutant("edge-not-stored", "peer/edges.py", "        if weight > 0.0:\n            return [self.record(peer)]",
+           "        if weight > 0.0:\n            return []", "a restarted peer has no neighbours"),
+    Mutant("edge-not-deleted", "peer/edges.py", 'return Persist(EDGE_KEY + peer, b"")',
+           'return Persist(b"edge?" + peer, b"")', "forgotten edges return after a restart"),
+    Mutant("follower-not-stored", "peer/evidence_graph.py", "effects.append(self._hold(sender, held))",
+           "self._hold(sender, held)", "a restarted peer does not know its followers"),
+    Mutant("counters-not-stored", "peer/member.py", "effects += [self.planner.record(), *self._handle(action)]",
+           "effects += self._handle(action)", "a restarted peer begins its plan again"),
+    Mutant("view-not-stored", "peer/sampling.py",
+           "stored = [self.record()] if self.exchanges % STORED_EVERY == 1 else []", "stored: list[Effect] = []",
+           "a restarted peer knows nobody"),
+    # -- copies of models ------------------------------------------------------------------------------------------
+    Mutant("gap-ignored", "peer/edges.py", " or change.sequence != copy.sequence + 1:", ":",
+           "a copy misses a change"),
+    Mutant("old-snapshot-taken", "peer/edges.py", "edge.copy.number < copy.number", "edge.copy.number != copy.number",
+           "a late snapshot replaces a newer copy"),
+    Mutant("snapshot-never-requested", "peer/edges.py", "return [Send(peer, SnapshotRequest())]", "return []",
+           "a copy that missed a change stays old"),
+    Mutant("number-not-counted", "peer/model.py", "        self.model.sequence += 1\n        return ModelDelta(",
+           "        return ModelDelta(", "two moves have one number"),
+    Mutant("shared-number-not-counted", "peer/model.py", "        shared.sequence += 1\n", "",
+           "two changes have one number"),
+    Mutant("code-number-ignored", "peer/copies.py", "        self.sequence = change.sequence\n", "",
+           "the number of a copy is too low"),
+    Mutant("sum-not-updated", "peer/model.py", "        if not self.is_stale:\n            scratch = self.scratch",
+           "        if False:\n            scratch = self.scratch", "neighbours' changes have no effect"),
+    Mutant("sum-stale-after-snapshot", "peer/edges.py",
+           "edge.snapshot_requested = -math.inf\n            self.own.is_stale = True",
+           "edge.snapshot_requested = -math.inf", "the sum of neighbours' models contains an old copy"),
+    Mutant("sum-stale-after-weight", "peer/edges.py", "        if change != 0.0:\n            self.own.is_stale = True",
+           "        if change != 0.0:\n            pass", "a new weight has no effect"),
+    Mutant("changes-to-strangers", "peer/peer.py",
+           "return [Send(peer, message) for peer in self.neighbourhood.followers]",
+           "return [Send(peer, message) for peer in sorted({*self.edges, *self.neighbourhood.followers})]",
+           "peers that do not follow receive changes"),
+    # -- agreement -------------------------------------------------------------------------------------------------
+    Mutant("report-not-repeated", "peer/edges.py", "edge.repeats, edge.acknowledged = repeats, False",
+           "edge.repeats, edge.acknowledged = repeats, True", "a lost report counts as received"),
+    Mutant("old-follow-wins", "peer/evidence_graph.py", "follow.version > held.version or (",
+           "follow.version != held.version or (", "a late message undoes a newer one"),
+    Mutant("unfollow-not-sent", "peer/evidence_graph.py",
+           "            self.ledger.graph += follow_cost()\n            effects.append(self.edges.announce(peer, now))",
+           "            self.ledger.graph += follow_cost()", "the other end is never informed"),
+    Mutant("follow-not-acknowledged", "peer/evidence_graph.py",
+           "return [*effects, self._acknowledgement(sender, held, follow.wants_statement)]", "return effects",
+           "every follower gives up"),
+    Mutant("lower-version-wins", "peer/agreed_graph.py", "if (state.version, state.author) < edge.rank:",
+           "if (state.version, state.author) > edge.rank:", "an old state of an edge replaces a new one"),
+    Mutant("author-ignored", "peer/agreed_graph.py", "if (state.version, state.author) < edge.rank:",
+           "if state.version <= edge.version and state.author != edge.author:",
+           "two ends that decide at once never agree"),
+    Mutant("versions-start-again", "peer/edges.py", "self._next = epoch * VERSIONS_PER_LIFE", "self._next = 0",
+           "versions repeat after a power cut"),
+    Mutant("end-without-version", "peer/edges.py", "return self.decide(peer, edge, 0.0)",
+           "return self.set(peer, edge, 0.0, edge.version, edge.author)", "an ended edge is not newer than before"),
+    Mutant("degree-not-updated", "peer/edges.py", "self.degree = self.degree + change if any_left else 0.0",
+           "self.degree = self.degree if any_left else 0.0", "peers report wrong degrees"),
+    # -- bounds and liars ------------------------------------------------------------------------------------------
+    Mutant("too-many-neighbours", "peer/evidence_graph.py", "keep_best(np.array(scores), self.config.n_neighbours,",
+           "keep_best(np.array(scores), 3 * self.config.n_neighbours,", "a peer follows more than it may"),
+    Mutant("ball-not-checked", "peer/copies.py",
+           "if np.abs(values.astype(np.float64)).sum() > beta * (1 + SLACK):", "if False:",
+           "a liar's model of any size is taken"),
+    Mutant("nan-not-checked", "peer/copies.py", "if not np.isfinite(values).all() or (values == 0).any():",
+           "if (values == 0).any():", "a liar's model is not finite"),
+    Mutant("weight-not-checked", "peer/agreed_graph.py", "if not 0.0 <= state.weight <= self._heaviest:",
+           "if not 0.0 <= state.weight:", "a liar claims any weight"),
+    Mutant("confidence-inverted", "peer/edges.py", "return self.own / self.largest", "return self.largest / self.own",
+           "users with few samples trust themselves most"),
+    Mutant("view-of-itself", "peer/sampling.py",
+           "            if known.peer == self.me:\n                continue\n", "", "a peer asks itself"),
+    Mutant("statements-compared-wrongly", "peer/witnesses.py", "if known.digest != statement.digest:",
+           "if known.digest == statement.digest:", "honest peers are taken for liars"),
+    Mutant("decoding-errors-raised", "peer/member.py", "except CodecError as error:", "except KeyError as error:",
+           "garbage stops a peer"),
+    # -- the store, which only tests reach -------------------------------------------------------------------------
+    Mutant("checksum-not-compared", "net/store.py", "if zlib.crc32(key + value) != checksum:", "if False:",
+           "damaged records are loaded"),
+    Mutant("store-keeps-deleted", "net/store.py", 'cursor.execute("DELETE FROM records WHERE key = ?", (change.key,))',
+           "pass", "deleted records return"),
+)  # fmt: skip
+
+
+def mutated(mutant, folder):
+    """Copy the packages into a folder, and apply a mutant to the copy."""
+    for name in COPIED:
+        shutil.copytree(PACKAGE / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    path = folder / mutant.file
+    text = path.read_text()
+    if text.count(mutant.old) != 1:
+        raise SystemExit(
+            f"{mutant.name}: its old text occurs {text.count(mutant.old)} times in {mutant.file}, not once"
+        )
+    path.write_text(text.replace(mutant.old, mutant.new))
+
+
+def reload_from(folder):
+    """Let the next imports take the packages of a folder first; None restores the originals."""
+    for name in [name for name in sys.modules if name.split(".")[:2] in (["dada", "peer"], ["dada", "net"])]:
+        del sys.modules[name]
+    for name in [name for name in sys.modules if name.split(".")[:2] == ["dada", "sim"]]:
+        del sys.modules[name]
+    for name in ("peer", "net", "sim"):
+        vars(dada).pop(name, None)
+    dada.__path__[:] = [str(PACKAGE)] if folder is None else [str(folder), str(PACKAGE)]
+
+
+def violation(seeds, users, steps, problems):
+    """The first violation in networks with all faults, or None; the rules of peers alternate."""
+    from dada.sim import network_of, network_problem
+    from dada.sim.faults import Faults
+
+    for seed in seeds:
+        graph, step = ("evidence", "distance")[seed % 2], ("block", "pairwise")[seed // 2 % 2]
+        if seed not in problems:
+            _, problems[seed] = network_problem(moons(seed, n_users=users, n_test=1).train, Stumps(n=40), mu=1.0)
+        signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST_S)
+        try:
+            network_of(problems[seed], Faults.named("all"), graph=graph, step=step, steps=steps, seed=seed).run()
+        except Exception as error:
+            return f"seed {seed}: {type(error).__name__}: {str(error).splitlines()[0]}"
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    return None
+
+
+def _hang(*_):
+    raise TimeoutError(f"no end after {LONGEST_S} s")
+
+
+def caught_by_tests(folder):
+    """Whether a test fails with the packages of a folder."""
+    code = f"import dada, pytest, sys; dada.__path__.insert(0, {str(folder)!r}); "
+    code += f"sys.exit(pytest.main(['-qx', '-p', 'no:cacheprovider', *{TESTS!r}]))"
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True).returncode != 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", help="a part of the names of mutants")
+    parser.add_argument("--seeds", type=int, default=8, help="most networks per mutant")
+    parser.add_argument("--users", type=int, default=14)
+    parser.add_argument("--steps", type=int, default=25, help="wake-ups per user")
+    parser.add_argument("--tests", action="store_true", help="run the tests with each mutant too")
+    parser.add_argument("--json", action="store_true", help="print nothing but JSON on stdout")
+    options = parser.parse_args()
+    signal.signal(signal.SIGVTALRM, _hang)
+    chosen = [mutant for mutant in MUTANTS if options.only is None or options.only in mutant.name]
+    problems = {}
+    sound = violation(range(options.seeds), options.users, options.steps, problems)
+    if sound is not None:
+        raise SystemExit(f"the code without mutants fails: {sound}")
+    rows = []
+    for mutant in chosen:
+        started = time.process_time()
+        with tempfile.TemporaryDirectory() as folder:
+            mutated(mutant, Path(folder))
+            reload_from(Path(folder))
+            found = violation(range(options.seeds), options.users, options.steps, problems)
+            reload_from(None)
+            by_tests = caught_by_tests(folder) if options.tests else None
+        row = {"mutant": mutant.name, "breaks": mutant.breaks, "simulation": found, "tests": by_tests}
+        rows.append(row | {"seconds": round(time.process_time() - started, 1)})
+        if not options.json:
+            tests = "" if by_tests is None else ("  tests: caught" if by_tests else "  tests: SURVIVES")
+            print(
+                f"{mutant.name:<30}{'SURVIVES: ' + mutant.breaks if found is None else found[:120]}{tests}", flush=True
+            )
+    n_caught = sum(row["simulation"] is not None for row in rows)
+    if options.json:
+        print(json.dumps({"mutants": rows, "caught_by_simulation": n_caught, "of": len(rows)}, indent=2))
+        return
+    print(f"The simulation caught {n_caught} of {len(rows)} mutants.")
+    if options.tests:
+        print(f"The tests caught {sum(row['tests'] for row in rows)} of {len(rows)}.")
+
+
+if __name__ == "__main__":
+    main()
