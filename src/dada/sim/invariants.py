@@ -163,7 +163,7 @@ class Invariants:
         self._require(host.me not in sampling.view, world, host, "its view contains itself")
         self._require(0.0 <= peer.edges.degree < math.inf, world, host, f"a degree of {peer.edges.degree}")
         self._require(member.fallback.alpha.size > 0, world, host, "no fallback model")
-        slandered = [peer for peer in peer.exposed if world.hosts[world.numbers[peer]].is_honest]
+        slandered = [other for other in peer.exposed if world.hosts[world.numbers[other]].is_honest]
         self._require(not slandered, world, host, f"honest peers taken for liars: {slandered}")
 
     def _check_sums(self, world: World, host: Host) -> None:
