@@ -175,4 +175,5 @@ def test_a_follower_that_is_missing_or_never_removed_is_detected(follows, faults
         return effects
 
     replace(EvidenceGraph, "receive", receive)
-    run_until_found(f"edge to .*: followed is {not follows} here, {follows} there", graph="evidence", faults=faults)
+    what = f"edge to .*: followed is {not follows} here, {follows} there|acknowledged before it is stored"
+    run_until_found(what, graph="evidence", faults=faults)

@@ -170,7 +170,8 @@ class Invariants:
         own, edges, config = host.member.peer.own, host.member.peer.edges, host.member.peer.config
         slack = SLACK * max(1.0, config.beta)
         weights = sum(edges[peer].weight for peer in edges.neighbours)
-        self._require(abs(weights - edges.degree) <= slack, world, host, f"degree {edges.degree}, weights {weights}")
+        is_sum = abs(weights - edges.degree) <= slack
+        self._require(is_sum, world, host, f"a degree of {edges.degree}, weights of {weights}")
         if not own.is_stale:
             _, expected = edges.neighbour_sum()
             difference = float(np.abs(own.user.neighbour_sum - expected).max())
