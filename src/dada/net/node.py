@@ -27,6 +27,7 @@ from dada.net.transport import Transport
 from dada.peer.inputs import Effect, Persist, Refused, Send, Warned
 from dada.peer.member import Member
 from dada.peer.messages import Descriptor, Hello, Message, ModelChange, ModelOffer, PeerId, StateReply, encode
+from dada.peer.model import EPOCH_KEY
 
 
 class Listening(NamedTuple):
@@ -83,16 +84,25 @@ _address_book = msgspec.msgpack.Decoder(dict[bytes, tuple[str, ...]])
 
 
 def first_epoch(now: float) -> int:
-    """Epoch of a peer without stored state, before its first start; `now` is the Unix time.
+    """Smallest epoch before a start; `now` is the Unix time.
 
-    A peer that lost its state must not reuse an epoch, so the epoch comes from the clock. Steps of ten seconds are
-    shorter than any real restart, and leave room for versions in 64 bits. If the clock was set back, neighbours report
-    the epoch they have seen.
+    A peer that lost its state, or runs from an old copy of it, must not reuse an epoch: it would sign two models with
+    one number. So the epoch comes from the clock. Steps of ten seconds are shorter than most restarts, and leave room
+    for versions in 64 bits. If the clock was set back, neighbours report the epoch they have seen.
 
     >>> first_epoch(1_800_000_000.0), first_epoch(0.0)
     (22216320, 0)
     """
     return max(0, int(now - START_OF_EPOCHS) // 10)
+
+
+def _last_epoch(stored: bytes | None, now: float) -> bytes:
+    """The epoch before a start, as a record: the stored one or that of the clock, whichever is larger."""
+    newest = first_epoch(now).to_bytes(8, "big")
+    if stored is None:
+        return newest
+    # A record of another length is damaged, which the restoring member reports.
+    return max(stored, newest) if len(stored) == len(newest) else stored
 
 
 def _heaviest(model: Array) -> list[tuple[int, float]]:
@@ -140,7 +150,7 @@ class Node:
         known = list(known)
         try:
             records = self.store.records()
-            records.setdefault(b"epoch", first_epoch(time.time()).to_bytes(8, "big"))
+            records[EPOCH_KEY] = _last_epoch(records.get(EPOCH_KEY), time.time())
             try:
                 self.member.restore(records)
                 self._recall_addresses(records, known)
