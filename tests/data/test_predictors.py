@@ -135,7 +135,7 @@ def test_recipes_are_values(kind):
 
 
 DAMAGES = {
-    "no kind": (lambda s, a: s.pop("kind"), "must be one of constant, fourier, linear, stumps, trees, union, got None"),
+    "no kind": (lambda s, a: s.pop("kind"), r"must be one of constant, .*\bunion\b.*, got None"),
     "new kind": (lambda s, a: s.update(kind="forest"), "got 'forest': the file is damaged, written by a newer"),
     "no width": (lambda s, a: s.pop("n_features"), "n_features .* must be an integer >= 1, got None"),
     "lost array": (lambda s, a: a.pop("threshold"), "lack the array 'threshold'"),

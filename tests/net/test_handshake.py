@@ -79,7 +79,7 @@ def test_another_protocol_version_is_refused(kind):
 
     ann, bob = run(meet(kind, bob=old_bob))
     assert ann.refusal == Refusal.VERSION
-    assert "the other end uses version 1, this peer 2: update the older one" in str(ann)
+    assert f"the other end uses version 1, this peer {PROTOCOL_VERSION}: update the older one" in str(ann)
     assert bob == (Kind.REFUSAL, b"another protocol version")
 
 
