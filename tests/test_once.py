@@ -25,7 +25,6 @@ HOMES = {
 EXCEPTIONS = {
     ("pair cost", "baselines/persolin.py"),
     ("right signs", "fitting/held_out.py"),
-    ("right signs", "experiments/privacy_study.py"),
 }
 
 
