@@ -60,7 +60,7 @@ docs: .venv/.docs
 web:
 	@cd web && npm ci && npm test && npm run build
 
-fuzz: .venv/.dev .venv/.kernels
+fuzz: .venv/.dev
 	@$(bin)/python -m tests.helpers.peer_fuzz $(or $(ARGS),200000)
 
 # Atheris is no part of the development tools: it has wheels for few systems.
