@@ -1,8 +1,7 @@
-"""Accuracy of simulated networks with losses and crashes, and with liars.
+"""Accuracy of simulated networks with losses and crashes, and with a tenth of simple liars.
 
     python benchmarks/faults.py --seeds 6
     python benchmarks/faults.py --seeds 6 --graph distance
-    python benchmarks/faults.py --liar Mirror --share 0.1 --seeds 5
 
 Two claims are checked. With a fifth of the messages lost and a tenth of the peers crashing repeatedly, accuracy is
 within 2 points of the network without faults. With a tenth of liars, honest users are at most 1 point below learning
@@ -18,9 +17,6 @@ import numpy as np
 
 from dada.cli.network_users import synthetic_peers
 from dada.cli.simulated_runs import make_case
-from dada.sim.faults import Faults
-from dada.sim.liars import ADAPTIVE_KINDS, KINDS
-from dada.sim.simulation import SimulatedNetwork
 
 FAULTS = ("none", "loss,churn", "byzantine", "all")
 
@@ -30,26 +26,6 @@ def measure(faults, seed, users, steps, graph):
     case = make_case(synthetic_peers("moons", users, seed), steps, seed, faults, graph, step="pairwise")
     outcome = case.network.run()
     return {**case.accuracies(outcome), "edges": outcome.edges, "bytes": outcome.counts["bytes"]}
-
-
-def measure_liars(liar, share, seed, users, steps, graph):
-    """Mean accuracies of the honest users among liars of one kind, and of the same users without any lies."""
-    case = make_case(synthetic_peers("moons", users, seed), steps, seed, "none", graph, step="pairwise")
-    network, kind = case.network, next(one for one in KINDS + ADAPTIVE_KINDS if one.__name__ == liar)
-    calm = network.run()
-    network = SimulatedNetwork(
-        network.problem,
-        network.config,
-        network.rhythm,
-        Faults(lying=share),
-        steps=steps,
-        seed=seed,
-        liar_kinds=(kind,),
-    )
-    outcome = network.run()
-    models = {"honest": calm.models, "test": outcome.models, "local": outcome.alone}
-    found = {name: case.people.exam.score(rows, outcome.honest) for name, rows in models.items()}
-    return {"liar": liar, "share": share, "seed": seed, **found}
 
 
 def summary(seeds, users, steps, graph, jobs):
@@ -72,16 +48,7 @@ def main():
     parser.add_argument("--graph", choices=("evidence", "distance"), default="evidence")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="print nothing but JSON on stdout")
-    parser.add_argument(
-        "--liar", help="measure one kind of liar: " + ", ".join(k.__name__ for k in KINDS + ADAPTIVE_KINDS)
-    )
-    parser.add_argument("--share", type=float, default=0.1, help="share of liars")
     options = parser.parse_args()
-    if options.liar:
-        for seed in range(1, options.seeds + 1):
-            row = measure_liars(options.liar, options.share, seed, options.users, options.steps, options.graph)
-            print(json.dumps(row), flush=True)
-        return
     means = summary(range(1, options.seeds + 1), options.users, options.steps, options.graph, options.jobs)
     drop = means["none"]["test_accuracy"] - means["loss,churn"]["test_accuracy"]
     gain = means["byzantine"]["test_accuracy"] - means["byzantine"]["local_accuracy"]

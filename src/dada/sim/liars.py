@@ -34,11 +34,13 @@ Deed = Effect | SendBytes
 class Liar:
     """Changes the messages of an honest member before they are sent; subclasses are kinds of liars.
 
-    `gang` holds the ids of all liars of the network; some kinds cooperate.
+    `gang` holds the ids of all liars of the network; some kinds cooperate. `source` is the member whose model a liar
+    misuses: its own, or that of another identity of the same attacker.
     """
 
     def __init__(self, member: Member, rng: np.random.Generator, gang: Sequence[PeerId] = ()) -> None:
         self.member, self.rng, self.gang = member, rng, gang
+        self.source = member
         self.beta = member.peer.config.beta
         self.n_predictors = member.peer.config.n_predictors
 
@@ -140,7 +142,7 @@ class Poisoner(Attractor):
 
     def lie(self, message: Message) -> Message:
         """See `Liar`."""
-        self.model = -self.member.peer.own.model.alpha.astype(np.float64)
+        self.model = -self.source.peer.own.model.alpha.astype(np.float64)
         return super().lie(message)
 
 
@@ -253,7 +255,7 @@ class Mirror(Liar):
 
     def image(self, peer: PeerId) -> Array:
         """The model that a victim receives."""
-        own = self.member.peer.own.model.alpha.astype(np.float64)
+        own = self.source.peer.own.model.alpha.astype(np.float64)
         mean = sum(self.models.values(), np.zeros_like(own)) / max(1, len(self.models))
         drift = min(self.DRIFT * self.member.planner.wakeups, self.MOST_DRIFT)
         image = self.models.get(peer, own) - drift * mean
