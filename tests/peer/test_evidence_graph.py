@@ -170,7 +170,7 @@ def test_a_follow_of_an_old_version_is_ignored(three):
     bob.handle(Received(0.0, b"ann", Follow(version + 5, follows=False)))
     (answer,) = bob.handle(Received(0.0, b"ann", Follow(version, follows=True)))
     assert bob.neighbourhood.followers == []
-    assert answer.message == FollowAck(version + 5, False, *bob.own.model.number)
+    assert answer.message == FollowAck(version + 5, False, *bob.own.model.number, size=bob.own.size)
 
 
 def test_a_leaving_peer_is_dropped_by_followers_and_followed(three):

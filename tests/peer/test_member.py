@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 from scipy import stats
 
 from dada.core.model_steps import UserRows
@@ -29,10 +30,10 @@ CONFIG = PeerConfig(n_predictors=3, beta=2.0, mu1=0.5)
 A = np.array([[1, -1, 1], [1, 1, -1]], np.int8)
 
 
-def member(rhythm=None, limit=None, me=b"me", seed=0):
+def member(rhythm=None, limit=None, me=b"me", seed=0, rows=A):
     rng = np.random.default_rng(seed)
     planner = Planner(Rhythm(local_steps=2) if rhythm is None else rhythm, rng)
-    return Member(Peer(me, UserRows(A), CONFIG), PeerSampling(me, rng), planner, limit=limit)
+    return Member(Peer(me, UserRows(rows), CONFIG), PeerSampling(me, rng), planner, limit=limit)
 
 
 def sent(effects):
@@ -54,6 +55,17 @@ def test_a_peer_that_leaves_is_removed_from_the_view():
     here.start(0.0, [Descriptor(b"you", 0)])
     here.receive(b"you", Goodbye(), 0.0)
     assert list(here.sampling.view) == []
+
+
+def test_a_member_with_other_rows_learns_and_predicts_from_these():
+    here = member()
+    here.start(0.0)
+    here.change_rows(UserRows(np.concatenate([-A] * 5)), 0.0)
+    assert_array_equal(here.model, member(rows=-A).model)
+    assert here.peer.own.n_samples == 10
+    for now in range(1, 100):
+        here.on_timer(float(now))
+    assert here.peer.own.accuracy == 1.0
 
 
 def test_an_unreachable_peer_leaves_the_view():

@@ -207,6 +207,10 @@ def run_peer(
         list[str] | None, typer.Option(help="Id of an admitted peer; may be repeated. All others are refused.")
     ] = None,
     rate: Annotated[float | None, typer.Option(min=1e-3, help="Wake-ups per second, if not the network's.")] = None,
+    half_life: Annotated[
+        float | None,
+        typer.Option(min=0.01, help="Batches of new samples after which half of the older ones are dropped."),
+    ] = None,
     leave: Annotated[bool, typer.Option("--leave", help="When stopped, leave the network instead of pausing.")] = False,
     journal: Annotated[
         bool, typer.Option("--journal", help="Record every input of this peer, for dada replay; contains your samples.")
@@ -231,14 +235,14 @@ def run_peer(
         if data is not None:
             if label is None:
                 raise ValueError("--label is needed with --data: the column with the label")
-            if place.is_private and append:
-                raise ValueError("a private peer releases its labels once: --append would release them again")
             rows = tables.read_rows(data, label, network, weight)
-            if place.is_private:
+            if append:
+                place.add_rows(rows)
+            elif place.is_private:
                 samples = tables.read_samples(data, label, network, weight)
                 place.write_samples(rows, tables.released_rows(place, samples, network.target, Bits()))
             else:
-                place.write_samples(place.read_samples().joined(rows) if append else rows)
+                place.write_samples(rows)
     place.read_samples()
     for ticket in join or ():
         read_ticket(ticket)
@@ -250,10 +254,39 @@ def run_peer(
         wakeups_per_s=rate,
         leave=leave,
         journal=journal,
+        half_life=half_life,
     )
     # This process has loaded table readers; a fresh one in its place is smaller.
     line = arguments(place, options)
     os.execve(line[0], line, {**os.environ, **LEAN_ENVIRONMENT})
+
+
+@app.command("add-rows")
+def add_rows(
+    data: Annotated[Path, typer.Argument(help="New samples, CSV or Parquet.", show_default=False)],
+    label: Annotated[str, typer.Option(help="Column with the label.", show_default=False)],
+    home: HomeFolder = Path("peer"),
+    weight: Annotated[
+        str | None, typer.Option(help="Column with the weight of each sample; equal if not given.")
+    ] = None,
+) -> None:
+    """Give this peer new samples. If it is running, it learns from them within seconds, without a restart.
+
+    Its model and its neighbours stay. With `dada peer run --half-life`, older samples are dropped in time.
+
+    **Examples**
+
+    - `dada peer add-rows new.csv --label came`
+    - `dada peer add-rows today.parquet --home ann --label came`
+    """
+    from dada.cli.peer_tables import read_rows
+    from dada.net.home import Home
+
+    place = Home(home)
+    _, network = place.read()
+    place.add_rows(read_rows(data, label, network, weight))
+    when = "the running peer takes them in now" if place.is_running() else "the peer takes them in when it runs"
+    stdout().print(f"The rows of {data} are in {place.inbox}; {when}.", soft_wrap=True)
 
 
 @app.command()

@@ -9,11 +9,12 @@ import io
 import ipaddress
 import json
 import os
+import secrets
 import stat
 import time
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +26,13 @@ from numpy.typing import NDArray
 
 from dada import atomic
 from dada.core.compiled import Array
-from dada.core.model_steps import UserRows
+from dada.core.model_steps import UserRows, rows_per_sample
 from dada.net.address_book import is_relay
 from dada.net.network_file import NetworkFile, read_network
 from dada.net.store import damaged, needing_room, read_records
+from dada.peer.config import PeerConfig
 from dada.peer.messages import Descriptor, PeerId
-from dada.peer.model import Fallback, OwnModel
+from dada.peer.model import Fallback, OwnModel, checked_rows
 from dada.privacy.accounting import BudgetError, Privacy, PrivacyCost, PrivacyLedger
 from dada.privacy.noise import Bits
 from dada.privacy.release import read_labels, release_labels
@@ -148,6 +150,8 @@ def shown(peer: str, names: Mapping[str, str]) -> str:
 
 # Records of a node's choice between the shared and the local model, and of the home model of a private peer.
 TRUST_KEY, HOME_KEY = b"trust", b"home"
+# Batches of rows whose names are kept after they were taken in: a power cut may bring back files that were removed.
+MOST_TAKEN = 64
 # Owner of a peer's releases in its ledger.
 ME = "this peer"
 
@@ -166,6 +170,8 @@ class Home:
         The secret key, and the user's samples as margins of the base predictors. Both stay in the folder, mode 0600.
     budget, ledger, released : Path
         Of a private peer: its epsilon, the record of its releases, and its samples with released labels.
+    inbox : Path
+        New samples that the running peer takes in, each batch in a file of its own.
     network : Path
         A copy of the network file.
     state : Path
@@ -189,7 +195,7 @@ class Home:
         self.status, self.log = self.folder / "status.json", self.folder / "log"
         self.budget, self.ledger = self.folder / "privacy.json", self.folder / "ledger.sqlite"
         self.released = self.folder / "released.npz"
-        self.names = self.folder / "names.json"
+        self.names, self.inbox = self.folder / "names.json", self.folder / "inbox"
 
     def open_journal(self) -> BinaryIO:
         """Open a new journal file; mode 0600, because a journal contains the samples."""
@@ -282,31 +288,77 @@ class Home:
         }
 
     def write_samples(self, rows: UserRows, released: UserRows | None = None) -> None:
-        """Store the user's samples, as margins, for this and later runs; with released labels, if it is private."""
+        """Store the user's samples, as margins, for this and later runs; with released labels, if it is private.
+
+        They replace all earlier ones, including those that wait in the inbox.
+        """
         if (released is None) == self.is_private:
             raise HomeError(f"{self.folder}: a private peer, and no other, needs samples with released labels")
-        for path, part in ((self.released, released), (self.samples, rows)):
-            if part is not None:
-                buffer = io.BytesIO()
-                np.savez(buffer, **{name: array for name, array in part._asdict().items() if array is not None})
-                with needing_room(path):
-                    atomic.write_bytes(path, buffer.getvalue(), private=True)
+        if released is not None:
+            _write_rows(self.released, released)
+        waiting = self._waiting()
+        _write_rows(self.samples, rows, [path.name for path in waiting])
+        for path in waiting:
+            path.unlink()
+
+    def add_rows(self, rows: UserRows) -> None:
+        """Put new samples into the inbox; the running peer takes them in within seconds, another one when it starts."""
+        if self.is_private:
+            raise HomeError("a private peer releases its labels once: new rows would need a second release")
+        _, network = self.read()
+        checked_rows(rows, network.config)
+        self.read_samples()
+        self.inbox.mkdir(mode=0o700, exist_ok=True)
+        _write_rows(self.inbox / f"{time.time_ns():020}-{secrets.token_hex(4)}.npz", rows)
+
+    def take_rows(self, config: PeerConfig, half_life: float | None, rng: np.random.Generator) -> UserRows | None:
+        """Take the oldest batch out of the inbox; returns all samples, or None if the inbox is empty.
+
+        They are stored before the batch is removed, with its name: whenever the process is killed, each batch is taken
+        once. With `half_life`, every older sample is first dropped with the probability that leaves half of them after
+        that many batches.
+        """
+        waiting = self._waiting()
+        if not waiting:
+            return None
+        held, taken = _read_rows(self.samples)
+        for path in waiting:
+            if path.name in taken:
+                path.unlink()
+                continue
+            try:
+                new, _ = _read_rows(path)
+                if half_life is not None:
+                    held = _aged(held, rows_per_sample(config.n_classes), half_life, rng)
+                rows = held.joined(checked_rows(new, config))
+            except ValueError as error:
+                path.rename(path.with_suffix(".refused"))
+                raise HomeError(
+                    f"{path} is refused ({error}): give these rows again with `dada peer add-rows`"
+                ) from error
+            _write_rows(self.samples, rows, [*taken, path.name][-MOST_TAKEN:])
+            path.unlink()
+            return rows
+        return None
+
+    def _waiting(self) -> list[Path]:
+        """Batches in the inbox, the oldest first."""
+        return sorted(self.inbox.glob("[0-9]*.npz"))
 
     def read_samples(self) -> UserRows:
         """The user's samples, as margins."""
-        return self._read_rows(self.samples)
+        return self._rows_in(self.samples)
 
     def read_released(self) -> UserRows:
         """The samples of a private peer with released labels: all that others' models may depend on."""
-        return self._read_rows(self.released)
+        return self._rows_in(self.released)
 
-    def _read_rows(self, path: Path) -> UserRows:
+    def _rows_in(self, path: Path) -> UserRows:
         try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as parts:
-                return UserRows(**parts)
+            return _read_rows(path)[0]
         except FileNotFoundError as error:
             raise HomeError(f"no samples in {self.folder} yet: give them once with `dada peer run --data`") from error
-        except (ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        except ValueError as error:
             raise HomeError(f"{path} is damaged ({error}): give --data and --label again") from error
 
     def read_model(self) -> Array:
@@ -370,6 +422,32 @@ class Home:
             raise HomeError(f"another process runs the peer in {self.folder}: stop it first") from error
         finally:
             os.close(descriptor)
+
+
+def _write_rows(path: Path, rows: UserRows, taken: Sequence[str] = ()) -> None:
+    """Write samples, with the names of batches that are among them."""
+    buffer = io.BytesIO()
+    arrays = {name: array for name, array in rows._asdict().items() if array is not None}
+    np.savez(buffer, **arrays, taken=np.array(taken, np.str_))
+    with needing_room(path):
+        atomic.write_bytes(path, buffer.getvalue(), private=True)
+
+
+def _read_rows(path: Path) -> tuple[UserRows, list[str]]:
+    """Samples, and the names of batches that are among them; raises `ValueError` if the file is damaged."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as parts:
+            arrays = dict(parts)
+        taken = arrays.pop("taken", np.empty(0, np.str_)).tolist()
+        return UserRows(**arrays), taken
+    except (TypeError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(str(error)) from error
+
+
+def _aged(rows: UserRows, per_sample: int, half_life: float, rng: np.random.Generator) -> UserRows:
+    """Samples that are left after one batch."""
+    kept = rng.random(len(rows.A) // per_sample) < 0.5 ** (1.0 / half_life)
+    return rows.take(np.repeat(kept, per_sample))
 
 
 def _read_object(path: Path) -> dict[str, Any]:

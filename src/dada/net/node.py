@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from dada.core.compiled import Array
+from dada.core.model_steps import UserRows
 from dada.events import heaviest_predictors
 from dada.net.address_book import Hearsay
 from dada.net.handshake import Terms
@@ -115,7 +116,7 @@ class Node:
     """A running member of a network.
 
     The member is new: its state is restored from the store. Its journal is closed when the node stops. The observer is
-    called with each `NodeEvent`.
+    called with each `NodeEvent`. `new_rows` returns all samples of the user if there are new ones.
     """
 
     def __init__(
@@ -127,8 +128,10 @@ class Node:
         rng: np.random.Generator,
         observer: Callable[[NodeEvent], None] = unwatched,
         options: LinkOptions | None = None,
+        new_rows: Callable[[], UserRows | None] = lambda: None,
     ) -> None:
         self.member, self.transport, self.store = member, transport, store
+        self._new_rows = new_rows
         self.observer = observer
         self.messages_refused = self.model_bytes = 0
         self.is_up = False
@@ -204,11 +207,22 @@ class Node:
         self.links.neighbours = dict.fromkeys((*peer.edges.neighbours, *peer.neighbourhood.followers))
         self.links.beat()
         self._remember_addresses()
+        self._take_new_rows()
         if self._choose_at <= self._clock():
             self._choose_model()
         # A status reads every link, which is wasted work in a process of many unobserved nodes.
         if self.observer is not unwatched:
             self.observer(NodeStatus(self.member.me, self.status()))
+
+    def _take_new_rows(self) -> None:
+        try:
+            rows = self._new_rows()
+        except OSError as error:
+            self.observer(NodeWarning(self.member.me, str(error)))
+            return
+        if rows is not None:
+            self._perform(self.member.change_rows(rows, self._clock()))
+            self._choose_at = self._clock()
 
     def _perform(self, effects: list[Effect]) -> None:
         """Store changes, then send messages; a node that cannot store sends nothing."""

@@ -20,6 +20,7 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 
+from dada.core.model_steps import UserRows
 from dada.net.handshake import Terms
 from dada.net.home import Home, is_for_one_machine, read_ticket, shown
 from dada.net.iroh_transport import LOOPBACK, IrohSeal, IrohTransport
@@ -57,6 +58,8 @@ class RunOptions:
         Rate of wake-ups, if it differs from the network's.
     exchange_every_s : float
         Mean time between two exchanges of known peers.
+    half_life : float, optional
+        Batches of new samples after which half of the older ones are dropped; None keeps all.
     leave : bool
         Leave the network at the end.
     journal : bool
@@ -71,6 +74,7 @@ class RunOptions:
     exchange_every_s: float = 5.0
     leave: bool = False
     journal: bool = False
+    half_life: float | None = None
 
 
 async def open_node(
@@ -100,7 +104,12 @@ async def open_node(
         exact=None if released is None else exact,
         seal=IrohSeal(key),
     )
-    return Node(member, transport, store, Terms(network.secret, options.allowed), rng, observer, links)
+    terms = Terms(network.secret, options.allowed)
+
+    def new_rows() -> UserRows | None:
+        return home.take_rows(network.config, options.half_life, rng)
+
+    return Node(member, transport, store, terms, rng, observer, links, new_rows)
 
 
 async def run_home(home: Home, options: RunOptions) -> None:

@@ -119,6 +119,7 @@ class AgreedGraph:
             # The end that is behind learns it from the answer: the sender now, this peer from the reply to it.
             return [self.edges.report(sender, edge)]
         self.edges.settle(sender, edge)
+        self.sizes.add(sender, ack.size)
         return self.edges.catch_up(sender, (ack.epoch, ack.sequence), now) if edge.weight > 0.0 else []
 
     def _edge_state(self, edge: Edge, with_model: bool) -> EdgeState:
@@ -126,7 +127,7 @@ class AgreedGraph:
         return EdgeState(edge.version, edge.author, edge.weight, snapshot)
 
     def _acknowledgement(self, peer: PeerId, edge: Edge) -> Send:
-        return Send(peer, EdgeAck(*edge.rank, *self.own.shared.number))
+        return Send(peer, EdgeAck(*edge.rank, *self.own.shared.number, self.own.size))
 
     def propose(self, peer: PeerId, copy: ModelCopy, weight: float, now: float) -> list[Effect]:
         """Give an edge a new weight, and send it to the other end."""
@@ -139,6 +140,10 @@ class AgreedGraph:
         if weight > 0.0:
             self.edges.take_copy(edge, copy)
         return [*effects, self.edges.announce(peer, now, with_model=is_new)]
+
+    def report_size(self) -> list[Effect]:
+        """Send this peer's new number of samples to its neighbours."""
+        return [self._acknowledgement(peer, self.edges[peer]) for peer in self.edges.neighbours]
 
     def remind(self, now: float) -> list[Effect]:
         """End edges to models that have become harmful, and remind the next neighbour of its edge."""

@@ -336,7 +336,7 @@ class Sizes:
 
     def __init__(self, own: int, distrust: float, known_largest: int = 1, most_peers: int = MOST_SIZES) -> None:
         self.own, self.distrust, self.most_peers = own, distrust, most_peers
-        self.known_largest = max(known_largest, own)
+        self.known_largest = known_largest
         self._reported: OrderedDict[PeerId, int] = OrderedDict()
         self._largest_reported = 1
 
@@ -346,7 +346,7 @@ class Sizes:
     @property
     def largest(self) -> int:
         """The largest trusted number of samples."""
-        return max(self.known_largest, self._largest_reported)
+        return max(self.own, self.known_largest, self._largest_reported)
 
     @property
     def confidence(self) -> float:

@@ -153,7 +153,12 @@ class EvidenceGraph:
 
     def _acknowledgement(self, peer: PeerId, state: FollowState, with_statement: bool = False) -> Send:
         digest = digest_of(self.own.shared) if with_statement else b""
-        return Send(peer, FollowAck(state.version, state.follows, *self.own.shared.number, digest))
+        number, size = self.own.shared.number, self.own.size
+        return Send(peer, FollowAck(state.version, state.follows, *number, digest, size=size))
+
+    def report_size(self) -> list[Effect]:
+        """Send this peer's new number of samples to its followers."""
+        return [self._acknowledgement(peer, self.follow_states[peer]) for peer in self.followers]
 
     # -- neighbours, which this peer follows -----------------------------------------------------------------------
 
@@ -172,6 +177,8 @@ class EvidenceGraph:
         self.edges.settle(sender, edge)
         if not ack.follows:
             return [*self.edges.set(sender, edge, 0.0, edge.version, self.me), self.edges.forget(sender)]
+        edge.size = ack.size
+        self.sizes.add(sender, ack.size)
         if ack.digest:
             self.edges.attest(sender, ack.statement)
         return self.edges.catch_up(sender, (ack.epoch, ack.sequence), now)

@@ -9,8 +9,42 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
+from dada.core.compiled import Array
+from dada.core.model_steps import UserRows
 from dada.peer.messages import Message, PeerId
+
+
+class StoredRows(msgspec.Struct, frozen=True, array_like=True):
+    """The samples of a user, as bytes."""
+
+    A: bytes
+    dtype: str
+    n_rows: int
+    offset: bytes = b""
+    weights: bytes = b""
+
+    @classmethod
+    def of(cls, rows: UserRows) -> StoredRows:
+        """Rows to be stored."""
+        return cls(rows.A.tobytes(), rows.A.dtype.str, len(rows.A), as_bytes(rows.offset), as_bytes(rows.weights))
+
+    @property
+    def rows(self) -> UserRows:
+        """The stored rows."""
+        A: Array = np.frombuffer(self.A, np.dtype(self.dtype)).reshape(self.n_rows, -1)
+        return UserRows(A, as_numbers(self.offset), as_numbers(self.weights))
+
+
+def as_bytes(numbers: Array | None) -> bytes:
+    """Numbers in double precision as bytes; empty for None."""
+    return b"" if numbers is None else np.asarray(numbers, np.float64).tobytes()
+
+
+def as_numbers(content: bytes) -> Array | None:
+    """The inverse of `as_bytes`."""
+    return np.frombuffer(content, np.float64) if content else None
 
 
 class Restored(msgspec.Struct, frozen=True, array_like=True, tag=0):
@@ -66,8 +100,14 @@ class Unreachable(_Timed, frozen=True, tag=8):
     peer: PeerId
 
 
+class RowsChanged(_Timed, frozen=True, tag=9):
+    """The user has new samples; these are all that the peer learns from now on."""
+
+    stored: StoredRows
+
+
 Action = ModelStep | GraphStep | ResetModel | Leave
-Fact = Restored | Started | Action | Received | TimerFired | Unreachable
+Fact = Restored | Started | Action | Received | TimerFired | Unreachable | RowsChanged
 
 
 class Persist(NamedTuple):

@@ -15,14 +15,11 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
-import numpy as np
 
 from dada.core.block_steps import BlockStep
-from dada.core.compiled import Array
-from dada.core.model_steps import UserRows
 from dada.core.regularizers import DegreeTarget, LogDegree
 from dada.peer.config import PeerConfig
-from dada.peer.inputs import Fact
+from dada.peer.inputs import Fact, StoredRows, as_bytes, as_numbers
 from dada.peer.peer import Peer
 
 LENGTH = struct.Struct("<I")
@@ -38,18 +35,14 @@ class JournalError(ValueError):
 
 
 class Birth(msgspec.Struct, array_like=True, tag=100):
-    """A new peer: `Peer(me, UserRows(A, offset, weights), config)`."""
+    """A new peer: `Peer(me, stored.rows, config)`."""
 
     me: bytes
-    A: bytes
-    dtype: str
-    n_samples: int
+    stored: StoredRows
     settings: dict[str, Any]
     regularizer: str
     regularizer_settings: dict[str, float]
     coupling: bytes
-    offset: bytes = b""
-    weights: bytes = b""
 
 
 class Digest(msgspec.Struct, array_like=True, tag=101):
@@ -77,6 +70,8 @@ class PeerJournal:
     Examples
     --------
     >>> import io
+    >>> import numpy as np
+    >>> from dada.core.model_steps import UserRows
     >>> from dada.peer.inputs import ModelStep, Started
     >>> file, rows = io.BytesIO(), UserRows(np.ones((1, 2), np.int8))
     >>> peer = Peer(b"me", rows, PeerConfig(n_predictors=2, beta=1.0, mu1=1.0))
@@ -175,7 +170,7 @@ def digest_of(peer: Peer) -> bytes:
 
 
 def _birth(peer: Peer) -> Birth:
-    config, (A, offset, weights) = peer.config, peer.own.rows
+    config = peer.config
     kind = type(config.regularizer).__name__
     if kind not in REGULARIZERS:
         raise JournalError(f"a journal can keep the regularizers {', '.join(REGULARIZERS)}, not a custom one")
@@ -183,24 +178,12 @@ def _birth(peer: Peer) -> Birth:
     others = [field.name for field in dataclasses.fields(config) if field.name not in apart]
     return Birth(
         me=peer.me,
-        A=A.tobytes(),
-        dtype=A.dtype.str,
-        n_samples=A.shape[0],
+        stored=StoredRows.of(peer.own.rows),
         settings={name: getattr(config, name) for name in others},
         regularizer=kind,
         regularizer_settings=dataclasses.asdict(config.regularizer),
-        coupling=_as_bytes(config.coupling),
-        offset=_as_bytes(offset),
-        weights=_as_bytes(weights),
+        coupling=as_bytes(config.coupling),
     )
-
-
-def _as_bytes(numbers: Array | None) -> bytes:
-    return b"" if numbers is None else np.asarray(numbers, np.float64).tobytes()
-
-
-def _as_numbers(content: bytes) -> Array | None:
-    return np.frombuffer(content, np.float64) if content else None
 
 
 def _born(birth: Birth) -> Peer:
@@ -209,9 +192,7 @@ def _born(birth: Birth) -> Peer:
         settings = dict(birth.settings)
         if "block" in settings:
             settings["block"] = BlockStep(*settings["block"])
-        config = PeerConfig(**settings, regularizer=regularizer, coupling=_as_numbers(birth.coupling))
-        A: Array = np.frombuffer(birth.A, np.dtype(birth.dtype)).reshape(birth.n_samples, config.n_predictors)
-        rows = UserRows(A, _as_numbers(birth.offset), _as_numbers(birth.weights))
-        return Peer(birth.me, rows, config)
+        config = PeerConfig(**settings, regularizer=regularizer, coupling=as_numbers(birth.coupling))
+        return Peer(birth.me, birth.stored.rows, config)
     except (TypeError, ValueError, KeyError) as error:
         raise JournalError(f"the peer of this journal cannot be made: {error}") from error

@@ -327,6 +327,12 @@ class Member:
         self.sampling.lose(peer)
         return self._handle(inputs.Unreachable(now, peer))
 
+    def change_rows(self, rows: UserRows, now: float) -> list[Effect]:
+        """Learn from these samples from now on; a private member cannot, because its labels are released once."""
+        assert not self.is_private
+        self.fallback = Fallback(rows, self.peer.config)
+        return self._handle(inputs.RowsChanged(now, inputs.StoredRows.of(rows)))
+
     def rest(self) -> None:
         """Make no more steps and exchanges; only answer and repeat messages."""
         self.next_wakeup = self.next_exchange = math.inf

@@ -144,12 +144,13 @@ class EdgeState(_Message, frozen=True, tag=7):
 
 
 class EdgeAck(_Message, frozen=True, tag=8):
-    """Distance graph: the version of the edge that the sender holds, and the number of its model."""
+    """Distance graph: the version of the edge that the sender holds, the number of its model, and its sample count."""
 
     version: Version
     author: Annotated[bytes, Meta(max_length=LONGEST_ID)]
     epoch: Epoch
     sequence: Count
+    size: SampleCount = 1
 
 
 class Descriptor(_Message, frozen=True):
@@ -191,7 +192,7 @@ class Follow(_Message, frozen=True, tag=11):
 
 
 class FollowAck(_Message, frozen=True, tag=12):
-    """Evidence graph: the last `Follow` of the receiver that the sender holds, and the number of the sender's model.
+    """Evidence graph: the last `Follow` of the receiver that the sender holds; its model's number and its sample count.
 
     If the receiver asked for a statement about that model, it has a digest.
     """
@@ -202,6 +203,7 @@ class FollowAck(_Message, frozen=True, tag=12):
     sequence: Count
     digest: Digest = b""
     signature: Signature = b""
+    size: SampleCount = 1
 
     @property
     def statement(self) -> Statement:

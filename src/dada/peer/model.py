@@ -135,20 +135,28 @@ class OwnModel:
 
     def __init__(self, rows: UserRows, config: PeerConfig) -> None:
         self.config = config
-        self.rows = checked_rows(rows, config)
-        self.size = len(self.rows.A)
+        self._settings = config.settings
         n, dtype = config.n_predictors, config.dtype
-        self.user = zero_model(self.rows, config)
+        self.user = zero_model(checked_rows(rows, config), config)
         self.model = ModelCopy(self.user.alpha, self.user.support, 0, 0, 0)
         self._blocks = BlockSteps(config) if config.sends_codes else None
         self.shared = ModelCopy.zero(n, dtype=dtype) if config.sends_codes else self.model
         self.updates = 0
         self.is_stale = True
         self.degree = 0.0
-        self.scratch = steps.make_scratch(n, self.size, np.dtype(dtype))
-        self._settings = config.settings
         self._rule = steps.STEP_RULES.get(config.step, steps.PAIRWISE)
-        self._evidence_of_nothing = self.evidence(self.model)
+        self.take_rows(rows)
+
+    def take_rows(self, rows: UserRows) -> None:
+        """Learn from these rows from now on; the model stays as it is."""
+        n, dtype = self.config.n_predictors, self.config.dtype
+        self.rows = checked_rows(rows, self.config)
+        self.size = len(self.rows.A)
+        vectors = {name: getattr(self.user, name) for name in ("alpha", "neighbour_sum", "support")}
+        self.user = zero_model(self.rows, self.config)._replace(**vectors)
+        self.scratch = steps.make_scratch(n, self.size, np.dtype(dtype))
+        steps.refresh_margins(self.user, self.model.n_support)
+        self._evidence_of_nothing = self.evidence(ModelCopy.zero(n, dtype=dtype))
 
     # -- reading ---------------------------------------------------------------------------------------------------
 

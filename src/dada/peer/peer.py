@@ -4,13 +4,15 @@ Theory of operation
 -------------------
 A peer holds its samples (as margins of the base predictors), its model, and an edge to every neighbour: a weight and a
 copy of the neighbour's model. A driver hands it facts (see `dada.peer.inputs`), each with its time: the peer's planner
-decided on a step, a message arrived, the deadline passed, another peer is unreachable. `Peer.handle` returns effects in
-the order in which they must be carried out. Nothing else happens: the same facts give the same effects and the same
-state, so a journal of facts replays a peer bit for bit.
+decided on a step, a message arrived, the deadline passed, another peer is unreachable, the samples changed.
+`Peer.handle` returns effects in the order in which they must be carried out. Nothing else happens: the same facts give
+the same effects and the same state, so a journal of facts replays a peer bit for bit.
 
 *Models.* A step changes the model by one move, or by many (block steps). The change goes to all followers with the next
 sequence number. A receiver that has missed one asks for a snapshot; repeated and late changes are ignored. Each start
 of a peer has a new epoch, so numbers never repeat.
+
+*Samples.* They may change at any time. The peer then continues from its model and reports its new number of samples.
 
 *Lives.* A peer that returns with an old epoch learns the highest one from its neighbours and takes a larger one. Two
 processes with one identity are noticed in the same way, by themselves and by their neighbours.
@@ -204,6 +206,10 @@ class Peer:
         if isinstance(fact, inputs.ResetModel):
             self.own.reset()
             return [self.own.record(), *self._to_followers(messages.SnapshotReply(self.own.snapshot()))]
+        if isinstance(fact, inputs.RowsChanged):
+            self.own.take_rows(fact.stored.rows)
+            self.neighbourhood.sizes.own = self.own.size
+            return self.neighbourhood.report_size()
         if isinstance(fact, inputs.Leave):
             linked = sorted({*self.edges.neighbours, *self.neighbourhood.followers})
             return [Send(peer, messages.Goodbye()) for peer in linked]

@@ -20,6 +20,9 @@ from dada.peer.member import Member
 from dada.peer.messages import Descriptor, Message, ModelSnapshot, PeerId, Statement, encode
 from dada.peer.witnesses import content_of, statement_of
 
+# Samples that a liar claims to have.
+CLAIMED = 10**6
+
 
 class SendBytes(NamedTuple):
     """Send bytes that are not an encoded message."""
@@ -131,9 +134,9 @@ class Attractor(Liar):
         """See `Liar`."""
         message = _in_place_of_models(message, self.as_snapshot(self.model, *self.member.peer.own.shared.number))
         if isinstance(message, messages.StateReply):
-            return replace(message, loss=-self.beta, degree=0.0, size=10**6)
-        if isinstance(message, messages.ModelOffer):
-            return replace(message, size=10**6)
+            return replace(message, loss=-self.beta, degree=0.0, size=CLAIMED)
+        if isinstance(message, messages.ModelOffer | messages.EdgeAck | messages.FollowAck):
+            return replace(message, size=CLAIMED)
         return message
 
 
@@ -270,7 +273,9 @@ class Mirror(Liar):
         """See `Liar`."""
         if isinstance(message, messages.FollowAck):
             last = self.last_sent.get(peer)
-            return message if last is None else messages.FollowAck(message.version, message.follows, *astuple(last))
+            if last is None:
+                return message
+            return replace(messages.FollowAck(message.version, message.follows, *astuple(last)), size=CLAIMED)
         if isinstance(message, messages.ModelChange):
             message = messages.SnapshotReply(self.member.peer.own.snapshot())
         if not isinstance(message, messages.SnapshotReply | messages.StateReply | messages.ModelOffer):
@@ -282,7 +287,7 @@ class Mirror(Liar):
         self.last_sent[peer] = statement
         if isinstance(message, messages.SnapshotReply):
             return messages.SnapshotReply(snapshot, statement.signature)
-        return replace(message, snapshot=snapshot, size=10**6)
+        return replace(message, snapshot=snapshot, size=CLAIMED)
 
     def attack(self) -> Sequence[Deed]:
         """See `Liar`."""

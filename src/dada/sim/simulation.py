@@ -9,6 +9,7 @@ from typing import BinaryIO
 import numpy as np
 
 from dada.core.compiled import Array
+from dada.core.model_steps import UserRows
 from dada.core.problem import Problem
 from dada.events import Observer, PeerStatus, RunInfo, Snapshot, SnapshotOffer, edges_reported, heaviest_predictors
 from dada.peer.config import PeerConfig
@@ -138,6 +139,7 @@ class SimulatedNetwork:
         self._journal_file = journal
         self._journal: PeerJournal | None = None
         self.invariants = Invariants(replay)
+        self._rows = {k: problem.rows_of(k) for k in range(problem.n_users)}
         rng = self._generator(0)
         self._roles = _Roles.draw(rng, problem.n_users, faults, liar_kinds)
         self._gang = tuple(peer_id(k) for k in self._roles.liars)
@@ -160,18 +162,26 @@ class SimulatedNetwork:
             self._journal.close()
         return result
 
+    def change_rows(self, k: int, rows: UserRows, time_s: float) -> None:
+        """Let user k have these samples from a time on, in this life of its peer and in later ones."""
+
+        def change() -> None:
+            self._rows[k] = rows
+            self.world.change_rows(k, rows)
+
+        self.world.at(time_s, change)
+
     # -- making ----------------------------------------------------------------------------------------------------
 
     def _generator(self, *path: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, *path])
 
     def _maker(self, k: int) -> Callable[[int], tuple[Member, Liar | None]]:
-        rows = self.problem.rows_of(k)
         kind = self._roles.liars.get(k)
 
         def make(life: int) -> tuple[Member, Liar | None]:
             rng = self._generator(2, k, life)
-            peer = Peer(peer_id(k), rows, self.config)
+            peer = Peer(peer_id(k), self._rows[k], self.config)
             if k == 0 and self._journal_file is not None:
                 self._journal = PeerJournal(self._journal_file, peer)
             member = Member(

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from dada.core.model_steps import UserRows
 from dada.peer.inputs import Effect, Failed, Persist, Refused, Send, Warned
 from dada.peer.member import Member
 from dada.peer.messages import SIGNATURE_SIZE, Descriptor, PeerId, decode, encode
@@ -180,6 +181,12 @@ class World:
     def crash(self, number: int) -> None:
         """Doom a member: it dies during its next event."""
         self.hosts[number].is_doomed = self.hosts[number].is_up
+
+    def change_rows(self, number: int, rows: UserRows) -> None:
+        """Give a running member other samples."""
+        host = self.hosts[number]
+        if host.is_up:
+            self._did(host, host.deeds(host.member.change_rows(rows, self.now)))
 
     def leave(self, number: int, with_goodbye: bool) -> None:
         """Let a member leave for good."""
