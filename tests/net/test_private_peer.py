@@ -1,4 +1,4 @@
-"""A private peer: labels are flipped once and stored first, and nothing that it sends depends on the true ones."""
+"""A private peer: its release is made once and stored first, and nothing else that it sends depends on its data."""
 
 import json
 
@@ -9,7 +9,11 @@ from typer.testing import CliRunner
 
 from dada.cli.app import app
 from dada.cli.peer_tables import read_samples, released_rows
+from dada.cli.watching import privacy_note
 from dada.core.model_steps import UserRows
+from dada.dashboard.logfile import LogReader
+from dada.dashboard.recorder import Recorder
+from dada.dashboard.records import decode
 from dada.net.home import Home, HomeError, write_ticket
 from dada.net.process import RunOptions, open_node
 from dada.peer.config import PeerConfig
@@ -17,9 +21,11 @@ from dada.peer.member import Member, Planner, Rhythm
 from dada.peer.messages import Descriptor, EdgeState, ModelSnapshot
 from dada.peer.model import Fallback
 from dada.peer.peer import Peer
+from dada.peer.releases import ExactRows
 from dada.peer.sampling import PeerSampling
+from dada.peer.witnesses import Unsealed
 from dada.privacy.noise import Bits
-from tests.helpers.net import asynchronous
+from tests.helpers.net import Running, asynchronous, until
 
 CODES = np.array([0, 1] * 20)
 
@@ -82,23 +88,23 @@ def test_other_rows_are_refused_beyond_the_budget(home):
 
 
 def test_the_budget_is_fixed_before_the_first_samples(home, network, tmp_path):
-    home.protect_labels(1.0)
-    with pytest.raises(HomeError, match="has the budget epsilon 1, got 2"):
-        home.protect_labels(2.0)
+    home.protect(1.0)
+    with pytest.raises(HomeError, match="has the budget epsilon 1 for labels, got 2 for labels"):
+        home.protect(2.0)
     open_home = Home(tmp_path / "bob")
     dada("peer", "init", "--home", open_home.folder, "--network", network)
     open_home.write_samples(UserRows(np.ones((1, 11), np.int8)))
     with pytest.raises(HomeError, match="what was sent cannot be withdrawn"):
-        open_home.protect_labels(1.0)
+        open_home.protect(1.0)
     with pytest.raises(HomeError, match="a private peer, and no other"):
         home.write_samples(UserRows(np.ones((1, 11), np.int8)))
 
 
-def test_numbers_cannot_be_protected(tmp_path):
+def test_labels_that_are_numbers_cannot_be_protected(tmp_path):
     dada("peer", "new-network", tmp_path / "numbers.json", "--feature", "x:-1:1", "--numbers", "0:1")
     line = ["peer", "init", "--home", tmp_path / "ann", "--network", tmp_path / "numbers.json", "--epsilon", 1]
     done = CliRunner().invoke(app, list(map(str, line)))
-    assert "only classes can be protected" in done.output + str(done.exception)
+    assert "randomised response cannot protect" in done.output + str(done.exception)
 
 
 def test_released_rows_have_released_labels_and_their_weights(home, tmp_path):
@@ -134,13 +140,72 @@ def test_status_shows_what_was_spent(home):
     home.release_labels(CODES, 2, b"rows", Bits())
     shown = json.loads(dada("peer", "status", "--home", home.folder, "--json"))["privacy"]
     assert (shown["protects"], shown["epsilon"], shown["spent"]) == ("labels", 1.0, 1.0)
-    assert set(shown["released"][0]) == {"epsilon", "sha256"}
+    assert (shown["left"], shown["delta"]) == (0.0, 0.0)
+    assert set(shown["released"][0]) == {"sha256", "time"}
     status = {"id": "ab", "time": 0.0, "pid": 1, "samples": 40, "model_size": 1, "model_updates": 2, "known_peers": 3,
               "links": 1, "neighbours": {}, "messages_sent": 4, "messages_received": 5, "wire_bytes": 6,
               "messages_refused": 0, "links_refused": {}, "round_trips_ms": {},
               "ticket": write_ticket(Descriptor(bytes(32), 0, ("127.0.0.1:4040",)))}  # fmt: skip
     home.write_status(status)
-    assert "epsilon 1 of 1 spent on 1 releases" in dada("peer", "status", "--home", home.folder)
+    assert "epsilon 1 of 1 spent on 1 releases, 0 left" in dada("peer", "status", "--home", home.folder)
+
+
+def test_the_live_page_shows_what_was_spent_and_released(home, tmp_path):
+    assert privacy_note([home], [{}]) == "ann: epsilon 0 of 1 spent on 0 releases, 1 left"
+    home.release_labels(CODES, 2, b"rows", Bits())
+    text = privacy_note([home, Home(tmp_path)], [{"id": "ab"}, {}])
+    assert text.startswith("ann: epsilon 1 of 1 spent on 1 releases, 0 left; labels released 20")
+    with Recorder(tmp_path / "run.dadalog") as recorder:
+        recorder.note(text)
+    assert [decode(content).text for content in LogReader(tmp_path / "run.dadalog")] == [text]
+
+
+def rows_home(tmp_path, name, m=300):
+    """A peer that protects rows of two features."""
+    path = tmp_path / "rows.json"
+    if not path.exists():
+        features = ("--feature", "x:-1:1", "--feature", "y:-1:1")
+        dada("peer", "new-network", path, *features, "--classes", "no,yes", "--stumps", 0)
+    dada("peer", "init", "--home", tmp_path / name, "--network", path, "--epsilon", 4, "--protects", "rows")
+    made, rng = Home(tmp_path / name), np.random.default_rng(m)
+    h = np.column_stack([rng.uniform(-1, 1, (m, 2)), np.ones(m)])
+    y = np.where(h[:, :1] > 0, 1.0, -1.0)
+    made.write_exact(ExactRows(h, y), UserRows(np.sign(h * y).astype(np.int8)))
+    return made
+
+
+def test_statistics_are_released_once(tmp_path):
+    here = rows_home(tmp_path, "ann")
+    releases = here.open_releases(b"ann", Unsealed())
+    assert (releases.own, spent(here)) == (None, 0.0)
+    body = here.release_statistics(releases, Bits())
+    assert here.release_statistics(releases, Bits()) == body
+    assert Home(here.folder).open_releases(b"ann", Unsealed()).own.body == body
+    assert spent(here) == 4.0
+    when = here.privacy_status()["privacy"]["released"][0]["time"]
+    assert here.privacy_status()["privacy"]["released"][0]["time"] == when
+    with pytest.raises(HomeError, match="released other rows before, and its budget is spent"):
+        here.write_exact(ExactRows(-releases.rows.h, releases.rows.y), UserRows(np.ones((1, 3), np.int8)))
+    # A backup without the release takes it back from others.
+    old = rows_home(tmp_path, "old")
+    restored = old.open_releases(b"ann", Unsealed())
+    restored.returned = body
+    assert old.release_statistics(restored, Bits()) == body
+
+
+@asynchronous
+async def test_nodes_exchange_their_releases_and_nothing_else(tmp_path):
+    homes = [rows_home(tmp_path, name, m) for name, m in (("ann", 300), ("bob", 310))]
+    nodes = [await open_node(home, RunOptions(exchange_every_s=0.05)) for home in homes]
+    first, second = nodes
+    assert first.status()["releases"]["reason"] == "Nothing is sent: no other peer is known yet."
+    async with Running(*nodes):
+        await until(lambda: all(len(node.member.releases.held) == 2 for node in nodes))
+        assert first.status()["releases"] == {"held": 1, "is_sent": True, "reason": "The release is sent."}
+        assert first.member.releases.held == second.member.releases.held
+        assert all(not node.member.peer.own.model.alpha.any() for node in nodes)
+    assert homes[0].read_model()[0] > 0.1
+    assert spent(homes[0]) == 4.0
 
 
 def member(released, exact):

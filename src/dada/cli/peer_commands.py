@@ -76,7 +76,10 @@ def new_network(
     summary: Annotated[
         list[Path] | None, typer.Option(help="A file of `dada peer summarise`; several are merged.")
     ] = None,
-    stumps: Annotated[int, typer.Option(min=1, help="Decision stumps per feature.")] = 10,
+    stumps: Annotated[
+        int,
+        typer.Option(min=0, help="Decision stumps per feature; 0 for the features themselves, as private rows need."),
+    ] = 10,
     loss: Annotated[
         str | None, typer.Option(help="The loss; by default adaboost for two classes, logistic for more, or squared.")
     ] = None,
@@ -148,19 +151,25 @@ def init(
     recover: Annotated[
         bool, typer.Option("--recover", help="Set a damaged state aside, and start again with the same identity.")
     ] = False,
-    epsilon: Annotated[
-        float | None, typer.Option(min=1e-3, help="Protect the labels: flip each once, with this budget.")
-    ] = None,
+    epsilon: Annotated[float | None, typer.Option(min=1e-3, help="Protect your data with this budget.")] = None,
+    protects: Annotated[
+        Literal["labels", "rows"], typer.Option(help="With --epsilon: what is protected, the labels or whole rows.")
+    ] = "labels",
+    peers: Annotated[
+        int, typer.Option(min=0, help="Peers that will protect rows, if more than the 30 that one peer meets.")
+    ] = 0,
 ) -> None:
     """Create the folder of a new peer: its key and the network file.
 
     With --epsilon, other peers learn from labels that were flipped at random, once; the features are not protected. The
-    model for predictions is learned from the true labels and never sent.
+    model for predictions is learned from the true labels and never sent. With --protects rows, all that others receive
+    are statistics of the rows with noise, made once; peers pool them, and each learns its model at home.
 
     **Examples**
 
     - `dada peer init --network net.json`
     - `dada peer init --home ann --network net.json --epsilon 4`
+    - `dada peer init --home ann --network net.json --epsilon 4 --protects rows`
     - `dada peer init --home ann --recover`
     """
     from dada.net.home import Home
@@ -179,7 +188,7 @@ def init(
         place.create(network, new_secret_key())
         key, _ = place.read()
         if epsilon is not None:
-            place.protect_labels(epsilon)
+            place.protect(epsilon, protects, peers)
     stdout().print(f"Peer {public_key(key).hex()} is in {home}.", soft_wrap=True)
 
 
@@ -227,22 +236,14 @@ def run_peer(
     from dada.cli import peer_tables as tables
     from dada.net.home import Home, read_ticket
     from dada.net.process import LEAN_ENVIRONMENT, RunOptions, arguments
-    from dada.privacy.noise import Bits
 
     place = Home(home)
-    _, network = place.read()
+    place.read()
     with place.lock():
         if data is not None:
             if label is None:
                 raise ValueError("--label is needed with --data: the column with the label")
-            rows = tables.read_rows(data, label, network, weight)
-            if append:
-                place.add_rows(rows)
-            elif place.is_private:
-                samples = tables.read_samples(data, label, network, weight)
-                place.write_samples(rows, tables.released_rows(place, samples, network.target, Bits()))
-            else:
-                place.write_samples(rows)
+            tables.store_samples(place, data, label, weight, append)
     place.read_samples()
     for ticket in join or ():
         read_ticket(ticket)
@@ -307,7 +308,7 @@ def status(home: HomeFolder = Path("peer"), as_json: AsJson = False) -> None:
 
 
 def _lines(status: dict[str, Any], names: dict[str, str]) -> list[tuple[str, str]]:
-    from dada.net.home import is_for_one_machine, read_ticket, shown
+    from dada.net.home import is_for_one_machine, privacy_text, read_ticket, shown
 
     age_s = time.time() - status["time"]
     lines = [
@@ -320,9 +321,7 @@ def _lines(status: dict[str, Any], names: dict[str, str]) -> list[tuple[str, str
         ("on the wire", f"{status['wire_bytes'] / 1e6:.2f} MB sent"),
         ("refused", f"{status['messages_refused']} messages, {sum(status['links_refused'].values())} links"),
     ]
-    if privacy := status.get("privacy"):
-        text = f"epsilon {privacy['spent']:g} of {privacy['epsilon']:g} spent on {len(privacy['released'])} releases"
-        lines.append(("labels", text))
+    lines += [("privacy", text) for text in privacy_text(status)]
     ordered = sorted(status["neighbours"].items(), key=lambda item: -item[1])
     lines += [("neighbour", f"{shown(peer, names)} with weight {weight:.3g}") for peer, weight in ordered]
     lines += [("linked", shown(peer, names)) for peer in status["round_trips_ms"] if peer not in status["neighbours"]]

@@ -27,10 +27,12 @@ from dada.data.predictors.families import FittedUnion
 from dada.data.predictors.stumps import FittedStumps
 from dada.data.tables import kind_of
 from dada.fitting.models import best_class, decisions
+from dada.fitting.private import public_predictors
 from dada.fitting.settings import BETA, MU_SCALE, OTHER_MU_SCALE
 from dada.net.home import Home
 from dada.net.network_file import NetworkFile, Target
 from dada.peer.member import Rhythm
+from dada.peer.releases import ExactRows, outputs
 from dada.privacy.noise import Bits
 from dada.task import user_rows
 
@@ -117,7 +119,9 @@ def in_order(label: str) -> tuple[int, float, str]:
 
 
 def predictors_by_range(columns: Columns, stumps_per_feature: int) -> BasePredictors:
-    """Base predictors determined by the ranges."""
+    """Base predictors determined by the ranges: stumps, or the features themselves without any."""
+    if stumps_per_feature == 0:
+        return public_predictors(None, (columns.low, columns.high), len(columns.features))
     # Quantiles of evenly spaced rows divide every range into equal parts.
     rows = np.linspace(columns.low, columns.high, stumps_per_feature + 1)
     found = Union(Stumps(per_feature=stumps_per_feature), Constant(coupling=0.1)).fit(rows)
@@ -214,12 +218,37 @@ def read_rows(path: Path, label: str, network: NetworkFile, weight: str | None =
         raise ValueError(f"{path}: column {label!r} holds {error}") from error
 
 
+def store_samples(home: Home, path: Path, label: str, weight: str | None = None, append: bool = False) -> None:
+    """Store the samples of a table in a peer's folder; a private peer releases its labels."""
+    _, network = home.read()
+    if home.protects == "rows" and weight is not None:
+        raise ValueError("--weight: samples of protected rows have equal weights")
+    rows = read_rows(path, label, network, weight)
+    if append:
+        home.add_rows(rows)
+        return
+    if not home.is_private:
+        home.write_samples(rows)
+        return
+    samples = read_samples(path, label, network, weight)
+    if home.protects == "rows":
+        home.write_exact(exact_rows(samples, network.target), rows)
+    else:
+        home.write_samples(rows, released_rows(home, samples, network.target, Bits()))
+
+
 def released_rows(home: Home, samples: OwnSamples, target: Target, source: Bits) -> UserRows:
     """The samples of a private peer with released labels; its ledger has them before they are returned."""
     codes = np.array([target.classes.index(label) for label in samples.values])
     given = home.release_labels(codes, target.n_classes, samples.predictions.tobytes(), source)
     # Weights of classes follow released labels: those of true ones would reveal them.
     return samples._replace(values=[target.classes[c] for c in given.tolist()]).rows(target)
+
+
+def exact_rows(samples: OwnSamples, target: Target) -> ExactRows:
+    """Base predictions and outputs of protected rows."""
+    y = outputs(target.coded(samples.values), target.n_classes)
+    return ExactRows(np.ascontiguousarray(samples.predictions, np.float64), y)
 
 
 def rows_of(

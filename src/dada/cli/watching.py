@@ -125,7 +125,7 @@ def dashboard(
     """Show a run in the browser: the graph as it grew, every user, the curves; or the peers that run on this machine.
 
     A recording that a run is still writing is followed as it grows. For peers the page shows which are up, restarts,
-    round trips and refused messages. Stop with Ctrl-C.
+    round trips, refused messages, and of private peers the budget and what was released. Stop with Ctrl-C.
 
     **Examples**
 
@@ -170,10 +170,23 @@ def follow_peers(place: Path, homes: list[Home], host: str, port: int) -> None:
         overview = PeerOverview(recorder, _info(place, homes, network), directed=network.config.graph == "evidence")
         with LivePage(recorder.path, host, port) as page, suppress(KeyboardInterrupt):
             announce(page.url)
+            noted = ""
             while recorder.failure is None:
-                overview.update([last_status(home) for home in homes])
+                statuses = [last_status(home) for home in homes]
+                overview.update(statuses)
+                if (text := privacy_note(homes, statuses)) != noted:
+                    recorder.note(noted := text)
                 time.sleep(LOOK_EVERY_S)
             raise OSError(f"the page has ended because its recording could not be written: {recorder.failure}")
+
+
+def privacy_note(homes: list[Home], statuses: list[dict[str, Any]]) -> str:
+    """Budgets and releases of the private peers among some, as a line; empty if there is none."""
+    from dada.net.home import privacy_text
+
+    found = [(home, home.privacy_status() | status) for home, status in zip(homes, statuses, strict=True)]
+    lines = [f"{home.folder.name}: {'; '.join(privacy_text(status))}" for home, status in found if "privacy" in status]
+    return " · ".join(lines)
 
 
 def _info(place: Path, homes: list[Home], network: NetworkFile) -> RunInfo:

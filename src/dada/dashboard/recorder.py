@@ -98,6 +98,10 @@ class Recorder(AbstractContextManager["Recorder"]):
                 self._write(record)
         self._spent += self._now() - before
 
+    def note(self, text: str) -> None:
+        """Record a line of text, which the page shows until the next one."""
+        self._write(records.Note(0.0 if self._began is None else self._now() - self._began, text))
+
     def close(self) -> None:
         """End the recording."""
         if self._file is not None:

@@ -33,6 +33,8 @@ from dada.net.store import damaged, needing_room, read_records
 from dada.peer.config import PeerConfig
 from dada.peer.messages import Descriptor, PeerId
 from dada.peer.model import Fallback, OwnModel, checked_rows
+from dada.peer.releases import ExactRows, Releases, ReleaseTerms, public_row
+from dada.peer.witnesses import Seal, Unsealed
 from dada.privacy.accounting import BudgetError, Privacy, PrivacyCost, PrivacyLedger
 from dada.privacy.noise import Bits
 from dada.privacy.release import read_labels, release_labels
@@ -148,6 +150,26 @@ def shown(peer: str, names: Mapping[str, str]) -> str:
     return f"{names[peer]} ({peer[:10]})" if peer in names else peer[:10]
 
 
+def privacy_text(status: Mapping[str, Any]) -> list[str]:
+    """Budget and releases in the status of a private peer, as lines; none for another.
+
+    >>> privacy = {"protects": "rows", "epsilon": 4.0, "spent": 0.0, "left": 4.0, "delta": 1e-5, "released": []}
+    >>> privacy_text({"privacy": privacy, "releases": {"held": 2, "is_sent": False, "reason": "Nothing is sent."}})
+    ['epsilon 0 of 4 spent on 0 releases, 4 left', '2 releases of others held. Nothing is sent.']
+    """
+    privacy, lines = status.get("privacy"), []
+    if privacy:
+        made = privacy["released"]
+        spent = f"epsilon {privacy['spent']:g} of {privacy['epsilon']:g} spent on {len(made)} releases"
+        lines.append(f"{spent}, {privacy['left']:g} left")
+        for one in made:
+            when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one["time"]))
+            lines.append(f"{privacy['protects']} released {when}, SHA-256 {one['sha256']}")
+    if releases := status.get("releases"):
+        lines.append(f"{releases['held']} releases of others held. {releases['reason']}")
+    return lines
+
+
 # Records of a node's choice between the shared and the local model, and of the home model of a private peer.
 TRUST_KEY, HOME_KEY = b"trust", b"home"
 # Batches of rows whose names are kept after they were taken in: a power cut may bring back files that were removed.
@@ -168,8 +190,9 @@ class Home:
     ----------
     key, samples : Path
         The secret key, and the user's samples as margins of the base predictors. Both stay in the folder, mode 0600.
-    budget, ledger, released : Path
-        Of a private peer: its epsilon, the record of its releases, and its samples with released labels.
+    budget, ledger, released, exact : Path
+        Of a private peer: its epsilon, the record of its releases, its samples with released labels or one public row,
+        and base predictions and outputs of protected rows.
     inbox : Path
         New samples that the running peer takes in, each batch in a file of its own.
     network : Path
@@ -194,15 +217,18 @@ class Home:
         self.samples, self.state = self.folder / "samples.npz", self.folder / "state.sqlite"
         self.status, self.log = self.folder / "status.json", self.folder / "log"
         self.budget, self.ledger = self.folder / "privacy.json", self.folder / "ledger.sqlite"
-        self.released = self.folder / "released.npz"
+        self.released, self.exact = self.folder / "released.npz", self.folder / "exact.npz"
         self.names, self.inbox = self.folder / "names.json", self.folder / "inbox"
 
     def open_journal(self) -> BinaryIO:
-        """Open a new journal file; mode 0600, because a journal contains the samples."""
+        """Open a new journal file; mode 0600, because a journal contains the samples.
+
+        It has no buffer: after a kill, it still ends with the last input that the peer handled.
+        """
         folder = self.folder / "journals"
         folder.mkdir(mode=0o700, exist_ok=True)
         path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.journal"
-        return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+        return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", buffering=0)
 
     def create(self, network: Path, key: bytes) -> None:
         """Create the folder of a new peer; an existing key is kept."""
@@ -224,26 +250,42 @@ class Home:
 
     @property
     def is_private(self) -> bool:
-        """Whether this peer protects its labels."""
+        """Whether this peer protects its labels or its rows."""
         return self.budget.exists()
 
-    def protect_labels(self, epsilon: float) -> None:
-        """Fix the budget of this peer, before its first samples; the same one again changes nothing."""
-        checked = Privacy(epsilon, protects="labels")
+    @property
+    def protects(self) -> str:
+        """What a private peer protects: labels or rows; empty for another."""
+        return str(json.loads(self.budget.read_bytes())["protects"]) if self.is_private else ""
+
+    def protect(self, epsilon: float, protects: str = "labels", n_peers: int = 0) -> None:
+        """Fix the budget of this peer, before its first samples; the same one again changes nothing.
+
+        `n_peers` is the number of peers that are expected to release statistics of their rows.
+        """
+        # Base predictors have public ranges: rows are clipped to them.
+        checked = Privacy(epsilon, protects=protects, ranges=(-1, 1))
         _, network = self.read()
-        if not network.target.classes:
-            raise HomeError("only classes can be protected, the peers of this network predict numbers")
+        if protects == "rows":
+            if network.target.class_weights:
+                raise HomeError("rows cannot be protected in a network with weights of classes: use one without")
+            ReleaseTerms.of(network.config, checked.epsilon, checked.delta)
+        elif not network.target.classes:
+            raise HomeError(
+                "the labels of this network are numbers, which randomised response cannot protect: protect rows"
+            )
         if self.samples.exists() and not self.is_private:
             raise HomeError(f"{self.folder} has samples, and what was sent cannot be withdrawn: use a new folder")
         # The budget comes first: a peer that is killed here is private, with an empty ledger.
         if not self.is_private:
-            content = json.dumps({"epsilon": checked.epsilon, "protects": checked.protects})
+            content = json.dumps({"epsilon": checked.epsilon, "protects": checked.protects, "n_peers": n_peers})
             atomic.write_bytes(self.budget, content.encode(), private=True)
         with self.open_ledger() as ledger:
-            if ledger.epsilon != checked.epsilon:
+            if (ledger.epsilon, self.protects) != (checked.epsilon, checked.protects):
                 raise HomeError(
-                    f"{self.folder} has the budget epsilon {ledger.epsilon:g}, got {checked.epsilon:g}: what was "
-                    "released cannot be withdrawn, so the budget stays"
+                    f"{self.folder} has the budget epsilon {ledger.epsilon:g} for {self.protects}, got "
+                    f"{checked.epsilon:g} for {checked.protects}: what was released cannot be withdrawn, so the budget "
+                    "stays"
                 )
 
     @contextmanager
@@ -263,29 +305,72 @@ class Home:
         The same rows, given by their bytes, return the same class numbers: after a crash no label is flipped anew.
         Other rows are refused, because the budget is spent.
         """
-        name = f"labels of rows {hashlib.sha256(rows + codes.astype('<i8').tobytes()).hexdigest()[:32]}"
+        name = f"labels of rows {_digest(rows, codes.astype('<i8').tobytes())}"
         with self.open_ledger() as ledger:
             epsilon, cost = ledger.epsilon, PrivacyCost(epsilon=ledger.epsilon)
             try:
                 body = ledger.release(ME, name, cost, lambda: release_labels(codes, n_classes, epsilon, source))
             except BudgetError as error:
-                raise HomeError(
-                    f"{self.folder} released other labels before, and its budget is spent: run without --data to go on "
-                    f"with these, or use a new folder if the new rows are of other persons ({error})"
-                ) from error
+                raise self._spent() from error
         return read_labels(body)
+
+    def _spent(self) -> HomeError:
+        return HomeError(
+            f"{self.folder} released other {self.protects} before, and its budget is spent: run without --data to go "
+            "on with these, or use a new folder if the new rows are of other persons"
+        )
+
+    def write_exact(self, rows: ExactRows, samples: UserRows) -> None:
+        """Store rows to protect; others are refused after a release. Others' models may depend on a public row."""
+        with self.open_ledger() as ledger:
+            if any(entry.name != _name_of(rows) for entry in ledger.entries(ME)):
+                raise self._spent()
+        _write_arrays(self.exact, {"h": rows.h, "y": rows.y})
+        self.write_samples(samples, public_row(self.read()[1].config))
+
+    def open_releases(self, me: PeerId, seal: Seal) -> Releases:
+        """The releases of a peer that protects its rows, with its own if it was made."""
+        try:
+            with self.exact.open("rb") as file, np.load(file, allow_pickle=False) as parts:
+                rows = ExactRows(**parts)
+        except FileNotFoundError as error:
+            raise HomeError(f"no samples in {self.folder} yet: give them once with `dada peer run --data`") from error
+        budget, config = json.loads(self.budget.read_bytes()), self.read()[1].config
+        terms = ReleaseTerms.of(config, budget["epsilon"], Privacy.delta)
+        found = Releases(me, terms, rows, seal, budget.get("n_peers", 0))
+        with self.open_ledger() as ledger:
+            is_made = bool(ledger.entries(ME))
+        if is_made:
+            found.publish(self.release_statistics(found, Bits()))
+        return found
+
+    def release_statistics(self, releases: Releases, source: Bits) -> bytes:
+        """The noisy statistics of a peer's rows, on disk before they are returned; always the same bytes.
+
+        A release that others returned is entered in the ledger as it was.
+        """
+        terms, rows, returned = releases.terms, releases.rows, releases.returned
+        with self.open_ledger() as ledger:
+            return ledger.release(
+                ME,
+                _name_of(rows),
+                terms.mechanism.cost(ledger.epsilon),
+                lambda: returned or terms.mechanism.release(rows.h, rows.y, source, terms.spec),
+            )
 
     def privacy_status(self) -> dict[str, Any]:
         """Budget and releases of a private peer; nothing for another."""
         if not self.is_private:
             return {}
         with self.open_ledger() as ledger:
-            spent, entries = ledger.spent(ME), ledger.entries(ME)
-        # The name of a release is a digest of exact labels, from which few labels could be guessed.
-        released = [{"epsilon": entry.cost.epsilon, "sha256": entry.digest} for entry in entries]
-        return {
-            "privacy": {"protects": "labels", "epsilon": ledger.epsilon, "spent": spent.epsilon, "released": released}
-        }
+            entries = ledger.entries(ME)
+        # A release takes the whole budget. Its name is a digest of exact rows, from which few labels could be guessed.
+        spent = ledger.epsilon if entries else 0.0
+        # The ledger is written by releases only, and there is one at most.
+        when = self.ledger.stat().st_mtime
+        shown = {"protects": self.protects, "epsilon": ledger.epsilon, "spent": spent, "left": ledger.epsilon - spent}
+        shown |= {"delta": 0.0 if self.protects == "labels" else ledger.delta}
+        return {"privacy": shown | {"released": [{"sha256": entry.digest, "time": when} for entry in entries]}}
 
     def write_samples(self, rows: UserRows, released: UserRows | None = None) -> None:
         """Store the user's samples, as margins, for this and later runs; with released labels, if it is private.
@@ -304,7 +389,7 @@ class Home:
     def add_rows(self, rows: UserRows) -> None:
         """Put new samples into the inbox; the running peer takes them in within seconds, another one when it starts."""
         if self.is_private:
-            raise HomeError("a private peer releases its labels once: new rows would need a second release")
+            raise HomeError("a private peer makes one release: new rows would need another")
         _, network = self.read()
         checked_rows(rows, network.config)
         self.read_samples()
@@ -368,6 +453,9 @@ class Home:
         records = read_records(self.state)
         if HOME_KEY in records:
             return np.frombuffer(records[HOME_KEY], network.config.dtype)
+        if self.protects == "rows":
+            alone = self.open_releases(b"", Unsealed()).home_model(np.random.default_rng(0))
+            return alone.astype(network.config.dtype)
         if records.get(TRUST_KEY) == b"no":
             return Fallback(rows, network.config).alpha
         own = OwnModel(rows, network.config)
@@ -426,9 +514,13 @@ class Home:
 
 def _write_rows(path: Path, rows: UserRows, taken: Sequence[str] = ()) -> None:
     """Write samples, with the names of batches that are among them."""
-    buffer = io.BytesIO()
     arrays = {name: array for name, array in rows._asdict().items() if array is not None}
-    np.savez(buffer, **arrays, taken=np.array(taken, np.str_))
+    _write_arrays(path, arrays | {"taken": np.array(taken, np.str_)})
+
+
+def _write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
     with needing_room(path):
         atomic.write_bytes(path, buffer.getvalue(), private=True)
 
@@ -448,6 +540,14 @@ def _aged(rows: UserRows, per_sample: int, half_life: float, rng: np.random.Gene
     """Samples that are left after one batch."""
     kept = rng.random(len(rows.A) // per_sample) < 0.5 ** (1.0 / half_life)
     return rows.take(np.repeat(kept, per_sample))
+
+
+def _digest(*content: bytes) -> str:
+    return hashlib.sha256(b"".join(content)).hexdigest()[:32]
+
+
+def _name_of(rows: ExactRows) -> str:
+    return f"statistics of rows {_digest(rows.h.tobytes(), rows.y.tobytes())}"
 
 
 def _read_object(path: Path) -> dict[str, Any]:

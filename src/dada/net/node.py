@@ -27,7 +27,7 @@ from dada.net.store import Store, StoreError, damaged
 from dada.net.transport import Transport
 from dada.peer.inputs import Effect, Persist, Refused, Send, Warned
 from dada.peer.member import Member
-from dada.peer.messages import Descriptor, Hello, Message, ModelChange, ModelOffer, PeerId, StateReply, encode
+from dada.peer.messages import Descriptor, Hello, Message, ModelChange, ModelOffer, PeerId, Release, StateReply, encode
 from dada.peer.model import EPOCH_KEY
 
 
@@ -68,7 +68,7 @@ def unwatched(event: NodeEvent) -> None:
 
 
 # Messages that carry models or their changes; the ledger counts these.
-PRICED = ModelChange | StateReply | ModelOffer
+PRICED = ModelChange | StateReply | ModelOffer | Release
 # Unreachable peers in a status.
 MOST_SHOWN = 8
 # Time in which the last messages of a leaving node are sent.
@@ -144,6 +144,7 @@ class Node:
         self._encoded: tuple[Message, bytes] | None = None
         self._stored_addresses: dict[bytes, tuple[str, ...]] = {}
         self._choose_at = self._clock() + TRUST_EVERY_S
+        self.make_release: Callable[[], bytes] | None = None
 
     async def run(self, known: Iterable[Descriptor] = (), leave: bool = False) -> None:
         """Run until `stop` is called. The first contacts are `known`, from tickets.
@@ -153,6 +154,8 @@ class Node:
         known = list(known)
         try:
             records = self.store.records()
+            # Nothing that a peer is given, or a journal records, depends on exact rows.
+            records.pop(HOME_KEY, None)
             records[EPOCH_KEY] = _last_epoch(records.get(EPOCH_KEY), time.time())
             try:
                 self.member.restore(records)
@@ -208,6 +211,7 @@ class Node:
         self.links.beat()
         self._remember_addresses()
         self._take_new_rows()
+        self._release_once()
         if self._choose_at <= self._clock():
             self._choose_model()
         # A status reads every link, which is wasted work in a process of many unobserved nodes.
@@ -310,6 +314,14 @@ class Node:
         else:
             self._perform([Persist(TRUST_KEY, b"yes" if self.member.trusts_others else b"no")])
 
+    def _release_once(self) -> None:
+        """Make the release of a peer that protects its rows, if it is worth sending or was sent by an earlier life."""
+        releases = self.member.releases
+        if releases is None or releases.own is not None or self.make_release is None:
+            return
+        if releases.returned is not None or self.member.release_estimate.send:
+            releases.publish(self.make_release())
+
     @property
     def ticket(self) -> str:
         """Text with which another peer joins through this one."""
@@ -350,4 +362,14 @@ class Node:
             "paper_indices": indices,
             "coded_bits": int(ledger.coded.sum()),
             "model_bytes": self.model_bytes,
+            **self._release_status(),
         }
+
+    def _release_status(self) -> dict[str, Any]:
+        releases = self.member.releases
+        if releases is None:
+            return {}
+        is_sent = releases.own is not None
+        reason = "The release is sent." if is_sent else self.member.release_estimate.reason
+        held = len(releases.held) - is_sent
+        return {"samples": len(releases.rows.h), "releases": {"held": held, "is_sent": is_sent, "reason": reason}}

@@ -33,6 +33,7 @@ from dada.peer.member import Member, Planner
 from dada.peer.messages import PeerId
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
+from dada.privacy.noise import Bits
 
 # A peer multiplies nothing large: one thread of linear algebra and one memory arena are enough, and save memory.
 LEAN_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
@@ -93,7 +94,8 @@ async def open_node(
         rhythm = replace(rhythm, wakeups_per_s=options.wakeups_per_s)
     store = Store(home.state)
     transport = await IrohTransport.bind(key, options.listen, options.relay)
-    rng = np.random.default_rng()
+    rng, seal = np.random.default_rng(), IrohSeal(key)
+    releases = home.open_releases(transport.me, seal) if home.protects == "rows" else None
     peer = Peer(transport.me, exact if released is None else released, network.config)
     member = Member(
         peer,
@@ -102,14 +104,18 @@ async def open_node(
         exchange_every_s=options.exchange_every_s,
         journal=None if journal_file is None else PeerJournal(journal_file, peer),
         exact=None if released is None else exact,
-        seal=IrohSeal(key),
+        seal=seal,
+        releases=releases,
     )
     terms = Terms(network.secret, options.allowed)
 
     def new_rows() -> UserRows | None:
         return home.take_rows(network.config, options.half_life, rng)
 
-    return Node(member, transport, store, terms, rng, observer, links, new_rows)
+    node = Node(member, transport, store, terms, rng, observer, links, new_rows)
+    if releases is not None:
+        node.make_release = lambda: home.release_statistics(releases, Bits())
+    return node
 
 
 async def run_home(home: Home, options: RunOptions) -> None:

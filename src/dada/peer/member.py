@@ -25,14 +25,17 @@ from dada.peer.messages import (
     ImplausibleError,
     Message,
     PeerId,
+    ReleaseMessage,
     Statement,
     ViewMessage,
     decode,
 )
 from dada.peer.model import Fallback
 from dada.peer.peer import Peer
+from dada.peer.releases import Releases
 from dada.peer.sampling import PeerSampling, Search
 from dada.peer.witnesses import Seal, Unsealed, content_of, statement_of, statements_in
+from dada.privacy.release import Estimate
 
 # This many bytes count as one more message.
 BYTES_PER_MESSAGE = 1024
@@ -200,7 +203,8 @@ class Member:
     model, and verifies what others state.
 
     If the peer learns from released rows, `exact` are the user's exact ones. Only the home model depends on them, which
-    predicts and is never sent.
+    predicts and is never sent. With `releases`, the member protects its rows: it makes no steps, and exchanges releases
+    along with views, from which its home model is learned.
     """
 
     def __init__(
@@ -213,6 +217,7 @@ class Member:
         journal: PeerJournal | None = None,
         exact: UserRows | None = None,
         seal: Seal | None = None,
+        releases: Releases | None = None,
     ) -> None:
         if not 0 < exchange_every_s < math.inf:
             raise ValueError(f"exchange_every_s must be > 0 and finite, got {exchange_every_s}")
@@ -225,6 +230,7 @@ class Member:
         self.next_wakeup = self.next_exchange = math.inf
         self.journal = journal
         self.seal = Unsealed() if seal is None else seal
+        self.releases = releases
         self._signature: tuple[Statement, bytes] | None = None
 
     @property
@@ -246,6 +252,8 @@ class Member:
     @property
     def model(self) -> Array:
         """The model to predict with: the one learned with others, or the fallback model."""
+        if self.releases is not None:
+            return self.releases.home_model(self.planner.rng).astype(self.peer.config.dtype)
         if not self.trusts_others:
             return self.fallback.alpha
         return self._home_model() if self.is_private else self.peer.own.model.alpha
@@ -260,13 +268,17 @@ class Member:
         self._handle(inputs.Restored(records))
         self.planner.restore(records)
         self.sampling.restore(records)
+        if self.releases is not None:
+            self.releases.restore(records)
 
     def start(self, now: float, known: Iterable[Descriptor] = (), life: bytes = b"") -> list[Effect]:
         """Begin a life, with some known peers and a random id. A new member first makes its local steps."""
         self.sampling.introduce(known)
         self.next_exchange = now
-        self.next_wakeup = now + self.planner.wait_s()
         effects = self._handle(inputs.Started(now, life))
+        if self.releases is not None:
+            return effects
+        self.next_wakeup = now + self.planner.wait_s()
         while self.planner.is_alone:
             effects += self._handle(self.planner.next_action(self.search.sample, now))
         return [*effects, self.planner.record()]
@@ -286,6 +298,9 @@ class Member:
             if isinstance(self.peer.neighbourhood, EvidenceGraph):
                 for partner in (effect.to for effect in exchange if isinstance(effect, Send)):
                     effects += self.peer.neighbourhood.ask_for_witness(partner)
+            if self.releases is not None:
+                for partner in (effect.to for effect in exchange if isinstance(effect, Send)):
+                    effects += self.releases.ask(partner)
         if self.next_wakeup <= now:
             self.next_wakeup = now + self.planner.wait_s()
             action = self.planner.next_action(self.search.sample, now)
@@ -314,6 +329,10 @@ class Member:
             return self.peer.guarded(sender, message, lambda: self.sampling.receive(sender, message))
         if isinstance(message, FriendsMessage):
             return self.peer.guarded(sender, message, lambda: self.search.receive(sender, message))
+        if isinstance(message, ReleaseMessage):
+            releases = self.releases
+            answer = (lambda: None) if releases is None else (lambda: releases.receive(sender, message))
+            return self.peer.guarded(sender, message, answer)
         if isinstance(message, SIGNED) and not self._is_genuine(sender, message):
             return [Refused(sender, "a statement with a false signature"), *self.peer.offend(sender)]
         if isinstance(message, messages.Goodbye):
@@ -332,6 +351,18 @@ class Member:
         assert not self.is_private
         self.fallback = Fallback(rows, self.peer.config)
         return self._handle(inputs.RowsChanged(now, inputs.StoredRows.of(rows)))
+
+    @property
+    def release_estimate(self) -> Estimate:
+        """Whether to make a release now; not before others had time to return an earlier one.
+
+        A release that was made is always sent: its budget is spent.
+        """
+        assert self.releases is not None
+        found = self.releases.estimate(len(self.sampling.view))
+        if found.send and (self.sampling.exchanges <= HURRIED_EXCHANGES or not self.sampling.view):
+            return Estimate(False, "Nothing is sent yet: the first peers are being met.")
+        return found
 
     def rest(self) -> None:
         """Make no more steps and exchanges; only answer and repeat messages."""

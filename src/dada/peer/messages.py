@@ -1,8 +1,9 @@
 """The messages of peers, and their encoding.
 
 No message contains data: it carries model coordinates, edge weights, a loss, a degree, a number of samples, whether one
-peer follows another, addresses of peers, or signatures. Models are numbered by (epoch, sequence): the epoch grows by
-one each time a peer starts, the sequence by one with each change, so a receiver knows whether it has missed any.
+peer follows another, addresses of peers, signatures, or statistics with noise. Models are numbered by (epoch,
+sequence): the epoch grows by one each time a peer starts, the sequence by one with each change, so a receiver knows
+whether it has missed any.
 
 The types bound every number, list and byte string. `decode` refuses whatever is beyond, so later code can compute with
 all that it is given: no counter overflows, and all that follows from a message can be stored and loaded again.
@@ -22,6 +23,8 @@ LARGEST_EPOCH, LARGEST_VERSION, LARGEST_STORED_VERSION = 2**32, 2**61, 2**62
 LARGEST_COUNT, LARGEST_SIZE = 2**53, 10**9
 LONGEST_ID, OLDEST, MOST_ADDRESSES, LONGEST_ADDRESS = 64, 10_000, 8, 256
 DIGEST_SIZE, SIGNATURE_SIZE = 16, 64
+# Releases that a peer holds, and bytes of the name of one.
+MOST_RELEASES, RELEASE_NAME_SIZE = 1024, 8
 
 PeerId = bytes
 SentId = Annotated[bytes, Meta(min_length=1, max_length=LONGEST_ID)]
@@ -260,10 +263,33 @@ class Equivocation(_Message, frozen=True, tag=20):
     second: Statement
 
 
+class ReleaseCheck(_Message, frozen=True, tag=30):
+    """Private rows: a digest of the names of all releases that the sender holds, at each exchange of views."""
+
+    check: Annotated[bytes, Meta(max_length=RELEASE_NAME_SIZE)]
+
+
+class ReleaseNames(_Message, frozen=True, tag=31):
+    """Private rows: the names of these releases, in reply to a different check, or to other names."""
+
+    names: Annotated[bytes, Meta(max_length=MOST_RELEASES * RELEASE_NAME_SIZE)]
+    is_answer: bool = False
+
+
+class Release(_Message, frozen=True, tag=32):
+    """Private rows: the noisy statistics that a peer released, as it signed them (see `dada.peer.releases`)."""
+
+    owner: SentId
+    body: bytes
+    signature: Signature
+
+
+ReleaseMessage = ReleaseCheck | ReleaseNames | Release
+
 Message = (
     Hello | Goodbye | ModelDelta | SnapshotRequest | SnapshotReply | StateRequest | StateReply | EdgeState | EdgeAck
     | ViewRequest | ViewReply | Follow | FollowAck | ModelOffer | FriendsRequest | FriendsReply | EpochSeen
-    | BlockChange | WitnessRequest | Witness | Equivocation
+    | BlockChange | WitnessRequest | Witness | Equivocation | ReleaseCheck | ReleaseNames | Release
 )  # fmt: skip
 
 

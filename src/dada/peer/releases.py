@@ -1,0 +1,263 @@
+"""Releases of peers that protect their rows: passed on by gossip, pooled at home.
+
+Theory of operation
+-------------------
+A peer that protects its rows takes no part in the exchange of models: its state machine is given one public row of
+zeros instead of its own. All that it sends about its rows is its release, noisy statistics (`dada.privacy.release`)
+that are drawn once, stored in its ledger, signed, and sent byte for byte.
+
+*Gossip.* At each exchange of views a peer sends a check of the releases that it holds. A partner that holds others
+answers with their names, eight bytes each, and both send what the other lacks. Any peer may pass a release on, because
+its owner has signed it. The first release of an owner counts.
+
+*Home.* The centres and groups of all releases (`dada.privacy.pooling`) are the same numbers that an estimator computes
+from the same releases. The home model is learned from them and from exact rows; neither it nor its weights are sent.
+
+*Nothing is sent* where the pooled noise exceeds the pooled signal, judged by public numbers: peers met and rows per
+peer. A peer that sends nothing still learns from others.
+
+*Old backups.* A peer waits a few exchanges before it draws its release. If others hold one that it signed, its folder
+is older than that release: it takes the bytes back instead of drawing a second time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from dada.core.compiled import Array
+from dada.core.model_steps import UserRows, n_blocks, rows_per_sample
+from dada.peer.config import PeerConfig
+from dada.peer.inputs import Effect, Persist, Refused, Send, Warned
+from dada.peer.messages import (
+    LARGEST_MESSAGE,
+    LARGEST_SIZE,
+    MOST_RELEASES,
+    RELEASE_NAME_SIZE,
+    ImplausibleError,
+    PeerId,
+    Release,
+    ReleaseCheck,
+    ReleaseMessage,
+    ReleaseNames,
+)
+from dada.peer.witnesses import Seal
+from dada.privacy.pooling import Pool, find_groups, home_model, own_excluded
+from dada.privacy.release import (
+    Estimate,
+    ReleaseError,
+    Statistics,
+    StatisticsMechanism,
+    read_statistics,
+    worth_sending,
+)
+
+RELEASE_KEY = b"release:"
+# Bytes of releases that one answer sends, and bytes of others' releases that a peer keeps.
+MOST_SENT, MOST_KEPT = 1 << 18, 1 << 26
+# Bytes of a message around the numbers of a release.
+AROUND = 1024
+# Standard deviations of the noise beyond which no released number is plausible.
+MOST_SIGMAS = 20.0
+
+
+class ExactRows(msgspec.Struct, frozen=True):
+    """A user's base predictions h, shape (rows, n), and outputs y, shape (rows, outputs). They never leave."""
+
+    h: Array
+    y: Array
+
+
+def outputs(y: Array, n_classes: int) -> NDArray[np.float64]:
+    """Coded labels or numbers as columns of norm 1 at most.
+
+    >>> outputs(np.array([2, 0]), 3).tolist(), outputs(np.array([0.5, -3.0]), 0).tolist()
+    ([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]], [[0.5], [-1.0]])
+    """
+    return np.eye(n_classes)[y] if n_classes > 2 else np.clip(np.asarray(y, np.float64), -1.0, 1.0)[:, None]
+
+
+def public_row(config: PeerConfig) -> UserRows:
+    """The row that the state machine of a peer is given in place of protected ones: zeros, for every user."""
+    m = rows_per_sample(config.n_classes)
+    return UserRows(np.zeros((m, config.n_predictors), np.int8), None if config.n_classes else np.zeros(m))
+
+
+@dataclass(frozen=True, eq=False)
+class ReleaseTerms:
+    """What the peers of a network that protect rows agree on: mechanism, learning problem and coupling."""
+
+    mechanism: StatisticsMechanism
+    spec: str
+    coupling: Array
+
+    @classmethod
+    def of(cls, config: PeerConfig, epsilon: float, delta: float) -> ReleaseTerms:
+        """The terms of a network's learning problem; raises if a release does not fit into a message."""
+        blocks = n_blocks(config.n_classes)
+        n = config.n_predictors // blocks
+        size = 8 * (n * (n + 1) // 2 + n * blocks) + AROUND
+        if size > LARGEST_MESSAGE:
+            raise ValueError(
+                f"a release of {n} base predictors has {size:,} bytes, a message {LARGEST_MESSAGE:,} at most: create "
+                "the network with fewer base predictors (--stumps), or protect labels"
+            )
+        mechanism = StatisticsMechanism.calibrated(epsilon, delta, n_predictors=n, n_outputs=blocks)
+        return cls(mechanism, config.digest.hex(), config.settings.coupling[:n].astype(np.float64))
+
+    def checked(self, body: bytes) -> Statistics:
+        """The statistics in a release of this network; raises for any other."""
+        try:
+            found, spec = read_statistics(body)
+        except (ReleaseError, OverflowError, RecursionError) as error:
+            raise ImplausibleError(f"no release: {error}") from error
+        mechanism = self.mechanism
+        if spec != self.spec or found.moment.shape != (mechanism.n_predictors, mechanism.n_outputs):
+            raise ImplausibleError("a release of another learning problem")
+        if (found.gram_sigma, found.moment_sigma) != (mechanism.gram_sigma, mechanism.moment_sigma):
+            raise ImplausibleError("a release with another budget: only releases with the same noise can be pooled")
+        if found.n_rows > LARGEST_SIZE:
+            raise ImplausibleError(f"a release of {found.n_rows} rows, at most {LARGEST_SIZE}")
+        largest = found.n_rows * mechanism.norm**2 + MOST_SIGMAS * max(found.gram_sigma, found.moment_sigma)
+        if max(abs(found.gram).max(), abs(found.moment).max()) > largest:
+            raise ImplausibleError(f"a release of {found.n_rows} rows with numbers above {largest:g}")
+        return found
+
+
+class Releases:
+    """The release of one peer, those of others, and the home model.
+
+    Parameters
+    ----------
+    me : bytes
+        Id of the peer.
+    terms : ReleaseTerms
+        What all peers agree on.
+    rows : ExactRows
+        The user's rows.
+    seal : Seal
+        Signs this peer's release and verifies others'.
+    expected : int
+        Peers that are expected to release; peers met count if they are more.
+    """
+
+    def __init__(self, me: PeerId, terms: ReleaseTerms, rows: ExactRows, seal: Seal, expected: int = 0) -> None:
+        self.me, self.terms, self.rows, self.expected = me, terms, rows, expected
+        self._seal = seal
+        self.held: dict[PeerId, Release] = {}
+        self._statistics: dict[PeerId, Statistics] = {}
+        self.returned: bytes | None = None
+        self._model: Array | None = None
+
+    @property
+    def own(self) -> Release | None:
+        """The release of this peer, if it was made."""
+        return self.held.get(self.me)
+
+    def publish(self, body: bytes) -> None:
+        """Send this release from now on; it is on disk."""
+        self._hold(Release(self.me, body, self._seal.sign(_content(body))), self.terms.checked(body))
+
+    def estimate(self, n_known: int) -> Estimate:
+        """Whether a release is worth its noise, if as many other peers are known; uses public numbers only."""
+        n_others = len(self.held) - (self.own is not None)
+        n_users = max(self.expected, n_known + 1, n_others + 1)
+        if n_users == 1:
+            return Estimate(False, "Nothing is sent: no other peer is known yet.")
+        of_others = sum(found.n_rows for owner, found in self._statistics.items() if owner != self.me)
+        return worth_sending(self.terms.mechanism, n_users, of_others + (n_users - n_others) * len(self.rows.h))
+
+    def home_model(self, rng: np.random.Generator) -> Array:
+        """The model for predictions, with a block of weights per output: exact rows, and the releases held."""
+        if self._model is None:
+            coupling, mechanism = self.terms.coupling, self.terms.mechanism
+            centres = np.zeros((0, mechanism.n_predictors, mechanism.n_outputs))
+            owners = sorted(self.held)
+            if owners and owners != [self.me]:
+                pool = Pool.of([self._statistics[owner] for owner in owners], coupling)
+                groups = find_groups(pool, rng)
+                # The own rows take part at home already.
+                is_in = self.me in self.held
+                centres = own_excluded(pool, groups, owners.index(self.me)) if is_in else groups.centres
+            found = home_model(self.rows.h, self.rows.y, centres, coupling)
+            self._model = np.ascontiguousarray(found.T).ravel()
+        return self._model
+
+    # -- gossip ----------------------------------------------------------------------------------------------------
+
+    def ask(self, partner: PeerId) -> list[Effect]:
+        """Let a peer compare its releases with these."""
+        return [Send(partner, ReleaseCheck(self._check()))]
+
+    def receive(self, sender: PeerId, message: ReleaseMessage) -> list[Effect]:
+        """Answer a message about releases."""
+        if isinstance(message, ReleaseCheck):
+            return [] if message.check == self._check() else [Send(sender, ReleaseNames(self._names()))]
+        if isinstance(message, ReleaseNames):
+            return self._on_names(sender, message)
+        return self._on_release(sender, message)
+
+    def restore(self, records: dict[bytes, bytes]) -> None:
+        """Take over the releases of others that an earlier life stored."""
+        for key, value in records.items():
+            if key.startswith(RELEASE_KEY):
+                stored = msgspec.msgpack.decode(value, type=Release)
+                self._hold(stored, self.terms.checked(stored.body))
+
+    def _on_names(self, sender: PeerId, message: ReleaseNames) -> list[Effect]:
+        theirs = {
+            message.names[start : start + RELEASE_NAME_SIZE]
+            for start in range(0, len(message.names), RELEASE_NAME_SIZE)
+        }
+        mine = {_name(release): release for _, release in sorted(self.held.items())}
+        effects: list[Effect] = []
+        n_bytes = 0
+        for name, release in mine.items():
+            if name not in theirs and n_bytes < MOST_SENT:
+                n_bytes += len(release.body)
+                effects.append(Send(sender, release))
+        if not message.is_answer and theirs - mine.keys():
+            effects.append(Send(sender, ReleaseNames(self._names(), is_answer=True)))
+        return effects
+
+    def _on_release(self, sender: PeerId, release: Release) -> list[Effect]:
+        known = self.held.get(release.owner)
+        if known is not None and known.body == release.body:
+            return []
+        found = self.terms.checked(release.body)
+        if not self._seal.verify(release.owner, _content(release.body), release.signature):
+            raise ImplausibleError("a release with a false signature")
+        if release.owner == self.me:
+            if known is None:
+                self.returned = release.body
+                return []
+            return [Warned("another release of this peer is known: an old folder was restored, and both were sent")]
+        if known is not None:
+            return [Refused(sender, f"a second release of {release.owner.hex()[:10]}, the first one is kept")]
+        if len(self.held) >= MOST_RELEASES or (len(self.held) + 1) * len(release.body) > MOST_KEPT:
+            return [Refused(sender, f"a release beyond {MOST_RELEASES} or {MOST_KEPT >> 20} MB")]
+        self._hold(release, found)
+        return [Persist(RELEASE_KEY + release.owner, msgspec.msgpack.encode(release))]
+
+    def _hold(self, release: Release, found: Statistics) -> None:
+        self.held[release.owner], self._statistics[release.owner] = release, found
+        self._model = None
+
+    def _names(self) -> bytes:
+        return b"".join(sorted(_name(release) for release in self.held.values()))
+
+    def _check(self) -> bytes:
+        return hashlib.blake2b(self._names(), digest_size=RELEASE_NAME_SIZE).digest()
+
+
+def _content(body: bytes) -> bytes:
+    """What the owner of a release signs."""
+    return b"dada release" + body
+
+
+def _name(release: Release) -> bytes:
+    return hashlib.blake2b(release.owner + release.body, digest_size=RELEASE_NAME_SIZE).digest()
