@@ -49,7 +49,7 @@ from dada.net.node import ADDRESSES_KEY
 from dada.net.process import RunOptions, run_peer
 from dada.net.store import Store
 from dada.peer import member, sampling
-from dada.peer.inputs import Persist, Received, Restored, Send
+from dada.peer.inputs import Persist, Received, Restored, RowsChanged, Send, StoredRows
 from dada.peer.journal import Birth, Digest, read
 from dada.peer.messages import FollowAck, Hello, Release, SnapshotReply, WitnessRequest, encode
 from dada.peer.model import EPOCH_KEY
@@ -108,9 +108,8 @@ class Audit:
             if isinstance(record, Birth):
                 self._require(self.release is not None, "ran before its release was stored")
                 peer = self._peer_of(self.release)
-                A, offset, weights = peer.own.rows
-                is_same = record.A == A.tobytes() and record.weights == (b"" if weights is None else weights.tobytes())
-                self._require(is_same and offset is None, "learned from other rows than those of its first release")
+                is_same = record.stored == StoredRows.of(peer.own.rows)
+                self._require(is_same, "learned from other rows than those of its first release")
                 self.lives += 1
             elif not isinstance(record, Digest):
                 self._note(record)
@@ -121,6 +120,7 @@ class Audit:
                         self._stored.add(effect)
 
     def _note(self, fact):
+        self._require(not isinstance(fact, RowsChanged), "took in new rows after its release")
         if isinstance(fact, Received) and not isinstance(fact.message, Hello | WitnessRequest):
             self.received.append((fact.sender, _unsigned(fact.message)))
         elif isinstance(fact, Restored):

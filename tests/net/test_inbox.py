@@ -103,8 +103,8 @@ def test_rows_that_do_not_fit_the_network_are_refused_at_once(home, wrong):
 def test_a_private_peer_takes_no_new_rows(network, tmp_path):
     place = Home(tmp_path / "eve")
     place.create(network, new_secret_key())
-    place.protect_labels(epsilon=1.0)
-    with pytest.raises(HomeError, match="releases its labels once"):
+    place.protect(epsilon=1.0)
+    with pytest.raises(HomeError, match="makes one release"):
         place.add_rows(rows(1))
 
 
