@@ -1,4 +1,4 @@
-"""New samples of a running peer: each batch is stored before it is used, taken once, and never lost."""
+"""New samples of a running peer: each file is stored before it is used, taken once, and never lost."""
 
 import asyncio
 import shutil
@@ -49,7 +49,7 @@ def take(home, half_life=None):
     return None if taken is None else len(taken.A)
 
 
-def test_batches_are_taken_once_the_oldest_first(home):
+def test_files_are_taken_once_the_oldest_first(home):
     for m in (1, 2):
         home.add_rows(rows(m, -1))
     assert [take(home) for _ in range(3)] == [5, 7, None]
@@ -57,7 +57,7 @@ def test_batches_are_taken_once_the_oldest_first(home):
     assert list(home.inbox.iterdir()) == []
 
 
-def test_a_process_killed_before_it_removed_a_batch_does_not_take_it_twice(home, tmp_path):
+def test_a_process_killed_before_it_removed_a_file_does_not_take_it_twice(home, tmp_path):
     home.add_rows(rows(1))
     shutil.copytree(home.inbox, tmp_path / "as it was")
     assert take(home) == 5
@@ -83,10 +83,10 @@ def test_samples_that_replace_all_others_replace_those_that_wait(home):
 
 
 @pytest.mark.parametrize("content", [b"", b"not rows"])
-def test_a_damaged_batch_is_set_aside(home, content):
+def test_a_damaged_file_is_set_aside(home, content):
     home.add_rows(rows(1))
-    (batch,) = home.inbox.iterdir()
-    batch.write_bytes(content)
+    (path,) = home.inbox.iterdir()
+    path.write_bytes(content)
     with pytest.raises(HomeError, match="is refused"):
         take(home)
     assert take(home) is None
@@ -109,7 +109,7 @@ def test_a_private_peer_takes_no_new_rows(network, tmp_path):
 
 
 @asynchronous
-async def test_a_running_peer_takes_new_rows_in_and_reports_a_damaged_batch(home, tmp_path):
+async def test_a_running_peer_takes_new_rows_in_and_reports_a_damaged_file(home, tmp_path):
     watch = Watch()
     node = await open_node(home, RunOptions(exchange_every_s=0.2), watch)
     running = asyncio.create_task(node.run())

@@ -85,7 +85,8 @@ def new_network(
     ] = None,
     beta: Annotated[float | None, typer.Option(min=1e-6, help="Largest l1 norm of a model; 10 for adaboost.")] = None,
     mu: Annotated[
-        float | None, typer.Option(min=0.0, help="Strength of the coupling between neighbours' models; 1 for adaboost.")
+        float | None,
+        typer.Option(min=0.0, help="Strength of the coupling of models; by default peers agree on it."),
     ] = None,
     rate: Annotated[float, typer.Option(min=1e-3, help="Wake-ups per peer and second.")] = 1.0,
     graph: Annotated[GraphRule | None, GraphOption.__metadata__[0]] = None,
@@ -135,6 +136,8 @@ def new_network(
 
         loss = loss or tables.default_loss(columns.target)
         strength = tables.default_strength(columns.target, loss)
+        if mu is not None or graph == "distance":
+            del strength["mu_per_confidence"]
         settings = {"loss": loss, **strength, **given, **guard, **usual_settings(graph or "evidence", step)}
         network = tables.network_for(columns, predictors, settings, tables.rhythm_of(settings, rate), private)
     if class_weights is not None:
@@ -218,7 +221,7 @@ def run_peer(
     rate: Annotated[float | None, typer.Option(min=1e-3, help="Wake-ups per second, if not the network's.")] = None,
     half_life: Annotated[
         float | None,
-        typer.Option(min=0.01, help="Batches of new samples after which half of the older ones are dropped."),
+        typer.Option(min=0.01, help="New tables after which half of the older samples are dropped."),
     ] = None,
     leave: Annotated[bool, typer.Option("--leave", help="When stopped, leave the network instead of pausing.")] = False,
     journal: Annotated[

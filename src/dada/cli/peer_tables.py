@@ -179,14 +179,18 @@ def default_loss(target: Target) -> str:
 
 
 def default_strength(target: Target, loss: str) -> dict[str, float]:
-    """beta and mu for a target and a loss, as estimators choose them for users with half of the largest user's rows.
+    """beta and mu for a target and a loss, as estimators choose them; mu1 is that of a mean confidence of a half.
 
     >>> default_strength(Target(("no", "yes")), "adaboost")
-    {'beta': 10.0, 'mu1': 1.0}
+    {'beta': 10.0, 'mu1': 1.0, 'mu_per_confidence': 2.0}
     """
     n_classes = max(2, target.n_classes)
-    mu = 0.5 * MU_SCALE.get(loss, OTHER_MU_SCALE) / (n_classes - 1)
-    return {"beta": 10.0 if loss == "adaboost" else BETA * n_classes / 2, "mu1": mu}
+    scale = MU_SCALE.get(loss, OTHER_MU_SCALE) / (n_classes - 1)
+    return {
+        "beta": 10.0 if loss == "adaboost" else BETA * n_classes / 2,
+        "mu1": 0.5 * scale,
+        "mu_per_confidence": scale,
+    }
 
 
 class OwnSamples(NamedTuple):

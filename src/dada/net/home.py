@@ -172,7 +172,7 @@ def privacy_text(status: Mapping[str, Any]) -> list[str]:
 
 # Records of a node's choice between the shared and the local model, and of the home model of a private peer.
 TRUST_KEY, HOME_KEY = b"trust", b"home"
-# Batches of rows whose names are kept after they were taken in: a power cut may bring back files that were removed.
+# Files of the inbox whose names are kept after they were taken in: a power cut may bring back files that were removed.
 MOST_TAKEN = 64
 # Owner of a peer's releases in its ledger.
 ME = "this peer"
@@ -194,7 +194,7 @@ class Home:
         Of a private peer: its epsilon, the record of its releases, its samples with released labels or one public row,
         and base predictions and outputs of protected rows.
     inbox : Path
-        New samples that the running peer takes in, each batch in a file of its own.
+        Files of new samples that the running peer takes in.
     network : Path
         A copy of the network file.
     state : Path
@@ -397,11 +397,11 @@ class Home:
         _write_rows(self.inbox / f"{time.time_ns():020}-{secrets.token_hex(4)}.npz", rows)
 
     def take_rows(self, config: PeerConfig, half_life: float | None, rng: np.random.Generator) -> UserRows | None:
-        """Take the oldest batch out of the inbox; returns all samples, or None if the inbox is empty.
+        """Take the oldest file out of the inbox; returns all samples, or None if the inbox is empty.
 
-        They are stored before the batch is removed, with its name: whenever the process is killed, each batch is taken
+        They are stored before the file is removed, with its name: whenever the process is killed, each file is taken
         once. With `half_life`, every older sample is first dropped with the probability that leaves half of them after
-        that many batches.
+        that many files.
         """
         waiting = self._waiting()
         if not waiting:
@@ -427,7 +427,7 @@ class Home:
         return None
 
     def _waiting(self) -> list[Path]:
-        """Batches in the inbox, the oldest first."""
+        """Files in the inbox, the oldest first."""
         return sorted(self.inbox.glob("[0-9]*.npz"))
 
     def read_samples(self) -> UserRows:
@@ -513,7 +513,7 @@ class Home:
 
 
 def _write_rows(path: Path, rows: UserRows, taken: Sequence[str] = ()) -> None:
-    """Write samples, with the names of batches that are among them."""
+    """Write samples, with the names of inbox files that are among them."""
     arrays = {name: array for name, array in rows._asdict().items() if array is not None}
     _write_arrays(path, arrays | {"taken": np.array(taken, np.str_)})
 
@@ -526,7 +526,7 @@ def _write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
 
 
 def _read_rows(path: Path) -> tuple[UserRows, list[str]]:
-    """Samples, and the names of batches that are among them; raises `ValueError` if the file is damaged."""
+    """Samples, and the names of inbox files that are among them; raises `ValueError` if the file is damaged."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as parts:
             arrays = dict(parts)
@@ -537,7 +537,7 @@ def _read_rows(path: Path) -> tuple[UserRows, list[str]]:
 
 
 def _aged(rows: UserRows, per_sample: int, half_life: float, rng: np.random.Generator) -> UserRows:
-    """Samples that are left after one batch."""
+    """Samples that are left after one more file."""
     kept = rng.random(len(rows.A) // per_sample) < 0.5 ** (1.0 / half_life)
     return rows.take(np.repeat(kept, per_sample))
 

@@ -221,7 +221,7 @@ class Node:
     def _take_new_rows(self) -> None:
         try:
             rows = self._new_rows()
-        except OSError as error:
+        except (OSError, ValueError) as error:
             self.observer(NodeWarning(self.member.me, str(error)))
             return
         if rows is not None:

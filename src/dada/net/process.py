@@ -60,7 +60,7 @@ class RunOptions:
     exchange_every_s : float
         Mean time between two exchanges of known peers.
     half_life : float, optional
-        Batches of new samples after which half of the older ones are dropped; None keeps all.
+        Tables of new samples after which half of the older ones are dropped; None keeps all.
     leave : bool
         Leave the network at the end.
     journal : bool
@@ -139,6 +139,7 @@ class _Reporter:
     def __init__(self, home: Home) -> None:
         self._home, self._names = home, home.read_names()
         self._neighbours: set[str] = set()
+        self._samples: int | None = None
         self._logged: dict[str, float] = {}
         self._trim_at = 0.0
 
@@ -146,6 +147,7 @@ class _Reporter:
         if isinstance(event, NodeStatus):
             self._home.write_status({**event.status, "pid": os.getpid(), "time": time.time()})
             self._log_neighbours(event.status["neighbours"])
+            self._log_samples(event.status["samples"])
             if event.status["links"] == 0 and event.status["unreachable"]:
                 peer, reason = next(iter(event.status["unreachable"].items()))
                 self._log_seldom(f"no link to anybody; {self._name(peer)}: {reason}", key="no link")
@@ -177,6 +179,11 @@ class _Reporter:
         for peer in sorted(set(neighbours) ^ self._neighbours):
             self._log_seldom(f"{'learns' if peer in neighbours else 'no longer learns'} from {self._name(peer)}")
         self._neighbours = set(neighbours)
+
+    def _log_samples(self, samples: int) -> None:
+        if self._samples not in (None, samples):
+            self._log_seldom(f"has taken new samples in, and learns from {samples}")
+        self._samples = samples
 
     def _log_seldom(self, text: str, key: str = "") -> None:
         """Log a line at most once a minute, and at most 20 lines a minute: an unknown peer must not fill the log.

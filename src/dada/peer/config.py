@@ -33,6 +33,9 @@ class PeerConfig:
         residuals.
     beta, mu1, mu2, loss, regularizer, graph_loss, coupling
         As in `dada.core.problem.Problem`.
+    mu_per_confidence : float, optional
+        If given, mu1 is only the first value: peers replace it by this multiple of the users' mean confidence, as they
+        know it from the census (`dada.peer.census`). Not in the distance graph, whose peers check each other's weights.
     graph : {"distance", "evidence", "everyone"}
         How neighbours are chosen: "distance" is the paper's rule, from losses and distances of models, with one weight
         per edge for both ends; with "evidence" each peer chooses the models that do best on its own samples; with
@@ -89,6 +92,7 @@ class PeerConfig:
     reply_timeout_s: float = 2.0
     predictors_digest: bytes = b""
     n_classes: int = 2
+    mu_per_confidence: float | None = None
 
     def __post_init__(self) -> None:
         for name, known in (
@@ -104,6 +108,13 @@ class PeerConfig:
             raise ValueError(f"n_neighbours must be >= 1 and tau > 0, got {self.n_neighbours} and {self.tau}")
         if not (self.beta > 0 and self.mu1 >= 0):
             raise ValueError(f"beta must be > 0 and mu >= 0, got beta={self.beta}, mu={self.mu1}")
+        if self.mu_per_confidence is not None and (
+            self.graph == "distance" or not 0 < self.mu_per_confidence < math.inf
+        ):
+            raise ValueError(
+                f"mu_per_confidence must be > 0 and finite, with the graph evidence or everyone, "
+                f"got {self.mu_per_confidence} with {self.graph}"
+            )
         if not 0 < self.largest_prediction < math.inf:
             raise ValueError(f"largest_prediction must be > 0 and finite, got {self.largest_prediction}")
         if self.known_largest < 1:
@@ -169,7 +180,8 @@ class PeerConfig:
     def digest(self) -> bytes:
         """Digest of the learning problem: peers with different digests do not connect."""
         rules = {"distance": (self.regularizer, self.graph_loss), "evidence": (self.n_neighbours, self.tau)}
-        shared = (self.n_predictors, self.n_classes, self.beta, self.mu1, self.graph_mu, self.loss, self.graph)
+        mu = (self.mu1, self.graph_mu) if self.mu_per_confidence is None else ("census", self.mu_per_confidence)
+        shared = (self.n_predictors, self.n_classes, self.beta, *mu, self.loss, self.graph)
         text = repr((shared, rules.get(self.graph, ()), self.settings.coupling.tolist(), self.predictors_digest))
         if self.largest_prediction != 1.0:
             text += repr(self.largest_prediction)

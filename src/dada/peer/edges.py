@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -358,10 +358,18 @@ class Sizes:
         was = self._reported.get(peer)
         put_last(self._reported, peer, size, self.most_peers)
         if was != size:
-            ordered = sorted(self._reported.values(), reverse=True)
-            self._largest_reported = ordered[int(self.distrust * len(ordered))]
-            if self.distrust > 0.0:
-                self._largest_reported = min(self._largest_reported, MOST_MEDIANS * ordered[len(ordered) // 2])
+            self._largest_reported = largest_trusted(self._reported.values(), self.distrust)
+
+
+def largest_trusted(sizes: Iterable[int], distrust: float) -> int:
+    """The largest of some sample counts, without the share `distrust` of the largest, and what exceeds two medians.
+
+    >>> largest_trusted([3, 4, 5, 1000], distrust=0.0), largest_trusted([3, 4, 5, 1000], distrust=0.1)
+    (1000, 8)
+    """
+    ordered = sorted(sizes, reverse=True)
+    largest = ordered[int(distrust * len(ordered))]
+    return min(largest, MOST_MEDIANS * ordered[len(ordered) // 2]) if distrust > 0.0 else largest
 
 
 @dataclass(eq=False)

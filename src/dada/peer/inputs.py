@@ -106,8 +106,15 @@ class RowsChanged(_Timed, frozen=True, tag=9):
     stored: StoredRows
 
 
+class SettingsAgreed(_Timed, frozen=True, tag=10):
+    """The census gives another strength of the coupling, or another largest number of samples."""
+
+    mu: float
+    largest: int
+
+
 Action = ModelStep | GraphStep | ResetModel | Leave
-Fact = Restored | Started | Action | Received | TimerFired | Unreachable | RowsChanged
+Fact = Restored | Started | Action | Received | TimerFired | Unreachable | RowsChanged | SettingsAgreed
 
 
 class Persist(NamedTuple):

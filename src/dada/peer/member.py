@@ -14,11 +14,13 @@ from msgspec.structs import replace
 from dada.core.compiled import Array
 from dada.core.model_steps import UserRows
 from dada.peer import inputs, messages
+from dada.peer.census import Census
 from dada.peer.edges import put_last
 from dada.peer.evidence_graph import EvidenceGraph
 from dada.peer.inputs import Action, Effect, Fact, GraphStep, Persist, Refused, Send
 from dada.peer.journal import PeerJournal
 from dada.peer.messages import (
+    CensusMessage,
     CodecError,
     Descriptor,
     FriendsMessage,
@@ -232,6 +234,10 @@ class Member:
         self.seal = Unsealed() if seal is None else seal
         self.releases = releases
         self._signature: tuple[Statement, bytes] | None = None
+        # A peer that protects its rows does not publish their number.
+        has_census = peer.config.mu_per_confidence is not None and releases is None
+        self.census = Census(peer.me, peer.config, self.seal) if has_census else None
+        self._agreed = (peer.config.mu1, peer.config.known_largest)
 
     @property
     def me(self) -> PeerId:
@@ -270,6 +276,8 @@ class Member:
         self.sampling.restore(records)
         if self.releases is not None:
             self.releases.restore(records)
+        if self.census is not None:
+            self.census.restore(records)
 
     def start(self, now: float, known: Iterable[Descriptor] = (), life: bytes = b"") -> list[Effect]:
         """Begin a life, with some known peers and a random id. A new member first makes its local steps."""
@@ -278,6 +286,7 @@ class Member:
         effects = self._handle(inputs.Started(now, life))
         if self.releases is not None:
             return effects
+        effects += self._publish(now)
         self.next_wakeup = now + self.planner.wait_s()
         while self.planner.is_alone:
             effects += self._handle(self.planner.next_action(self.search.sample, now))
@@ -295,12 +304,13 @@ class Member:
             self.next_exchange = now + hurry * self.exchange_every_s * self.planner.jitter()
             exchange = self.sampling.exchange()
             effects += exchange
-            if isinstance(self.peer.neighbourhood, EvidenceGraph):
-                for partner in (effect.to for effect in exchange if isinstance(effect, Send)):
+            for partner in (effect.to for effect in exchange if isinstance(effect, Send)):
+                if isinstance(self.peer.neighbourhood, EvidenceGraph):
                     effects += self.peer.neighbourhood.ask_for_witness(partner)
-            if self.releases is not None:
-                for partner in (effect.to for effect in exchange if isinstance(effect, Send)):
+                if self.releases is not None:
                     effects += self.releases.ask(partner)
+                if self.census is not None:
+                    effects.append(Send(partner, self.census.summary()))
         if self.next_wakeup <= now:
             self.next_wakeup = now + self.planner.wait_s()
             action = self.planner.next_action(self.search.sample, now)
@@ -333,6 +343,8 @@ class Member:
             releases = self.releases
             answer = (lambda: None) if releases is None else (lambda: releases.receive(sender, message))
             return self.peer.guarded(sender, message, answer)
+        if isinstance(message, CensusMessage):
+            return self.peer.guarded(sender, message, lambda: self._on_census(sender, message, now))
         if isinstance(message, SIGNED) and not self._is_genuine(sender, message):
             return [Refused(sender, "a statement with a false signature"), *self.peer.offend(sender)]
         if isinstance(message, messages.Goodbye):
@@ -350,7 +362,28 @@ class Member:
         """Learn from these samples from now on; a private member cannot, because its labels are released once."""
         assert not self.is_private
         self.fallback = Fallback(rows, self.peer.config)
-        return self._handle(inputs.RowsChanged(now, inputs.StoredRows.of(rows)))
+        self.fallback.couple(self.peer.own.mu)
+        return [*self._handle(inputs.RowsChanged(now, inputs.StoredRows.of(rows))), *self._publish(now)]
+
+    def _publish(self, now: float) -> list[Effect]:
+        """Publish the number of samples in the census, if the network has one."""
+        if self.census is None:
+            return []
+        return [*self.census.publish(self.peer.own.size), *self._agree(self.census, now)]
+
+    def _on_census(self, sender: PeerId, message: CensusMessage, now: float) -> list[Effect] | None:
+        if self.census is None:
+            return None
+        return [*self.census.receive(sender, message), *self._agree(self.census, now)]
+
+    def _agree(self, census: Census, now: float) -> list[Effect]:
+        """Take over the settings that follow from the census, if they have changed."""
+        agreed = census.mu, census.largest
+        if agreed == self._agreed:
+            return []
+        self._agreed = agreed
+        self.fallback.couple(census.mu)
+        return self._handle(inputs.SettingsAgreed(now, *agreed))
 
     @property
     def release_estimate(self) -> Estimate:

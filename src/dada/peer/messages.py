@@ -25,6 +25,8 @@ LONGEST_ID, OLDEST, MOST_ADDRESSES, LONGEST_ADDRESS = 64, 10_000, 8, 256
 DIGEST_SIZE, SIGNATURE_SIZE = 16, 64
 # Releases that a peer holds, and bytes of the name of one.
 MOST_RELEASES, RELEASE_NAME_SIZE = 1024, 8
+# Records of a census, and bytes of the check of one.
+MOST_RECORDS, CHECK_SIZE = 128, 4
 
 PeerId = bytes
 SentId = Annotated[bytes, Meta(min_length=1, max_length=LONGEST_ID)]
@@ -286,10 +288,41 @@ class Release(_Message, frozen=True, tag=32):
 
 ReleaseMessage = ReleaseCheck | ReleaseNames | Release
 
+
+class CensusRecord(_Message, frozen=True):
+    """The number of samples of a peer, signed by it (see `dada.peer.census`)."""
+
+    peer: SentId
+    version: Count
+    size: SampleCount
+    signature: Signature = b""
+
+
+CensusChecks = Annotated[bytes, Meta(max_length=CHECK_SIZE * MOST_RECORDS)]
+
+
+class CensusSummary(_Message, frozen=True, tag=40):
+    """Census: digest of the sender's records; with a check of each in answer to another digest."""
+
+    digest: Digest
+    checks: CensusChecks = b""
+
+
+class CensusReply(_Message, frozen=True, tag=41):
+    """Census: records that the receiver lacks; with checks, if it may have others."""
+
+    records: Annotated[tuple[CensusRecord, ...], Meta(max_length=MOST_RECORDS)]
+    checks: CensusChecks = b""
+
+
+CensusMessage = CensusSummary | CensusReply
+
+
 Message = (
     Hello | Goodbye | ModelDelta | SnapshotRequest | SnapshotReply | StateRequest | StateReply | EdgeState | EdgeAck
     | ViewRequest | ViewReply | Follow | FollowAck | ModelOffer | FriendsRequest | FriendsReply | EpochSeen
     | BlockChange | WitnessRequest | Witness | Equivocation | ReleaseCheck | ReleaseNames | Release
+    | CensusSummary | CensusReply
 )  # fmt: skip
 
 

@@ -147,6 +147,15 @@ class OwnModel:
         self._rule = steps.STEP_RULES.get(config.step, steps.PAIRWISE)
         self.take_rows(rows)
 
+    @property
+    def mu(self) -> float:
+        """Strength of the coupling between neighbours' models."""
+        return self._settings.mu
+
+    def couple(self, mu: float) -> None:
+        """Set the strength of the coupling."""
+        self._settings = self._settings._replace(mu=mu)
+
     def take_rows(self, rows: UserRows) -> None:
         """Learn from these rows from now on; the model stays as it is."""
         n, dtype = self.config.n_predictors, self.config.dtype
@@ -364,6 +373,10 @@ class Fallback:
         self._scratch = steps.make_scratch(n, m, np.dtype(config.dtype))
         self._no_neighbours = np.zeros(n, config.dtype)
         self.alpha = self.learned(self._rows, 1.0, 0.0, self._no_neighbours)
+
+    def couple(self, mu: float) -> None:
+        """Set the strength of the coupling to neighbours' models."""
+        self._settings = self._settings._replace(mu=mu)
 
     @cached_property
     def _own_scores(self) -> Array:

@@ -210,6 +210,10 @@ class Peer:
             self.own.take_rows(fact.stored.rows)
             self.neighbourhood.sizes.own = self.own.size
             return self.neighbourhood.report_size()
+        if isinstance(fact, inputs.SettingsAgreed):
+            self.own.couple(fact.mu)
+            self.neighbourhood.sizes.known_largest = fact.largest
+            return []
         if isinstance(fact, inputs.Leave):
             linked = sorted({*self.edges.neighbours, *self.neighbourhood.followers})
             return [Send(peer, messages.Goodbye()) for peer in linked]
