@@ -99,7 +99,8 @@ def inside(model, users):
 def accuracy(model, test):
     """Mean over users of the share of their test rows that are right."""
     table = pl.scan_parquet(test)
-    columns = [name for name in table.collect_schema().names() if name not in ("user", "label", "group")]
+    # `dada fit` leaves constant columns out.
+    columns = list(model.feature_names_in_)
     right, rows = np.zeros(model.n_users_), np.zeros(model.n_users_)
     for start in range(0, table.select(pl.len()).collect().item(), ROWS_AT_ONCE):
         block = table.slice(start, ROWS_AT_ONCE).collect()
