@@ -8,7 +8,7 @@ from dada import Constant, DadaClassifier, Linear, Privacy, Union
 from dada.peer.config import PeerConfig
 from dada.peer.inputs import Persist, Refused, Send, Warned
 from dada.peer.member import Member, Planner, Rhythm
-from dada.peer.messages import Descriptor, ImplausibleError, Release, decode, encode
+from dada.peer.messages import Descriptor, ImplausibleError, Release, ReleaseNames, decode, encode
 from dada.peer.peer import Peer
 from dada.peer.releases import ExactRows, Releases, ReleaseTerms, outputs, public_row
 from dada.peer.sampling import PeerSampling
@@ -67,10 +67,11 @@ def exchange(one, other):
     return left
 
 
-def test_home_models_are_those_of_the_estimator_with_the_same_releases():
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_home_models_are_those_of_the_estimator_with_the_same_releases(n_classes):
     rng = np.random.default_rng(0)
     X, users = rng.uniform(-1, 1, (12 * 40, 2)), np.repeat(np.arange(12), 40)
-    y = X[:, 0] + 0.5 * rng.normal(size=len(X)) > 0
+    y = np.digitize(X[:, 0] + 0.5 * rng.normal(size=len(X)), [0.0, 0.5][: n_classes - 1])
     model = DadaClassifier(
         predictors=Union(Linear(), Constant(coupling=0.1)),
         privacy=Privacy(**BUDGET, ranges=(-1, 1), noise="seeded"),
@@ -79,14 +80,17 @@ def test_home_models_are_those_of_the_estimator_with_the_same_releases():
     bodies = model.privacy_.releases
     predictors = model.predictors_
     terms = ReleaseTerms(
-        StatisticsMechanism.calibrated(4.0, 1e-5, n_predictors=3, n_outputs=1),
+        StatisticsMechanism.calibrated(4.0, 1e-5, n_predictors=3, n_outputs=n_classes if n_classes > 2 else 1),
         read_statistics(bodies[0])[1],
         np.asarray(predictors.coupling, np.float64),
     )
     peers = []
     for k, body in enumerate(bodies):
         mine = users == k
-        rows = ExactRows(predictors.predict(X[mine]).astype(np.float64), outputs(2 * y[mine] - 1, 2))
+        rows = ExactRows(
+            predictors.predict(X[mine]).astype(np.float64),
+            outputs(2 * y[mine] - 1 if n_classes == 2 else y[mine], n_classes),
+        )
         peers.append(Releases(bytes([k]), terms, rows, NamedSeal(bytes([k]))))
         peers[-1].publish(body)
     for other in (*peers[1:], *peers[1:]):
@@ -138,6 +142,15 @@ def test_others_releases_help_a_peer_that_sends_nothing():
 def test_implausible_releases_are_refused(body, reason):
     with pytest.raises(ImplausibleError, match=reason):
         holder(b"ann").receive(b"eve", Release(b"eve", body, b"eve"))
+
+
+def test_a_peer_answers_few_requests_between_two_exchanges():
+    ann = publisher(b"ann")
+    answers = [effect for _ in range(20) for effect in ann.receive(b"eve", ReleaseNames(b"odd"))]
+    assert sum(isinstance(effect, Send) and isinstance(effect.message, Release) for effect in answers) == 8
+    assert isinstance(answers[-1], Refused)
+    ann.ask(b"bob")
+    assert isinstance(ann.receive(b"eve", ReleaseNames(b""))[0], Send)
 
 
 def test_a_release_must_be_signed_by_its_owner():

@@ -267,8 +267,10 @@ class Home:
         checked = Privacy(epsilon, protects=protects, ranges=(-1, 1))
         _, network = self.read()
         if protects == "rows":
-            if network.target.class_weights:
-                raise HomeError("rows cannot be protected in a network with weights of classes: use one without")
+            if network.target.class_weights or network.config.graph != "evidence":
+                raise HomeError(
+                    "rows can be protected in networks with --graph evidence and without weights of classes"
+                )
             ReleaseTerms.of(network.config, checked.epsilon, checked.delta)
         elif not network.target.classes:
             raise HomeError(

@@ -340,8 +340,7 @@ class Node:
             "wakeups": self.member.planner.wakeups,
             "model_updates": own.updates,
             "model_size": int(own.model.n_support),
-            "loss": own.loss,
-            **({} if own.accuracy is None else {"accuracy": own.accuracy}),
+            **self._scores(),
             "heaviest": _heaviest(own.model.alpha),
             "neighbours": {other.hex(): peer.edges[other].weight for other in peer.edges.neighbours},
             "known_peers": len(self.member.sampling.view),
@@ -364,6 +363,13 @@ class Node:
             "model_bytes": self.model_bytes,
             **self._release_status(),
         }
+
+    def _scores(self) -> dict[str, float]:
+        """Loss and accuracy on the user's samples; unknown if the state machine has none of them."""
+        own = self.member.peer.own
+        if self.member.releases is not None:
+            return {}
+        return {"loss": own.loss, **({} if own.accuracy is None else {"accuracy": own.accuracy})}
 
     def _release_status(self) -> dict[str, Any]:
         releases = self.member.releases

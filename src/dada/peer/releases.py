@@ -57,8 +57,8 @@ from dada.privacy.release import (
 )
 
 RELEASE_KEY = b"release:"
-# Bytes of releases that one answer sends, and bytes of others' releases that a peer keeps.
-MOST_SENT, MOST_KEPT = 1 << 18, 1 << 26
+# Bytes of releases that one answer sends, answers between two exchanges, and bytes of releases that a peer keeps.
+MOST_SENT, MOST_ANSWERS, MOST_KEPT = 1 << 18, 8, 1 << 26
 # Bytes of a message around the numbers of a release.
 AROUND = 1024
 # Standard deviations of the noise beyond which no released number is plausible.
@@ -152,6 +152,7 @@ class Releases:
         self._statistics: dict[PeerId, Statistics] = {}
         self.returned: bytes | None = None
         self._model: Array | None = None
+        self._answers = 0
 
     @property
     def own(self) -> Release | None:
@@ -190,7 +191,8 @@ class Releases:
     # -- gossip ----------------------------------------------------------------------------------------------------
 
     def ask(self, partner: PeerId) -> list[Effect]:
-        """Let a peer compare its releases with these."""
+        """Let a peer compare its releases with these, at an exchange of views."""
+        self._answers = 0
         return [Send(partner, ReleaseCheck(self._check()))]
 
     def receive(self, sender: PeerId, message: ReleaseMessage) -> list[Effect]:
@@ -209,6 +211,9 @@ class Releases:
                 self._hold(stored, self.terms.checked(stored.body))
 
     def _on_names(self, sender: PeerId, message: ReleaseNames) -> list[Effect]:
+        self._answers += 1
+        if self._answers > MOST_ANSWERS:
+            return [Refused(sender, f"names of releases beyond {MOST_ANSWERS} between two exchanges")]
         theirs = {
             message.names[start : start + RELEASE_NAME_SIZE]
             for start in range(0, len(message.names), RELEASE_NAME_SIZE)
