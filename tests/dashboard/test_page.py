@@ -238,24 +238,25 @@ def test_users_can_be_dragged_and_the_view_moved(url, new_page):
     assert after[1] == before[1]
 
 
-@pytest.mark.parametrize(("kind", "begin"), [("png", b"\x89PNG"), ("svg", b"<svg"), ("json", b"{")])
-def test_what_is_shown_can_be_downloaded(url, new_page, kind, begin):
+def test_what_is_shown_can_be_downloaded(url, new_page):
     page = new_page().open(url).until_drawn()
-    page.tab.locator("#download summary").click()
-    with page.tab.expect_download() as waiting:
-        page.tab.locator(f"[data-save={kind}]").click()
-    assert waiting.value.suggested_filename == f"two-groups.{kind}"
-    with open(waiting.value.path(), "rb") as file:
-        content = file.read()
-    assert content.startswith(begin)
-    if kind == "svg":
-        assert content.count(b"<circle") == 20
-        assert content.count(b"<path") == len(LAST)
-        assert b">user-4</text>" in content
-    if kind == "json":
-        data = json.loads(content)
-        assert_same_graph({(edge["source"], edge["target"]): edge["weight"] for edge in data["edges"]}, LAST)
-        assert data["users"][4]["name"] == "user-4"
+    content = {}
+    for kind in ("png", "svg", "json"):
+        if not page.tab.locator(f"[data-save={kind}]").is_visible():
+            page.tab.locator("#download summary").click()
+        with page.tab.expect_download() as waiting:
+            page.tab.locator(f"[data-save={kind}]").click()
+        assert waiting.value.suggested_filename == f"two-groups.{kind}"
+        with open(waiting.value.path(), "rb") as file:
+            content[kind] = file.read()
+    assert content["png"].startswith(b"\x89PNG")
+    assert content["svg"].startswith(b"<svg")
+    assert content["svg"].count(b"<circle") == 20
+    assert content["svg"].count(b"<path") == len(LAST)
+    assert b">user-4</text>" in content["svg"]
+    data = json.loads(content["json"])
+    assert_same_graph({(edge["source"], edge["target"]): edge["weight"] for edge in data["edges"]}, LAST)
+    assert data["users"][4]["name"] == "user-4"
 
 
 def test_at_phone_width_nothing_sticks_out(url, new_page):
