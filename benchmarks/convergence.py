@@ -11,6 +11,7 @@ than any that is reported.
 import argparse
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 
@@ -61,7 +62,8 @@ def moons_problem(seed, delta=0.1):
 def model_updates(problem, graph, seed, rules=RULES, most=MOST_UPDATES):
     """Updates per user to each part of the initial distance, for every rule; None beyond `most`."""
     K = problem.n_users
-    best = run(problem, Plan(3_000 * K, learn_graph=False), np.random.default_rng(seed), graph=graph, dtype=np.float64)
+    exact = replace(problem, A=problem.A.astype(np.float64))
+    best = run(exact, Plan(3_000 * K, learn_graph=False), np.random.default_rng(seed), graph=graph, dtype=np.float64)
     optimum = problem.model_objective(best.models, graph)
     initial = problem.model_objective(np.zeros_like(best.models), graph)
     certified = problem.model_gap(best.models, graph) / (initial - optimum)

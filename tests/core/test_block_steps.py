@@ -83,7 +83,9 @@ def test_a_wake_up_solves_the_block_towards_the_mean_carried_on(loss, wakeups):
     user, n_support = user_of(problem, k, models[k], weights @ models, **known)
     step = BlockStep(inner_moves=3000, momentum=0.6, theta=0.7).checked()
     previous, target = before.copy(), np.empty(5)
-    block_steps.block_step(problem.settings(), step, wakeups, user, n_support, previous, target, scratch_of(problem))
+    # Counts of the type that the engine's have: another type would be compiled for this test alone.
+    done, n_support = np.int32(wakeups), np.int32(n_support)
+    block_steps.block_step(problem.settings(), step, done, user, n_support, previous, target, scratch_of(problem))
     assert_allclose(previous, mean)
     t = wakeups + 1
     y = mean + (min(0.6, (t - 2) / (t + 1)) if t > 2 else 0.0) * (mean - before)

@@ -51,9 +51,9 @@ def test_a_newcomer_finds_the_optimum_next_to_fixed_neighbours():
 
 
 def test_a_newcomer_without_pull_learns_as_a_user_alone():
-    problem = random_problem(np.random.default_rng(5), 1, 6, mu1=0.0)
-    alone = run(problem, ALONE, np.random.default_rng(0), dtype=np.float64).models[0]
-    joined = join(problem, np.zeros(6), n_updates=4_000, dtype=np.float64)
+    problem = random_problem(np.random.default_rng(5), 1, 6, mu1=0.0, dtype=np.float32)
+    alone = run(problem, ALONE, np.random.default_rng(0)).models[0]
+    joined = join(problem, np.zeros(6), n_updates=4_000)
     empty = CollaborationGraph.empty(1)
     values = [problem.model_gap(model[None], empty) for model in (alone, joined)]
     assert_allclose(values, 0, atol=1e-2)

@@ -56,8 +56,10 @@ class BlockSteps:
         """Solve the peer's block; `target` is then the model to share."""
         if wakeups % blocks.MARGINS_EVERY == blocks.MARGINS_EVERY - 1:
             steps.refresh_margins(user, model.n_support)
+        # Counts have the type that the engine's have: then peers use the kernel that the engine compiles.
+        counts = np.int32(wakeups), np.int32(model.n_support)
         model.n_support = int(
-            blocks.block_step(settings, self.step, wakeups, user, model.n_support, self.previous, self.target, scratch)
+            blocks.block_step(settings, self.step, counts[0], user, counts[1], self.previous, self.target, scratch)
         )
 
     def change(self, model: ModelCopy, shared: ModelCopy, scratch: steps.StepScratch) -> BlockChange | None:
