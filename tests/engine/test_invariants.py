@@ -61,7 +61,7 @@ plans = st.builds(
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 2**32),
     plan=plans,

@@ -179,7 +179,7 @@ def checkpoint_bytes(tmp_path_factory):
     return path.read_bytes()
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_a_damaged_checkpoint_is_refused_or_does_no_harm(checkpoint_bytes, tmp_path_factory, data):
     content = bytearray(checkpoint_bytes)

@@ -103,11 +103,12 @@ def test_a_plan_of_defaults_learns_better_together_than_alone_on_moons(predictor
     assert accuracy[True] > accuracy[False] + 0.05
 
 
-def test_wakeups_in_spans_come_to_the_same_optimum(predictors, users):
-    problem = task.problem(users.train, predictors, beta=10.0, mu1=1.0)
+def test_wakeups_in_spans_come_to_the_same_optimum(predictors):
+    people = moons(np.random.default_rng(1), rule="run", n_users=30).train
+    problem = task.problem(people, predictors, beta=10.0, mu1=1.0)
     graph = CollaborationGraph.complete(problem.n_users)
     ends = [
-        run(problem, Plan(400 * BLOCK, learn_graph=False, span=span), np.random.default_rng(0), graph=graph)
+        run(problem, Plan(120 * BLOCK, learn_graph=False, span=span), np.random.default_rng(0), graph=graph)
         for span in (None, 10)
     ]
     assert not np.array_equal(ends[0].models, ends[1].models)

@@ -217,12 +217,12 @@ def test_a_graph_by_evidence_is_directed_and_bounded():
 
 
 def test_lists_of_neighbours_can_be_bounded():
-    train, _ = moons_rows(1)
+    train, _ = moons_rows(1, n_users=20)
     assert fitted(train, graph="learned", max_neighbours=4).graph_.neighbour_counts.max() == 4
 
 
 def test_neighbours_come_strongest_first_with_their_shares():
-    train, _ = moons_rows(1)
+    train, _ = moons_rows(1, n_users=20)
     model = fitted(train, graph="learned")
     neighbours = model.neighbours_of(7)
     weights = [neighbour.weight for neighbour in neighbours]

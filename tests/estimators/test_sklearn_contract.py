@@ -10,10 +10,11 @@ from dada.estimators import DadaClassifier, DadaClassifierCV, DadaRegressor, Dad
 
 # One family and one setting: few trials.
 FEW = {"betas": (10.0,), "mu_scales": (1.0,), "n_splits": 2}
-QUICK = {"predictors": Union(Linear(clip=2.0), Constant()), "graph": "everyone", "n_updates": 20}
+LINES = Union(Linear(clip=2.0), Constant())
+QUICK = {"predictors": LINES, "graph": "everyone", "n_updates": 20}
 SETTINGS = [
     DadaClassifier(n_updates=50),
-    DadaClassifier(graph="none", loss="squared-hinge", unknown_user="average", n_updates=50),
+    DadaClassifier(LINES, graph="none", loss="squared-hinge", unknown_user="average", n_updates=50),
     DadaRegressor(n_updates=50),
     DadaClassifierCV(DadaClassifier(**QUICK), **FEW),
     DadaRegressorCV(DadaRegressor(**QUICK), **FEW),

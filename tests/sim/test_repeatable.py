@@ -18,11 +18,10 @@ RUN = """
 import hashlib
 from tests.sim.test_network import network
 
-for seed in range(2):
-    for graph in ("evidence", "distance"):
-        run = network(K=16, steps=20, seed=seed, faults="all", graph=graph).run()
-        state = hashlib.sha256(run.models.tobytes() + repr((run.counts, run.events, run.edges)).encode())
-        print(state.hexdigest())
+for graph in ("evidence", "distance"):
+    run = network(K=16, steps=20, seed=0, faults="all", graph=graph).run()
+    state = hashlib.sha256(run.models.tobytes() + repr((run.counts, run.events, run.edges)).encode())
+    print(state.hexdigest())
 """
 
 
@@ -34,7 +33,7 @@ def test_processes_with_different_hash_seeds_simulate_the_same_networks():
         return subprocess.run(line, env=environment, cwd=root, capture_output=True, text=True, check=True).stdout
 
     first = hashes(1)
-    assert len(set(first.split())) == 4
+    assert len(set(first.split())) == 2
     assert hashes(2) == first
 
 
