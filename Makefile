@@ -42,7 +42,7 @@ bench: .venv/.base
 	@test -n "$(ARGS)" || $(bin)/python benchmarks/gossip.py --users 100 --users 1000
 
 test: .venv/.dev
-	@$(bin)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(bin)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: .venv/.dev
 	@$(bin)/python -m ruff check
