@@ -33,7 +33,8 @@ class StoredRows(msgspec.Struct, frozen=True, array_like=True):
     @property
     def rows(self) -> UserRows:
         """The stored rows."""
-        A: Array = np.frombuffer(self.A, np.dtype(self.dtype)).reshape(self.n_rows, -1)
+        # A copy, since kernels are compiled anew for arrays that cannot be written.
+        A: Array = np.frombuffer(self.A, np.dtype(self.dtype)).reshape(self.n_rows, -1).copy()
         return UserRows(A, as_numbers(self.offset), as_numbers(self.weights))
 
 
