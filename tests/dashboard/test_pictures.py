@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dada import DadaClassifier, Population
+from dada import DadaClassifier, Linear, Population
 from dada.cli.demo_report import OURS, run_demo, write_report
 from dada.dashboard.pages import LivePage
 from dada.dashboard.recorder import Recorder
@@ -97,8 +97,8 @@ def test_a_picture_of_a_fit_with_several_classes(tmp_path, folder, new_page):
     kinds = np.array(["tea", "coffee", "water"])[np.digitize(turn * X[:, 0] + 0.5 * X[:, 1], [-0.5, 0.5])]
     people = Population.from_arrays(X, kinds, [f"p{k}" for k in owners])
     with recorded(tmp_path / "run.dadalog") as observer:
-        n_updates = "auto" if DRAWS_ALL else 20
-        DadaClassifier(n_updates=n_updates, random_state=0).fit_population(people, observer=observer)
+        settings = {} if DRAWS_ALL else {"predictors": Linear(), "graph": "evidence", "n_updates": 20}
+        DadaClassifier(**settings, random_state=0).fit_population(people, observer=observer)
     view = dict(width=1280, height=800, theme="light")
     with LivePage(tmp_path / "run.dadalog") as live:
         page = new_page(**view).open(live.url)
