@@ -29,11 +29,12 @@ from dada.cli.network_users import synthetic_peers
 from dada.net.forkserver import ForkServer, SwarmPeer
 from dada.net.handshake import HandshakeError, Party, Terms, shake_hands
 from dada.net.home import Home, read_ticket
-from dada.net.iroh_transport import IrohTransport, new_secret_key, public_key
+from dada.net.iroh_transport import IrohSeal, IrohTransport, new_secret_key, public_key
 from dada.net.process import RunOptions
 from dada.net.store import read_records
 from dada.net.transport import FrameStream, Kind, TransportError, frame
-from dada.peer.messages import LARGEST_MESSAGE, Descriptor, Hello, StateRequest, ViewRequest, encode
+from dada.peer.messages import LARGEST_MESSAGE, Hello, StateRequest, ViewRequest, encode
+from dada.peer.sampling import signed_card
 from tests.helpers.eclipse import eclipse
 from tests.helpers.peer_fuzz import PeerFuzz
 
@@ -213,8 +214,9 @@ async def amplification(network, seconds=40.0, n_identities=4):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         for guest, _ in guests:
+            keys = [rng.bytes(32) for _ in range(15)]
             false = [
-                Descriptor(public_key(rng.bytes(32)), 0, tuple(rng.permutation(named)[:8].tolist())) for _ in range(15)
+                signed_card(public_key(key), 1, tuple(rng.permutation(named)[:8].tolist()), IrohSeal(key)) for key in keys
             ]
             with contextlib.suppress(TransportError):
                 await guest.send(encode(ViewRequest(tuple(false))))

@@ -1,5 +1,7 @@
 """Networks for every kind of table and target, and networks that learn as a fitted model did."""
 
+import re
+
 import numpy as np
 import polars as pl
 import pytest
@@ -11,7 +13,8 @@ from dada.cli.app import app
 from dada.cli.peer_tables import predict_table, read_rows
 from dada.core.model_steps import UserRows
 from dada.data import Population, predictors_from_arrays
-from dada.net.home import Home
+from dada.net.home import Home, HomeError, read_revocation
+from dada.net.iroh_transport import IrohSeal, public_key
 from dada.net.network_file import read_network
 from dada.net.store import Store
 from dada.peer.inputs import ModelStep, Persist, Started
@@ -174,3 +177,50 @@ def test_what_peers_cannot_do_is_refused_by_name(tmp_path, settings, complaint):
     done = run("new-network", tmp_path / "net.json", "--model", tmp_path / "people.dada")
     assert done.exit_code == 2
     assert complaint in " ".join(done.stderr.split())
+
+
+def members_only(folder):
+    """A network of members with one peer, and the id of that peer."""
+    new_network(folder, "--feature", "x:-3:3", "--classes", "no,yes", "--members")
+    done = run("init", "--home", folder / "bob", "--network", folder / "net.json")
+    return re.search(r"[0-9a-f]{64}", done.stdout)[0]
+
+
+def test_a_peer_of_a_network_of_members_needs_a_certificate_of_the_founder(tmp_path):
+    bob = members_only(tmp_path)
+    assert (tmp_path / "net.founder").stat().st_mode & 0o777 == 0o600
+    home = Home(tmp_path / "bob")
+    key, network = home.read()
+    membership = network.membership(IrohSeal(key))
+    with pytest.raises(HomeError, match=f"admits members only.*dada peer admit NETWORK {bob}"):
+        home.read_certificate(membership, public_key(key))
+    foreign = run("admit", tmp_path / "net.json", "ab" * 32).stdout.strip()
+    wrong = run("init", "--home", tmp_path / "bob", "--certificate", foreign)
+    assert (wrong.exit_code, "it admits abababab" in wrong.stderr) == (2, True)
+    certificate = run("admit", tmp_path / "net.json", bob, "--days", 90).stdout.strip()
+    assert run("init", "--home", tmp_path / "bob", "--certificate", certificate).exit_code == 0
+    assert home.read_certificate(membership, public_key(key)).peer.hex() == bob
+
+
+def test_each_list_of_revoked_members_is_newer_and_names_all(tmp_path):
+    bob = members_only(tmp_path)
+    eve = "ab" * 32
+    assert "Copy it into the folder of any peer" in run("revoke", tmp_path / "net.json", eve).stdout
+    first = read_revocation(tmp_path / "net.revoked")
+    assert run("revoke", tmp_path / "net.json", bob, "--home", tmp_path / "bob").exit_code == 0
+    home = Home(tmp_path / "bob")
+    second = home.new_revocation()
+    assert second.counter > first.counter
+    assert {peer.hex() for peer in second.revoked} == {bob, eve}
+    assert home.new_revocation() is None
+    key, network = home.read()
+    assert network.membership(IrohSeal(key)).is_genuine(second)
+
+
+def test_only_the_founder_admits_and_excludes(tmp_path):
+    bob = members_only(tmp_path)
+    key = tmp_path / "net.founder"
+    key.write_text("00" * 32)
+    assert "is not the key of the founder" in run("admit", tmp_path / "net.json", bob).stderr
+    key.unlink()
+    assert "where `dada peer new-network --members` wrote it" in run("revoke", tmp_path / "net.json", bob).stderr

@@ -20,7 +20,7 @@ from dada.net.store import Store
 from dada.net.transport import Transport
 from dada.peer.config import PeerConfig
 from dada.peer.member import Member, Planner, Rhythm
-from dada.peer.messages import Descriptor
+from dada.peer.messages import Descriptor, Revocation
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
 from tests.helpers.memory_transport import MemoryNetwork
@@ -119,6 +119,7 @@ def make_node(
     config: PeerConfig = CONFIG,
     terms: Terms | None = None,
     options: LinkOptions | None = None,
+    orders: Callable[[], Revocation | None] = lambda: None,
 ) -> Node:
     rng = np.random.default_rng(seed)
     margins = (2 * rng.integers(0, 2, (8, config.n_predictors)) - 1).astype(np.int8)
@@ -127,9 +128,10 @@ def make_node(
         PeerSampling(transport.me, rng, transport.addresses),
         Planner(rhythm, rng),
         exchange_every_s=0.2,
+        membership=None if terms is None else terms.membership,
     )
     store = Store(folder / f"{transport.me.hex()[:16]}.sqlite")
-    return Node(member, transport, store, Terms() if terms is None else terms, rng, Watch(), options)
+    return Node(member, transport, store, Terms() if terms is None else terms, rng, Watch(), options, orders=orders)
 
 
 def descriptor(node: Node) -> Descriptor:

@@ -20,9 +20,11 @@ from dada.peer.config import PeerConfig
 from dada.peer.copies import ModelCopy
 from dada.peer.inputs import Failed, Persist, Refused, Send
 from dada.peer.member import Member, Planner, RateLimit, Rhythm
+from dada.peer.membership import Membership
 from dada.peer.messages import PROTOCOL_VERSION, Descriptor, Message, ModelSnapshot, encode
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
+from dada.peer.witnesses import Unsealed
 from tests.helpers.wire_fuzz import MARGINS, check
 
 ME = b"member"
@@ -68,6 +70,7 @@ class PeerFuzz:
             PeerSampling(ME, rng, view_size=8),
             Planner(rhythm, rng),
             limit=limit,
+            membership=Membership(b"", b"founder", Unsealed()),
         )
         self.member.restore(dict(self.records))
         self.perform(self.member.start(self.now, [Descriptor(name, 0) for name in self.names[:3]]))
@@ -86,7 +89,7 @@ class PeerFuzz:
                 self.perform(self.member.on_unreachable(sender, self.now))
             if self.rng.random() < 0.002:
                 self.start()
-            if self.member.peer.offences.is_ignored(sender):
+            if self.member.peer.ignores(sender):
                 self.names[self.names.index(sender)] = b"peer%04d" % (MOST_SENDERS + number)
             if number % 50 == 0:
                 check(self.member)
@@ -161,7 +164,9 @@ class PeerFuzz:
     def octets(self, name: str) -> bytes:
         if name == "problem" and self.rng.random() < 0.8:
             return self.config.digest
-        if name in ("author", "peer"):
+        if name == "signature" and self.rng.random() < 0.5:
+            return b""
+        if name in ("author", "peer", "revoked"):
             return self.one_of((*self.names, ME, b"", b"x" * 64, b"x" * 65))
         if name == "code" and self.rng.random() < 0.7:
             return self.code()

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from dada.core.model_steps import UserRows
-from dada.net.handshake import HandshakeError, read_addresses, read_greeting, read_hello
+from dada.net.handshake import HandshakeError, read_claims, read_greeting, read_hello
 from dada.net.home import TicketError, read_ticket
 from dada.net.transport import FrameError, FrameReader, Kind
 from dada.peer.config import PeerConfig
@@ -74,7 +74,7 @@ def _receive(member: Member, kind: Kind, content: bytes, now: float) -> None:
         if member.peer.deadline <= now:
             member.peer.handle(TimerFired(now))
         return
-    readers = {Kind.GREETING: read_greeting, Kind.PROOF: read_addresses}
+    readers = {Kind.GREETING: read_greeting, Kind.PROOF: read_claims}
     try:
         if kind in readers:
             readers[kind](content)

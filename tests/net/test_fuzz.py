@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dada.net.transport import Kind, frame
+from dada.net.transport import FrameReader, Kind, frame
+from dada.peer.messages import LARGEST_MESSAGE, PROTOCOL_VERSION
 from tests.helpers.wire_fuzz import feed
 
 CORPUS = sorted((Path(__file__).parents[1] / "peer" / "corpus").iterdir())
@@ -17,6 +18,13 @@ pytestmark = pytest.mark.usefixtures("compiled_kernels")
 @pytest.mark.parametrize("file", CORPUS, ids=lambda file: file.name)
 def test_what_a_fuzzer_found_breaks_nothing(file):
     feed(file.read_bytes())
+
+
+def test_the_corpus_speaks_the_present_version():
+    reader = FrameReader(LARGEST_MESSAGE)
+    reader.feed((CORPUS[0].parent / "views-signed").read_bytes()[1:])
+    _, content = reader.next()
+    assert content[0] == PROTOCOL_VERSION, "change the version in all files of the corpus"
 
 
 @given(st.data())

@@ -6,7 +6,9 @@ import pytest
 
 from dada.net.handshake import HandshakeError, Party, Refusal, Terms, shake_hands
 from dada.net.transport import FrameStream, Kind, frame
+from dada.peer.membership import Membership
 from dada.peer.messages import PROTOCOL_VERSION, Goodbye, Hello, encode
+from dada.sim.seal import VirtualSeal
 from tests.helpers.net import Transports, run
 
 KINDS = ("memory", "iroh")
@@ -14,7 +16,9 @@ HELLO = Hello(b"problem", 7)
 SECRET = b"a secret of the network"
 
 
-async def meet(kind, ann_terms=None, bob_terms=None, ann_hello=HELLO, bob_hello=HELLO, bob=None, timeout_s=8.0):
+async def meet(
+    kind, ann_terms=None, bob_terms=None, ann_hello=HELLO, bob_hello=HELLO, bob=None, timeout_s=8.0, bob_revoked=()
+):
     """Ann dials Bob; returns what each end of the handshake came to, an introduction or an error."""
     async with Transports(kind) as transports:
         ann_transport, bob_transport = await transports.make(), await transports.make()
@@ -34,7 +38,7 @@ async def meet(kind, ann_terms=None, bob_terms=None, ann_hello=HELLO, bob_hello=
             if bob is not None:
                 return await bob(stream)
             terms = Terms() if bob_terms is None else bob_terms
-            party = Party(bob_transport.me, False, terms, bob_hello, ("bob:1",), b"n" * 32)
+            party = Party(bob_transport.me, False, terms, bob_hello, ("bob:1",), b"n" * 32, bob_revoked)
             return await shake_hands(stream, party)
 
         return await asyncio.gather(as_ann(), as_bob(), return_exceptions=True)
@@ -62,6 +66,39 @@ def test_a_peer_that_is_not_on_the_list_is_refused(kind):
     ann, bob = run(meet(kind, bob_terms=Terms(allowed=frozenset({b"somebody else"}))))
     assert bob.refusal == Refusal.NOT_ALLOWED
     assert ann.refusal == Refusal.BY_OTHER
+
+
+ANN, BOB = b"\x01" * 32, b"\x02" * 32
+FOUNDER = Membership(b"network", b"founder", VirtualSeal(b"founder"))
+
+
+def member(certificate):
+    return Terms(membership=Membership(b"network", b"founder", VirtualSeal(b"any")), certificate=certificate)
+
+
+def test_members_of_a_network_with_a_founder_show_their_certificates():
+    ann, bob = run(meet("memory", member(FOUNDER.admit(ANN)), member(FOUNDER.admit(BOB))))
+    assert (ann.certificate.peer, bob.certificate.peer) == (BOB, ANN)
+
+
+@pytest.mark.parametrize(
+    ("certificate", "flaw"),
+    [(None, "none was sent"), (FOUNDER.admit(BOB), "it admits 0202020202"), (FOUNDER.admit(ANN, 9), "it expired on")],
+)
+def test_whoever_has_no_valid_certificate_is_refused_and_both_ends_know_why(certificate, flaw):
+    ann, bob = run(meet("memory", member(certificate), member(FOUNDER.admit(BOB))))
+    assert bob.refusal == Refusal.CERTIFICATE
+    assert ann.refusal == Refusal.BY_OTHER
+    for end in (ann, bob):
+        assert flaw in str(end)
+        assert "the founder makes one with `dada peer admit`" in str(end)
+
+
+def test_a_revoked_member_is_refused():
+    terms = member(FOUNDER.admit(BOB))
+    ann, bob = run(meet("memory", member(FOUNDER.admit(ANN)), terms, bob_revoked={ANN}))
+    assert bob.refusal == Refusal.REVOKED
+    assert "membership revoked by the founder" in str(ann)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -14,8 +14,11 @@ from dada.net.store import CorruptStoreError, StoreError
 from dada.net.transport import HEADER, FrameStream, Kind, frame
 from dada.peer.inputs import Persist
 from dada.peer.member import RateLimit
+from dada.peer.membership import Membership
 from dada.peer.messages import LARGEST_MESSAGE, PROTOCOL_VERSION, Hello, StateReply, StateRequest, decode, encode
 from dada.peer.model import EPOCH_KEY
+from dada.peer.peer import REVOKED_KEY
+from dada.sim.seal import VirtualSeal
 from tests.helpers.net import (
     BUSY,
     CONFIG,
@@ -203,6 +206,33 @@ async def test_strangers_are_kept_out_of_a_private_network(kind, tmp_path):
         assert node.links.refused == {"secret": 1}
         assert outsider.links.refused == {"by_other": 1}
         assert not node.links.sessions
+
+
+@asynchronous
+async def test_a_revoked_member_loses_all_links_and_stays_out(tmp_path):
+    founder = Membership(b"network", b"founder", VirtualSeal(b"founder"))
+    handed = []
+    options = LinkOptions(beat_every_s=0.05)
+    async with Transports("memory") as transports:
+        nodes = []
+        for seed in range(3):
+            transport = await transports.make()
+            terms = Terms(membership=founder, certificate=founder.admit(transport.me))
+            orders = lambda seed=seed: handed.pop() if seed == 0 and handed else None  # noqa: E731
+            nodes.append(make_node(transport, tmp_path, seed, terms=terms, options=options, orders=orders))
+        ann, bob, eve = nodes
+        async with Running(*nodes):
+            await until(lambda: {ann.member.me, bob.member.me} <= set(eve.links.sessions))
+            handed.append(founder.revoke([eve.member.me], counter=1))
+            await until(lambda: bob.member.peer.revoked == {eve.member.me})
+            await until(lambda: not eve.links.sessions)
+            refused = await bob.observer.until_kind(LinkRefused)
+            assert "membership revoked" in refused.reason
+            for node in (ann, bob):
+                assert eve.member.me not in node.member.peer.edges.neighbours
+                assert eve.member.me not in node.member.sampling.view
+            assert bob.member.me in ann.links.sessions
+        assert make_node(ann.transport, tmp_path, 9).store.records()[REVOKED_KEY]
 
 
 @pytest.mark.parametrize("kind", KINDS)

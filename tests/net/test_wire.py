@@ -36,8 +36,8 @@ ALLOWED = {
     "StateReply": {"round", "snapshot", "loss", "degree", "size"},
     "EdgeState": {"version", "author", "weight", "snapshot"},
     "EdgeAck": {"version", "author", "epoch", "sequence", "size"},
-    "ViewRequest": {"view"},
-    "ViewReply": {"view"},
+    "ViewRequest": {"view", "revocations"},
+    "ViewReply": {"view", "revocations"},
     "Follow": {"version", "follows", "wants_statement"},
     "FollowAck": {"version", "follows", "epoch", "sequence", "digest", "signature", "size"},
     "ModelOffer": {"round", "snapshot", "size"},
@@ -55,7 +55,9 @@ ALLOWED = {
     "CensusRecord": {"peer", "version", "size", "signature"},
     "Statement": {"epoch", "sequence", "digest", "signature"},
     "ModelSnapshot": {"epoch", "sequence", "coordinates", "values"},
-    "Descriptor": {"peer", "age", "addresses"},
+    "Descriptor": {"peer", "age", "addresses", "withheld", "version", "signature"},
+    "Certificate": {"network", "peer", "expires", "signature"},
+    "Revocation": {"counter", "revoked", "signature"},
 }
 
 

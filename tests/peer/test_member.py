@@ -43,7 +43,7 @@ def sent(effects):
 def test_views_are_answered_with_views_and_questions_with_state():
     here = member()
     here.start(0.0)
-    (view,) = here.receive_bytes(b"you", encode(ViewRequest((Descriptor(b"you", 0),))), 0.0)
+    (view,) = here.receive_bytes(b"you", encode(ViewRequest((Descriptor(b"you", 0, version=1),))), 0.0)
     assert isinstance(view.message, ViewReply)
     assert list(here.sampling.view) == [b"you"]
     (state,) = here.receive_bytes(b"you", encode(StateRequest(4)), 0.0)

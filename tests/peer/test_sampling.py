@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from scipy import stats
 
 from dada.peer.inputs import Refused, Send
@@ -12,12 +13,19 @@ from dada.peer.messages import (
     OLDEST,
     CodecError,
     Descriptor,
+    ImplausibleError,
     ViewReply,
     ViewRequest,
     decode,
     encode,
 )
-from dada.peer.sampling import MOST_OFFERS, VIEW_SIZE, PeerSampling
+from dada.peer.sampling import MOST_OFFERS, VIEW_SIZE, PeerSampling, signed_card, signed_content
+from dada.sim.seal import VirtualSeal
+
+
+def card(peer, age=0, addresses=(), version=1):
+    """A descriptor as its subject made it; nobody signs here."""
+    return Descriptor(peer, age, addresses, b"", version)
 
 
 def number(peer):
@@ -159,32 +167,91 @@ def test_two_halves_that_lost_sight_of_each_other_meet_again():
 
 
 def offer(node):
-    """Addresses that a node offers to a stranger, by peer."""
+    """Descriptors that a node offers to a stranger, by peer."""
     (reply,) = node.receive(b"stranger", ViewRequest(()))
-    return {known.peer: known.addresses for known in reply.message.view}
+    return {known.peer: known for known in reply.message.view}
 
 
-def test_only_proven_addresses_travel_along():
-    node = PeerSampling(b"me", np.random.default_rng(0))
-    node.receive(b"liar", ViewRequest((Descriptor(b"you", 0, ("false",)), Descriptor(b"he", 0))))
-    assert node.addresses_of(b"you") == ("false",)
+def test_only_proven_addresses_travel_along_and_the_signature_still_fits():
+    you = VirtualSeal(b"you")
+    node = PeerSampling(b"me", np.random.default_rng(0), seal=VirtualSeal(b"me"))
+    whole = signed_card(b"you", 1, ("victim", "true"), you)
+    node.receive(b"liar", ViewRequest((whole, signed_card(b"he", 1, (), VirtualSeal(b"he")))))
     assert node.sources == {b"you": b"liar"}
     assert b"you" not in offer(node)
     assert b"he" in offer(node)
-    node.prove(b"you", ("proven",))
-    assert offer(node)[b"you"] == ("proven",)
+    node.prove(b"you", ("true",))
+    part = offer(node)[b"you"]
+    assert part.addresses == ("true",)
+    assert you.verify(b"you", signed_content(part), whole.signature)
+    assert not you.verify(b"you", signed_content(replace(part, addresses=("other",))), whole.signature)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        Descriptor(b"you", 0, ("false",)),
+        card(b"you", 0, ("false",)),
+        signed_card(b"you", 9, ("false",), VirtualSeal(b"liar")),
+        replace(signed_card(b"you", 9, ("own",), VirtualSeal(b"you")), addresses=("false",)),
+        replace(signed_card(b"you", 9, ("own",), VirtualSeal(b"you")), version=10),
+        replace(signed_card(b"you", 9, ("own",), VirtualSeal(b"you")), withheld=b"short"),
+    ],
+    ids=["unsigned", "without signature", "other key", "other address", "other version", "digest cut short"],
+)
+def test_addresses_that_their_subject_did_not_sign_are_refused(forged):
+    node = PeerSampling(b"me", np.random.default_rng(0), seal=VirtualSeal(b"me"))
+    with pytest.raises(ImplausibleError):
+        node.receive(b"liar", ViewRequest((forged,)))
+    assert not node.view
+
+
+class CountingSeal(VirtualSeal):
+    verified = 0
+
+    def verify(self, peer, content, signature):
+        self.verified += 1
+        return super().verify(peer, content, signature)
+
+
+def test_the_newest_card_counts_and_each_is_verified_once():
+    seal = CountingSeal(b"me")
+    node = PeerSampling(b"me", np.random.default_rng(0), seal=seal)
+    old, new = (signed_card(b"you", version, (f"at {version}",), VirtualSeal(b"you")) for version in (1, 2))
+    for turn, known in enumerate((new, old, new, replace(old, signature=b"false"))):
+        node.receive(b"friend%d" % turn, ViewRequest((known,)))
+    assert node.addresses_of(b"you") == ("at 2",)
+    assert seal.verified == 1
+
+
+def test_a_new_life_and_a_new_address_raise_the_version():
+    node = PeerSampling(b"me", np.random.default_rng(0), ("here",))
+    versions = []
+    for epoch, addresses in ((1, ("here",)), (1, ("here",)), (1, ("there",)), (2, ("there",))):
+        node.epoch, node.addresses = epoch, addresses
+        (reply,) = node.receive(b"you", ViewRequest(()))
+        versions.append(reply.message.view[0].version)
+    assert versions[0] == versions[1] < versions[2] < versions[3]
+
+
+def test_excluded_peers_are_neither_kept_nor_taken_up_again():
+    node = full_node()
+    node.exclude([bytes([7]), b"liar"])
+    node.meet(b"liar")
+    node.receive(b"you", ViewRequest((card(bytes([7])), card(b"liar"))))
+    assert not {bytes([7]), b"liar"} & {*node.view, *node.reserve, *node.cards}
 
 
 def test_a_peer_that_left_for_good_is_not_called_again():
     node = PeerSampling(b"me", np.random.default_rng(0))
-    node.introduce([Descriptor(b"you", 0)])
+    node.introduce([card(b"you", 0)])
     node.forget(b"you")
     assert [node.exchange() for _ in range(30)] == [[]] * 30
 
 
 def test_a_stored_view_is_taken_up_again():
     first = PeerSampling(b"me", np.random.default_rng(0))
-    first.introduce([Descriptor(b"you", 3, ("there",)), Descriptor(b"her", 0)])
+    first.introduce([card(b"you", 3, ("there",)), card(b"her", 0)])
     second = PeerSampling(b"me", np.random.default_rng(1))
     second.restore({first.record().key: first.record().value})
     assert second.view == first.view
@@ -192,7 +259,7 @@ def test_a_stored_view_is_taken_up_again():
 
 def test_an_unanswered_peer_is_called_again_from_the_reserve():
     node = PeerSampling(b"me", np.random.default_rng(0))
-    node.introduce([Descriptor(b"you", 0)])
+    node.introduce([card(b"you", 0)])
     node.exchange()
     (again,) = node.exchange()
     assert again.to == b"you"
@@ -201,18 +268,18 @@ def test_an_unanswered_peer_is_called_again_from_the_reserve():
 
 # -- liars ---------------------------------------------------------------------------------------------------------
 
-SOME = tuple(Descriptor(bytes([k]), 0) for k in range(VIEW_SIZE // 2))
+SOME = tuple(card(bytes([k]), 0) for k in range(VIEW_SIZE // 2))
 
 
 @pytest.mark.parametrize(
     "known",
     [
-        Descriptor(b"x", -1),
-        Descriptor(b"x", OLDEST + 1),
-        Descriptor(b"", 0),
-        Descriptor(b"x" * 65, 0),
-        Descriptor(b"x", 0, ("a" * (LONGEST_ADDRESS + 1),)),
-        Descriptor(b"x", 0, ("a",) * 9),
+        card(b"x", -1),
+        card(b"x", OLDEST + 1),
+        card(b"", 0),
+        card(b"x" * 65, 0),
+        card(b"x", 0, ("a" * (LONGEST_ADDRESS + 1),)),
+        card(b"x", 0, ("a",) * 9),
     ],
 )
 def test_malformed_descriptors_are_not_decoded(known):
@@ -220,7 +287,7 @@ def test_malformed_descriptors_are_not_decoded(known):
         decode(encode(ViewRequest((known,))))
 
 
-@pytest.mark.parametrize("view", [(*SOME, Descriptor(b"more", 0)), (Descriptor(b"x", 0), Descriptor(b"x", 1))])
+@pytest.mark.parametrize("view", [(*SOME, card(b"more", 0)), (card(b"x", 0), card(b"x", 1))])
 def test_malformed_views_change_nothing(view):
     node = PeerSampling(b"me", np.random.default_rng(0))
     (refused,) = node.receive(b"liar", ViewRequest(view))
@@ -230,7 +297,7 @@ def test_malformed_views_change_nothing(view):
 
 def test_a_reply_counts_once_and_only_from_the_partner():
     node = PeerSampling(b"me", np.random.default_rng(0))
-    node.introduce([Descriptor(b"you", 0)])
+    node.introduce([card(b"you", 0)])
     node.exchange()
     assert isinstance(node.receive(b"liar", ViewReply(SOME))[0], Refused)
     assert node.receive(b"you", ViewReply(SOME)) == []
@@ -239,14 +306,14 @@ def test_a_reply_counts_once_and_only_from_the_partner():
 
 def full_node():
     node = PeerSampling(b"me", np.random.default_rng(0))
-    node.introduce(Descriptor(bytes([k]), 1) for k in range(VIEW_SIZE))
+    node.introduce(card(bytes([k]), 1) for k in range(VIEW_SIZE))
     return node
 
 
 def test_a_full_view_takes_up_a_few_offers_and_answers_the_rest():
     node = full_node()
     for k in range(3 * MOST_OFFERS):
-        (answer,) = node.receive(b"liar" + bytes([k]), ViewRequest((Descriptor(b"ghost" + bytes([k]), 0),)))
+        (answer,) = node.receive(b"liar" + bytes([k]), ViewRequest((card(b"ghost" + bytes([k]), 0),)))
         assert isinstance(answer, Send)
     assert sum(peer.startswith(b"ghost") for peer in node.view) <= MOST_OFFERS
 
@@ -254,7 +321,7 @@ def test_a_full_view_takes_up_a_few_offers_and_answers_the_rest():
 def test_one_sender_is_taken_at_its_word_once_between_two_exchanges():
     node = full_node()
     for k in range(5):
-        node.receive(b"liar", ViewRequest((Descriptor(b"ghost" + bytes([k]), 0),)))
+        node.receive(b"liar", ViewRequest((card(b"ghost" + bytes([k]), 0),)))
     assert sum(peer.startswith(b"ghost") for peer in node.view) == 1
 
 
@@ -281,18 +348,18 @@ def test_a_flood_takes_no_more_than_its_share_of_the_ranked_and_none_of_the_long
     node = PeerSampling(b"me", rng)
     honest = [b"honest" + bytes([k]) for k in range(40)]
     attackers = [b"attack" + bytes([k]) for k in range(60)]
-    node.introduce(Descriptor(peer, 0) for peer in honest[:VIEW_SIZE])
+    node.introduce(card(peer, 0) for peer in honest[:VIEW_SIZE])
     for _ in range(20):
         partner = node.exchange()[-1].to
-        node.receive(partner, ViewReply(tuple(Descriptor(honest[p], 0) for p in rng.permutation(40)[:15])))
+        node.receive(partner, ViewReply(tuple(card(honest[p], 0) for p in rng.permutation(40)[:15])))
     for t in range(500):
         if t % 10 == 0:
             partner = node.exchange()[-1].to
             names = honest if partner in honest else attackers
             chosen = rng.permutation(len(names))[:15]
-            node.receive(partner, ViewReply(tuple(Descriptor(names[p], int(names is honest)) for p in chosen)))
+            node.receive(partner, ViewReply(tuple(card(names[p], int(names is honest)) for p in chosen)))
         chosen = rng.permutation(60)[:15]
-        node.receive(attackers[t % 60], ViewRequest(tuple(Descriptor(attackers[p], 0) for p in chosen)))
+        node.receive(attackers[t % 60], ViewRequest(tuple(card(attackers[p], 0) for p in chosen)))
     assert sum(peer in honest for peer in node.view) > VIEW_SIZE / 3
 
 
@@ -305,18 +372,17 @@ def test_a_caller_enters_a_full_view_no_more():
     assert b"caller" in node.view
 
 
-def test_addresses_that_a_peer_proved_are_not_replaced_by_hearsay():
+def test_a_proven_address_is_preferred():
     node = PeerSampling(b"me", np.random.default_rng(0))
-    node.receive(b"you", ViewRequest((Descriptor(b"you", 5, ("own",)),)))
-    node.receive(b"liar", ViewRequest((Descriptor(b"you", 0, ("false",)),)))
+    node.receive(b"you", ViewRequest((card(b"you", 5, ("own",)),)))
     assert node.addresses_of(b"you") == ("own",)
     node.prove(b"you", ("proven",))
-    node.receive(b"you", ViewRequest((Descriptor(b"you", 0, ("other",)),)))
+    node.receive(b"you", ViewRequest((card(b"you", 0, ("other",), version=2),)))
     assert node.addresses_of(b"you") == ("proven",)
 
 
 descriptors = st.builds(
-    Descriptor, st.integers(0, 60).map(lambda k: k.to_bytes(1, "big")), st.integers(0, 20), st.just(())
+    card, st.integers(0, 60).map(lambda k: k.to_bytes(1, "big")), st.integers(0, 20), st.just(())
 )
 views = st.lists(descriptors, max_size=20).map(tuple)
 facts = st.lists(

@@ -7,11 +7,16 @@ from dada.core.model_steps import UserRows
 from dada.core.neighbours import gossip_mix
 from dada.peer.config import PeerConfig
 from dada.peer.inputs import Received, Refused, Send, Started
-from dada.peer.messages import Descriptor, EdgeState, FriendsReply, FriendsRequest
+from dada.peer.messages import Descriptor, EdgeState, FriendsReply, FriendsRequest, ImplausibleError
 from dada.peer.peer import Peer
 from dada.peer.sampling import FRIENDS_PER_REPLY, MOST_CANDIDATES, VIEW_SIZE, PeerSampling, Search
 
 KAPPA = 8
+
+
+def card(peer, age=0, addresses=(), version=1):
+    """A descriptor as its subject made it; nobody signs here."""
+    return Descriptor(peer, age, addresses, b"", version)
 
 
 def name(k):
@@ -26,13 +31,15 @@ def make(n_known, neighbours=()):
         peer.handle(Received(0.0, other, EdgeState(1, other, 1.0)))
     sampling = PeerSampling(b"me", rng)
     sampling.introduce(Descriptor(name(k), 0, (f"view:{k}",)) for k in range(n_known))
-    return Search(peer, sampling, rng)
+    for other in neighbours:
+        sampling.keep(card(other))
+    return Search(peer, sampling, rng), sampling
 
 
 @pytest.fixture
 def large():
     """A peer whose view is full, with three neighbours that are not in it."""
-    return make(VIEW_SIZE, [b"ann", b"bob", b"eve"])
+    return make(VIEW_SIZE, [b"ann", b"bob", b"eve"])[0]
 
 
 def befriend(search, friends):
@@ -44,14 +51,14 @@ def befriend(search, friends):
 
 
 def test_a_network_that_fits_a_view_is_sampled_without_asking_for_friends():
-    search = make(VIEW_SIZE - 1, [b"ann"])
+    search, _ = make(VIEW_SIZE - 1, [b"ann"])
     assert len(search.sample(KAPPA)) == KAPPA
     assert b"ann" not in search.sample(VIEW_SIZE)
     assert search.ask() == []
 
 
 def test_a_batch_has_the_proportions_of_the_engine(large):
-    friends = [Descriptor(b"friend%d" % k, 0) for k in range(MOST_CANDIDATES)]
+    friends = [card(b"friend%d" % k, 0) for k in range(MOST_CANDIDATES)]
     for start in range(0, MOST_CANDIDATES, FRIENDS_PER_REPLY):
         assert befriend(large, friends[start : start + FRIENDS_PER_REPLY]) == []
     batch, mix = large.sample(KAPPA), gossip_mix(KAPPA)
@@ -67,16 +74,18 @@ def test_peers_of_the_view_replace_missing_friends(large):
 
 
 def test_each_friend_is_asked_once(large):
-    befriend(large, [Descriptor(b"friend", 0)])
+    befriend(large, [card(b"friend", 0)])
     assert b"friend" in large.sample(KAPPA)
     assert b"friend" not in large.sample(KAPPA)
 
 
-def test_friends_of_friends_can_be_dialled(large):
-    befriend(large, [Descriptor(b"friend", 0, ("10.0.0.1:4000",))])
-    assert large.addresses_of(b"friend") == ("10.0.0.1:4000",)
-    assert large.addresses_of(name(3)) == ("view:3",)
-    assert large.addresses_of(b"nobody") == ()
+def test_friends_of_friends_can_be_dialled():
+    search, sampling = make(VIEW_SIZE, [b"ann"])
+    befriend(search, [card(b"friend", 0, ("10.0.0.1:4000",))])
+    assert sampling.addresses_of(b"friend") == ("10.0.0.1:4000",)
+    assert sampling.sources[b"friend"] == b"ann"
+    assert sampling.addresses_of(name(3)) == ("view:3",)
+    assert sampling.addresses_of(b"nobody") == ()
 
 
 def test_neighbours_are_sent_to_followers_only(large):
@@ -85,17 +94,23 @@ def test_neighbours_are_sent_to_followers_only(large):
     assert large.receive(name(1), FriendsRequest()) == []
 
 
-def test_neighbours_with_unproven_addresses_are_not_passed_on(large):
-    large.note_addresses(b"bob", ("10.0.0.2:4000",))
-    (answer,) = large.receive(b"ann", FriendsRequest())
+def test_neighbours_with_unproven_addresses_are_not_passed_on():
+    search, sampling = make(VIEW_SIZE, [b"ann", b"bob", b"eve"])
+    sampling.keep(card(b"bob", 0, ("10.0.0.2:4000",), version=2))
+    (answer,) = search.receive(b"ann", FriendsRequest())
     assert [friend.peer for friend in answer.message.friends] == [b"eve"]
+
+
+def test_friends_that_did_not_sign_their_addresses_are_refused(large):
+    with pytest.raises(ImplausibleError, match="did not sign"):
+        befriend(large, [Descriptor(b"friend", 0, ("10.0.0.1:4000",))])
 
 
 @pytest.mark.parametrize(
     "friends",
     [
-        [Descriptor(name(k), 0) for k in range(FRIENDS_PER_REPLY + 1)],
-        [Descriptor(b"twice", 0), Descriptor(b"twice", 1)],
+        [card(name(k), 0) for k in range(FRIENDS_PER_REPLY + 1)],
+        [card(b"twice", 0), card(b"twice", 1)],
     ],
 )
 def test_malformed_friends_are_refused(large, friends):
@@ -105,17 +120,17 @@ def test_malformed_friends_are_refused(large, friends):
 
 
 def test_an_answer_counts_once_and_only_if_it_was_asked_for(large):
-    (refused,) = large.receive(b"ann", FriendsReply((Descriptor(b"friend", 0),)))
+    (refused,) = large.receive(b"ann", FriendsReply((card(b"friend", 0),)))
     assert isinstance(refused, Refused)
     asked = [send.to for send in large.ask()]
-    assert large.receive(asked[0], FriendsReply((Descriptor(b"friend", 0),))) == []
-    assert isinstance(large.receive(asked[0], FriendsReply((Descriptor(b"other", 0),)))[0], Refused)
+    assert large.receive(asked[0], FriendsReply((card(b"friend", 0),))) == []
+    assert isinstance(large.receive(asked[0], FriendsReply((card(b"other", 0),)))[0], Refused)
     assert list(large.candidates) == [b"friend"]
 
 
 def test_candidates_are_bounded_and_the_oldest_go_first(large):
     for k in range(MOST_CANDIDATES + 5):
-        befriend(large, [Descriptor(b"friend%d" % k, 0), Descriptor(b"me", 0)])
+        befriend(large, [card(b"friend%d" % k, 0), card(b"me", 0)])
     assert len(large.candidates) == MOST_CANDIDATES
     assert b"friend0" not in large.candidates
     assert b"me" not in large.candidates

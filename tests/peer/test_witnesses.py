@@ -19,7 +19,7 @@ from dada.peer.messages import (
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
 from dada.peer.witnesses import MOST_UNANSWERED, content_of, statement_of
-from dada.sim.world import VirtualSeal
+from dada.sim.seal import VirtualSeal
 from tests.helpers.peers import WiredPeers
 
 A = np.array([[1, -1, 1], [1, 1, -1], [1, -1, -1]], np.int8)
@@ -117,7 +117,7 @@ def test_a_neighbour_that_signs_nothing_is_dropped(four):
 def test_a_false_signature_is_an_offence_of_its_sender():
     rng = np.random.default_rng(0)
     peer = Peer(b"ann", UserRows(A), CONFIG)
-    member = Member(peer, PeerSampling(b"ann", rng), Planner(Rhythm(), rng), seal=VirtualSeal(b"ann"))
+    member = Member(peer, PeerSampling(b"ann", rng, seal=VirtualSeal(b"ann")), Planner(Rhythm(), rng))
     member.start(0.0)
     first, second = (Statement(1, 5, digest, VirtualSeal(b"bob").sign(b"x")) for digest in (b"one", b"two"))
     refused, *_ = member.receive(b"bob", Equivocation(b"eve", first, second), 0.0)

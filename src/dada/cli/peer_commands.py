@@ -94,6 +94,9 @@ def new_network(
     private: Annotated[
         bool, typer.Option("--private", help="Put a new secret into the file: only its holders can join.")
     ] = False,
+    members: Annotated[
+        bool, typer.Option("--members", help="Only peers that you admit can join; writes your key beside the file.")
+    ] = False,
 ) -> None:
     """Write the file that all peers of a new network need.
 
@@ -106,6 +109,7 @@ def new_network(
 
     - `dada peer new-network net.json --feature age:0:100 --feature income:0:200000 --classes no,yes`
     - `dada peer new-network net.json --like mine.csv --label came --private`
+    - `dada peer new-network net.json --like mine.csv --label came --members`
     - `dada peer new-network net.json --summary ann.json --summary bob.json`
     - `dada peer new-network net.json --model people.dada`
     """
@@ -142,8 +146,14 @@ def new_network(
         network = tables.network_for(columns, predictors, settings, tables.rhythm_of(settings, rate), private)
     if class_weights is not None:
         network = tables.with_class_weights(network, class_weights)
-    network.write(file)
-    kind = "private: anybody with the file can join, so give it to invited peers only" if private else "open to anybody"
+    if members:
+        from dada.net.founder import Founder
+
+        kind = f"open to peers that you admit; {Founder.create(network, file).key} is your key, keep it to yourself"
+    else:
+        network.write(file)
+        holders = "private: anybody with the file can join, so give it to invited peers only"
+        kind = holders if private else "open to anybody"
     stdout().print(f"{file}: {len(network.features)} features, {network.coupling.size} base predictors; {kind}.")
 
 
@@ -161,8 +171,13 @@ def init(
     peers: Annotated[
         int, typer.Option(min=0, help="Peers that will protect rows, if more than the 30 that one peer meets.")
     ] = 0,
+    certificate: Annotated[
+        str | None, typer.Option(help="Line that `dada peer admit` printed, for this or an existing peer.")
+    ] = None,
 ) -> None:
     """Create the folder of a new peer: its key and the network file.
+
+    A network of members admits this peer once its founder has made a certificate for the id that is printed.
 
     With --epsilon, other peers learn from labels that were flipped at random, once; the features are not protected. The
     model for predictions is learned from the true labels and never sent. With --protects rows, all that others receive
@@ -174,9 +189,10 @@ def init(
     - `dada peer init --home ann --network net.json --epsilon 4`
     - `dada peer init --home ann --network net.json --epsilon 4 --protects rows`
     - `dada peer init --home ann --recover`
+    - `dada peer init --home ann --certificate dadacert1...`
     """
     from dada.net.home import Home
-    from dada.net.iroh_transport import new_secret_key, public_key
+    from dada.net.iroh_transport import IrohSeal, new_secret_key, public_key
     from dada.net.store import set_aside
 
     place = Home(home)
@@ -186,13 +202,72 @@ def init(
             kept = set_aside(place.state)
         stdout().print(f"The old state is kept as {kept}." if kept else "There was no state to recover from.")
     else:
-        if network is None:
+        if network is not None:
+            place.create(network, new_secret_key())
+        elif certificate is None:
             raise ValueError("--network is needed: the file that `dada peer new-network` wrote")
-        place.create(network, new_secret_key())
-        key, _ = place.read()
+        key, described = place.read()
         if epsilon is not None:
             place.protect(epsilon, protects, peers)
+        if certificate is not None:
+            place.write_certificate(certificate, described.membership(IrohSeal(key)), public_key(key))
     stdout().print(f"Peer {public_key(key).hex()} is in {home}.", soft_wrap=True)
+
+
+NetworkArgument = Annotated[
+    Path, typer.Argument(help="The network file, beside its founder's key.", show_default=False)
+]
+IdentityArgument = Annotated[str, typer.Argument(help="Id or ticket of the peer.", show_default=False)]
+
+
+@app.command()
+def admit(
+    network: NetworkArgument,
+    peer: IdentityArgument,
+    days: Annotated[int, typer.Option(min=0, help="Days until the certificate expires; 0: never.")] = 0,
+) -> None:
+    """Admit a peer to a network that you founded: prints its certificate.
+
+    The peer needs it once, with `dada peer init --certificate`. It is of no use to any other peer.
+
+    **Examples**
+
+    - `dada peer admit net.json 73896625bf05...`
+    - `dada peer admit net.json 73896625bf05... --days 90`
+    """
+    from dada.net.founder import Founder
+
+    typer.echo(Founder(network).admit(_identity(peer), days))
+
+
+@app.command()
+def revoke(
+    network: NetworkArgument,
+    peer: IdentityArgument,
+    home: Annotated[
+        Path | None, typer.Option(envvar="DADA_HOME", help="Folder of a peer, running or not, that sends the list on.")
+    ] = None,
+) -> None:
+    """Exclude a member of a network that you founded: writes the next list of revoked members.
+
+    Any one peer of the network sends the list to all others. They drop the member for good.
+
+    **Examples**
+
+    - `dada peer revoke net.json 73896625bf05... --home ann`
+    """
+    from dada.net.founder import Founder
+    from dada.net.home import Home
+
+    founder = Founder(network)
+    n_excluded = founder.revoke(_identity(peer))
+    stdout().print(f"{founder.list}: {n_excluded} excluded.", soft_wrap=True)
+    if home is None:
+        stdout().print("Copy it into the folder of any peer of the network, under the name `revoked`.", soft_wrap=True)
+    else:
+        place = Home(home)
+        place.read()
+        atomic.write_bytes(place.revoked, founder.list.read_bytes(), private=True)
 
 
 @app.command("run")
@@ -354,7 +429,7 @@ def name(
     - `dada peer name dada1... Bob`
     - `dada peer name 73896625bf Bob`
     """
-    from dada.net.home import PREFIX, Home, read_ticket
+    from dada.net.home import Home
 
     place = Home(home)
     place.read()
@@ -362,7 +437,7 @@ def name(
     seen = {other for group in ("neighbours", "round_trips_ms", "unreachable") for other in status.get(group, ())}
     found = [other for other in sorted(seen) if other.startswith(peer)]
     chosen = found[0] if len(found) == 1 else peer
-    place.give_name(read_ticket(peer).peer if peer.startswith(PREFIX) else _peer_id(chosen), nickname)
+    place.give_name(_identity(chosen), nickname)
 
 
 @app.command()
@@ -398,6 +473,13 @@ def predict(
 
 def _cell(value: str | float) -> str:
     return f"{value:.6g}" if isinstance(value, float) else value
+
+
+def _identity(text: str) -> bytes:
+    """The id of a peer, given as such or as a ticket."""
+    from dada.net.home import PREFIX, read_ticket
+
+    return read_ticket(text).peer if text.startswith(PREFIX) else _peer_id(text)
 
 
 def _peer_id(text: str) -> bytes:

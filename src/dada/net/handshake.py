@@ -7,8 +7,9 @@ The transport has authenticated both peers. The handshake then proceeds in this 
    listener and both nonces. The secret is never sent, and a proof is valid on this link only.
 3. The listener proves the same. A peer that cannot prove its membership never receives a proof.
 
-With its proof each end sends its addresses. Then both send their `Hello`, which identifies the learning problem.
-A network without a secret uses an empty one. An end that fails is sent the reason, and the failure is counted.
+With its proof each end sends its addresses and, in a network with a founder, its certificate of membership. Then both
+send their `Hello`, which identifies the learning problem. A network without a secret uses an empty one. An end that
+fails is sent the reason, and the failure is counted.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 import struct
+import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -23,13 +26,23 @@ from typing import NamedTuple
 import msgspec
 
 from dada.net.transport import FrameError, FrameStream, Kind, TransportError, frame
-from dada.peer.messages import PROTOCOL_VERSION, Addresses, CodecError, Hello, PeerId, decode, encode
+from dada.peer.membership import Membership
+from dada.peer.messages import PROTOCOL_VERSION, Addresses, Certificate, CodecError, Hello, PeerId, decode, encode
 
 NONCE_SIZE, PROOF_SIZE = 32, 32
 
 _GREETING = struct.Struct(f">4sB{NONCE_SIZE}s")
 _MAGIC = b"dada"
-_addresses = msgspec.msgpack.Decoder(Addresses)
+
+
+class Claims(msgspec.Struct, frozen=True, array_like=True):
+    """What an end sends with its proof: its addresses, and its certificate if it has one."""
+
+    addresses: Addresses
+    certificate: Certificate | None = None
+
+
+_claims = msgspec.msgpack.Decoder(Claims)
 
 
 class Refusal(StrEnum):
@@ -38,6 +51,8 @@ class Refusal(StrEnum):
     VERSION = "another protocol version"
     SECRET = "wrong network secret"
     NOT_ALLOWED = "not on the list of allowed peers"
+    CERTIFICATE = "no valid certificate"
+    REVOKED = "membership revoked by the founder"
     PROBLEM = "another learning problem"
     FRAME = "bytes that are not frames"
     MESSAGE = "frames that are not messages"
@@ -48,7 +63,9 @@ class Refusal(StrEnum):
 
 
 # Reasons sent to the other end; one that sends malformed frames would not understand them.
-_REPORTED = (Refusal.VERSION, Refusal.SECRET, Refusal.NOT_ALLOWED, Refusal.PROBLEM)
+_REPORTED = (
+    Refusal.VERSION, Refusal.SECRET, Refusal.NOT_ALLOWED, Refusal.CERTIFICATE, Refusal.REVOKED, Refusal.PROBLEM,
+)  # fmt: skip
 
 
 class HandshakeError(ValueError):
@@ -61,14 +78,34 @@ class HandshakeError(ValueError):
 
 @dataclass(frozen=True)
 class Terms:
-    """Admission rules of a peer: the secret of its network, empty if anybody may join, and the only peers admitted."""
+    """Admission rules of a peer.
+
+    Parameters
+    ----------
+    secret : bytes
+        Secret of the network; empty if nobody needs it.
+    allowed : frozenset of bytes, optional
+        The only peers admitted.
+    membership : Membership, optional
+        Of a network with a founder: verifies certificates.
+    certificate : Certificate, optional
+        The own certificate.
+    """
 
     secret: bytes = b""
     allowed: frozenset[PeerId] | None = None
+    membership: Membership | None = None
+    certificate: Certificate | None = None
 
-    def admits(self, peer: PeerId) -> bool:
-        """Whether the list of allowed peers admits a peer."""
-        return self.allowed is None or peer in self.allowed
+    def refusal_of(self, peer: PeerId, revoked: Collection[PeerId]) -> Refusal | None:
+        """Why a peer is refused, whatever it proves."""
+        if peer in revoked:
+            return Refusal.REVOKED
+        return None if self.allowed is None or peer in self.allowed else Refusal.NOT_ALLOWED
+
+    def flaw_of(self, certificate: Certificate | None, peer: PeerId) -> str | None:
+        """Why a peer's certificate does not admit it now; None if it does, or if none is needed."""
+        return None if self.membership is None else self.membership.flaw_of(certificate, peer, time.time())
 
 
 class Introduction(NamedTuple):
@@ -76,6 +113,7 @@ class Introduction(NamedTuple):
 
     hello: Hello
     addresses: tuple[str, ...]
+    certificate: Certificate | None = None
 
 
 class Party(NamedTuple):
@@ -87,6 +125,7 @@ class Party(NamedTuple):
     hello: Hello
     addresses: tuple[str, ...]
     nonce: bytes
+    revoked: Collection[PeerId] = frozenset()
 
 
 async def shake_hands(stream: FrameStream, party: Party, timeout_s: float = 8.0) -> Introduction:
@@ -98,14 +137,16 @@ async def shake_hands(stream: FrameStream, party: Party, timeout_s: float = 8.0)
         raise HandshakeError(Refusal.SILENCE, f"no handshake within {timeout_s:g} s") from error
     except HandshakeError as error:
         if error.refusal in _REPORTED:
-            await _report(stream, error.refusal)
+            # Only the way to a certificate helps the other end.
+            await _report(stream, str(error) if error.refusal is Refusal.CERTIFICATE else error.refusal)
         raise
 
 
 async def _shake_hands(stream: FrameStream, party: Party) -> Introduction:
     peer = stream.link.peer
-    if not party.terms.admits(peer):
-        raise HandshakeError(Refusal.NOT_ALLOWED, peer.hex()[:10])
+    refusal = party.terms.refusal_of(peer, party.revoked)
+    if refusal is not None:
+        raise HandshakeError(refusal, peer.hex()[:10])
     await stream.link.send(frame(Kind.GREETING, _GREETING.pack(_MAGIC, PROTOCOL_VERSION, party.nonce)))
     other_nonce = read_greeting(await _expect(stream, Kind.GREETING))
     roles = (party.me, peer) if party.is_dialler else (peer, party.me)
@@ -116,23 +157,28 @@ async def _shake_hands(stream: FrameStream, party: Party) -> Introduction:
         return hmac.digest(party.terms.secret, b"dada proof" + bytes([of_dialler]) + parts, "sha256")
 
     async def prove() -> None:
-        await stream.link.send(frame(Kind.PROOF, proof(party.is_dialler) + msgspec.msgpack.encode(party.addresses)))
+        claims = Claims(party.addresses, party.terms.certificate)
+        await stream.link.send(frame(Kind.PROOF, proof(party.is_dialler) + msgspec.msgpack.encode(claims)))
 
-    async def verify() -> tuple[str, ...]:
+    async def verify() -> Claims:
         content = await _expect(stream, Kind.PROOF)
         if not hmac.compare_digest(content[:PROOF_SIZE], proof(not party.is_dialler)):
             raise HandshakeError(Refusal.SECRET, "the other end failed to prove that it knows the secret")
-        return read_addresses(content[PROOF_SIZE:])
+        claims = read_claims(content[PROOF_SIZE:])
+        flaw = party.terms.flaw_of(claims.certificate, peer)
+        if flaw is not None:
+            raise HandshakeError(Refusal.CERTIFICATE, f"{flaw}; the founder makes one with `dada peer admit`")
+        return claims
 
     if party.is_dialler:
         await prove()
-        addresses = await verify()
+        claims = await verify()
     else:
-        addresses = await verify()
+        claims = await verify()
         await prove()
     await stream.link.send(frame(Kind.MESSAGE, encode(party.hello)))
     hello = read_hello(await _expect(stream, Kind.MESSAGE), party.hello.problem)
-    return Introduction(hello, addresses)
+    return Introduction(hello, claims.addresses, claims.certificate)
 
 
 async def _expect(stream: FrameStream, wanted: Kind) -> bytes:
@@ -162,12 +208,12 @@ def read_greeting(content: bytes) -> bytes:
     return content[5:]
 
 
-def read_addresses(content: bytes) -> tuple[str, ...]:
-    """The addresses sent with a proof."""
+def read_claims(content: bytes) -> Claims:
+    """The addresses and the certificate sent with a proof."""
     try:
-        return _addresses.decode(content)
+        return _claims.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise HandshakeError(Refusal.FRAME, f"addresses that cannot be read: {error}") from error
+        raise HandshakeError(Refusal.FRAME, f"addresses or a certificate that cannot be read: {error}") from error
 
 
 def read_hello(content: bytes, problem: bytes) -> Hello:
@@ -183,10 +229,10 @@ def read_hello(content: bytes, problem: bytes) -> Hello:
     return hello
 
 
-async def _report(stream: FrameStream, refusal: Refusal) -> None:
+async def _report(stream: FrameStream, reason: str) -> None:
     try:
         async with asyncio.timeout(1.0):
-            await stream.link.send(frame(Kind.REFUSAL, refusal.encode()))
+            await stream.link.send(frame(Kind.REFUSAL, reason.encode()))
             await stream.drain()
     except (TransportError, TimeoutError):
         return
@@ -194,5 +240,5 @@ async def _report(stream: FrameStream, refusal: Refusal) -> None:
 
 def _printable(content: bytes) -> str:
     """Text of an untrusted peer without control characters."""
-    text = content[:100].decode("utf-8", "replace")
+    text = content[:120].decode("utf-8", "replace")
     return "".join(char if char.isprintable() else "?" for char in text)

@@ -1,4 +1,7 @@
-"""The folder of one peer: key, network file, samples, state and status; and tickets, with which peers join."""
+"""The folder of one peer: key, network file, samples, state and status; and texts that users pass to each other.
+
+Tickets, certificates of membership and lists of revoked members are lines of text with a checksum.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +31,11 @@ from dada import atomic
 from dada.core.compiled import Array
 from dada.core.model_steps import UserRows, rows_per_sample
 from dada.net.address_book import is_relay
-from dada.net.network_file import NetworkFile, read_network
+from dada.net.network_file import KEY_SIZE, NetworkFile, read_network
 from dada.net.store import damaged, needing_room, read_records
 from dada.peer.config import PeerConfig
-from dada.peer.messages import Descriptor, PeerId
+from dada.peer.membership import Membership
+from dada.peer.messages import Certificate, Descriptor, PeerId, Revocation
 from dada.peer.model import Fallback, OwnModel, checked_rows
 from dada.peer.releases import ExactRows, Releases, ReleaseTerms, public_row
 from dada.peer.witnesses import Seal, Unsealed
@@ -39,7 +43,7 @@ from dada.privacy.accounting import BudgetError, Privacy, PrivacyCost, PrivacyLe
 from dada.privacy.noise import Bits
 from dada.privacy.release import read_labels, release_labels
 
-KEY_SIZE, LONGEST_NAME = 32, 40
+LONGEST_NAME = 40
 
 
 class KeyFileError(OSError):
@@ -72,13 +76,13 @@ def write_key(path: Path, key: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def read_key(path: Path) -> bytes:
-    """Read a key file; raises if others can read it."""
+def read_key(path: Path, way_out: str = "create one with `dada peer init`") -> bytes:
+    """Read a key file; raises if others can read it. The error of a missing one ends with the way out."""
     try:
         mode = path.stat().st_mode
         text = path.read_text(encoding="ascii", errors="replace").strip()
     except OSError as error:
-        raise KeyFileError(f"no key at {path} ({error.strerror}): create one with `dada peer init`") from error
+        raise KeyFileError(f"no key at {path} ({error.strerror}): {way_out}") from error
     if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise KeyFileError(
             f"{path} has mode {stat.S_IMODE(mode):04o}, so others may have copied this identity: "
@@ -93,11 +97,39 @@ def read_key(path: Path) -> bytes:
     return key
 
 
-PREFIX = "dada1"
+PREFIX, CERTIFICATE_PREFIX, REVOCATION_PREFIX = "dada1", "dadacert1", "dadarevoked1"
 
 
 class TicketError(ValueError):
-    """The text is not a valid ticket."""
+    """The text is not a valid ticket, certificate or list."""
+
+
+def to_text(prefix: str, content: Any) -> str:
+    """Encode a value as a line of text with a checksum.
+
+    >>> text = to_text("dada1", (b"ann", 3))
+    >>> from_text("dada1", text, tuple[bytes, int], "a ticket")
+    (b'ann', 3)
+    """
+    packed = msgspec.msgpack.encode(content)
+    checked = packed + zlib.crc32(packed).to_bytes(4, "big")
+    return prefix + base64.b32encode(checked).decode().rstrip("=").lower()
+
+
+def from_text(prefix: str, line: str, kind: type[Any], name: str) -> Any:
+    """Decode a line of text; `name` is what an error calls it."""
+    text = line.strip()
+    if not text.startswith(prefix):
+        raise TicketError(f"{name} begins with {prefix!r}, got {text[:20]!r}: copy the whole line")
+    body = text[len(prefix) :].upper()
+    try:
+        checked = base64.b32decode(body + "=" * (-len(body) % 8))
+        content, checksum = checked[:-4], checked[-4:]
+        if zlib.crc32(content).to_bytes(4, "big") != checksum:
+            raise ValueError("its checksum does not fit")
+        return msgspec.msgpack.decode(content, type=kind)
+    except (binascii.Error, msgspec.DecodeError, ValueError) as error:
+        raise TicketError(f"{name} {text[:20]}... is damaged ({error}): copy it again") from error
 
 
 def write_ticket(peer: Descriptor) -> str:
@@ -107,25 +139,12 @@ def write_ticket(peer: Descriptor) -> str:
     >>> read_ticket(ticket).addresses
     ('127.0.0.1:4040',)
     """
-    content = msgspec.msgpack.encode((peer.peer, peer.addresses))
-    checked = content + zlib.crc32(content).to_bytes(4, "big")
-    return PREFIX + base64.b32encode(checked).decode().rstrip("=").lower()
+    return to_text(PREFIX, (peer.peer, peer.addresses))
 
 
 def read_ticket(ticket: str) -> Descriptor:
     """Decode a ticket."""
-    text = ticket.strip()
-    if not text.startswith(PREFIX):
-        raise TicketError(f"a ticket begins with {PREFIX!r}, got {text[:20]!r}: copy the whole line a peer printed")
-    body = text[len(PREFIX) :].upper()
-    try:
-        checked = base64.b32decode(body + "=" * (-len(body) % 8))
-        content, checksum = checked[:-4], checked[-4:]
-        if zlib.crc32(content).to_bytes(4, "big") != checksum:
-            raise ValueError("its checksum does not fit")
-        peer, addresses = msgspec.msgpack.decode(content, type=tuple[bytes, tuple[str, ...]])
-    except (binascii.Error, msgspec.DecodeError, ValueError) as error:
-        raise TicketError(f"the ticket {text[:20]}... is damaged ({error}): copy it again") from error
+    peer, addresses = from_text(PREFIX, ticket, tuple[bytes, tuple[str, ...]], "a ticket")
     return Descriptor(peer, 0, addresses)
 
 
@@ -203,6 +222,8 @@ class Home:
         The last status of the running peer, and the log of its process in a swarm.
     names : Path
         Nicknames of other peers.
+    certificate, revoked : Path
+        In a network with a founder: the peer's certificate, and a list of revoked members to be sent on.
 
     Examples
     --------
@@ -219,6 +240,8 @@ class Home:
         self.budget, self.ledger = self.folder / "privacy.json", self.folder / "ledger.sqlite"
         self.released, self.exact = self.folder / "released.npz", self.folder / "exact.npz"
         self.names, self.inbox = self.folder / "names.json", self.folder / "inbox"
+        self.certificate, self.revoked = self.folder / "certificate", self.folder / "revoked"
+        self._revoked_at = 0
 
     def open_journal(self) -> BinaryIO:
         """Open a new journal file; mode 0600, because a journal contains the samples.
@@ -247,6 +270,39 @@ class Home:
         if not self.key.exists() and not self.network.exists():
             raise HomeError(f"no peer in {self.folder}: create one with `dada peer init`")
         return read_key(self.key), read_network(self.network)
+
+    def write_certificate(self, text: str, membership: Membership | None, me: PeerId) -> None:
+        """Keep the peer's certificate, if it is valid."""
+        certificate = from_text(CERTIFICATE_PREFIX, text, Certificate, "a certificate")
+        flaw = "the network has no founder" if membership is None else membership.flaw_of(certificate, me, time.time())
+        if flaw is not None:
+            raise HomeError(f"the certificate is not valid here: {flaw}. {_how_to_join(me)}")
+        with needing_room(self.certificate):
+            atomic.write_bytes(self.certificate, text.strip().encode() + b"\n", private=True)
+
+    def read_certificate(self, membership: Membership | None, me: PeerId) -> Certificate | None:
+        """The peer's certificate; raises if the network demands one and the peer has none that is valid."""
+        if membership is None:
+            return None
+        if not self.certificate.exists():
+            raise HomeError(f"this network admits members only. {_how_to_join(me)}")
+        text = self.certificate.read_text(encoding="ascii", errors="replace")
+        certificate: Certificate = from_text(CERTIFICATE_PREFIX, text, Certificate, "a certificate")
+        flaw = membership.flaw_of(certificate, me, time.time())
+        if flaw is not None:
+            raise HomeError(f"{self.certificate} is not valid: {flaw}. {_how_to_join(me)}")
+        return certificate
+
+    def new_revocation(self) -> Revocation | None:
+        """The list of revoked members in the folder, if the file is new since the last call."""
+        try:
+            written_at = self.revoked.stat().st_mtime_ns
+        except FileNotFoundError:
+            return None
+        if written_at == self._revoked_at:
+            return None
+        self._revoked_at = written_at
+        return read_revocation(self.revoked)
 
     @property
     def is_private(self) -> bool:
@@ -550,6 +606,20 @@ def _digest(*content: bytes) -> str:
 
 def _name_of(rows: ExactRows) -> str:
     return f"statistics of rows {_digest(rows.h.tobytes(), rows.y.tobytes())}"
+
+
+def read_revocation(path: Path) -> Revocation:
+    """The list of revoked members in a file."""
+    text = path.read_text(encoding="ascii", errors="replace")
+    found: Revocation = from_text(REVOCATION_PREFIX, text, Revocation, f"the list in {path}")
+    return found
+
+
+def _how_to_join(me: PeerId) -> str:
+    return (
+        f"Its founder runs `dada peer admit NETWORK {me.hex()}`; give the line that this prints to "
+        "`dada peer init --certificate`"
+    )
 
 
 def _read_object(path: Path) -> dict[str, Any]:

@@ -23,7 +23,7 @@ import numpy as np
 from dada.net.address_book import is_relay
 from dada.net.transport import CHUNK, Pending, TransportError
 from dada.peer.member import RateLimit
-from dada.peer.messages import PeerId
+from dada.peer.messages import MOST_ADDRESSES, PeerId
 
 try:
     import iroh
@@ -127,7 +127,7 @@ class IrohTransport:
         """See `Transport`: sockets, and the relay if one is used."""
         address = self._endpoint.addr()
         relay = address.relay_url()
-        return (*address.direct_addresses(), *([relay] if relay else []))
+        return (*([relay] if relay else []), *sorted(address.direct_addresses()))[:MOST_ADDRESSES]
 
     @property
     def sockets(self) -> tuple[str, ...]:

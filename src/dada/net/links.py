@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import math
 import secrets
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, field
@@ -57,6 +58,10 @@ class LinkUser(Protocol):
     """The owner of links: answers their questions and receives messages and events."""
 
     observer: Callable[[Any], None]
+
+    @property
+    def revoked(self) -> Collection[PeerId]:
+        """Revoked members of the network."""
 
     def hello(self) -> Hello:
         """First message on a new link."""
@@ -183,6 +188,7 @@ class Links:
         """Close dead links, redial neighbours and close excess links; called every `beat_every_s` seconds."""
         now = self._clock()
         for session in list(self.sessions.values()):
+            self._check_membership(session)
             if not session.beat(now):
                 session.close()
         for peer in self.neighbours:
@@ -202,7 +208,7 @@ class Links:
         absence = self._absent.get(peer)
         if absence is not None and self._clock() < absence.retry_at:
             return None
-        if not self._book.knows(peer) or not self._terms.admits(peer):
+        if not self._book.knows(peer) or self._terms.refusal_of(peer, self._user.revoked) is not None:
             return None
         dial = self._dials[peer] = _Dial(asyncio.create_task(self._call(peer)))
         return dial
@@ -260,7 +266,8 @@ class Links:
         stream = FrameStream(link)
         # Nonces must be unpredictable, so they do not come from a seeded generator.
         nonce = secrets.token_bytes(NONCE_SIZE)
-        party = Party(self._transport.me, is_dialler, self._terms, self._user.hello(), self._transport.addresses, nonce)
+        me, addresses = self._transport.me, self._transport.addresses
+        party = Party(me, is_dialler, self._terms, self._user.hello(), addresses, nonce, self._user.revoked)
         try:
             introduction = await shake_hands(stream, party)
         except BaseException:
@@ -303,6 +310,16 @@ class Links:
             self._retire(session)
             self._absent.setdefault(session.peer, _Absence(self._clock()))
             self._user.observer(LinkClosed(self._transport.me, session.peer, reason))
+
+    def _check_membership(self, session: Session) -> None:
+        """Close the link to a member that was excluded, or whose certificate has expired."""
+        peer, certificate = session.peer, session.introduction.certificate
+        refusal = self._terms.refusal_of(peer, self._user.revoked)
+        if refusal is None and certificate is not None and 0 < certificate.expires < time.time():
+            refusal = Refusal.CERTIFICATE
+        if refusal is not None and not session.is_closed:
+            self._count(peer, HandshakeError(refusal, peer.hex()[:10]))
+            session.close()
 
     def _retire(self, session: Session) -> None:
         session.close()

@@ -2,7 +2,7 @@
 
 It contains the settings of the learning problem, the rate of wake-ups, the names of features, the target, and the base
 predictors as arrays. It contains no samples. The file of a private network also contains the network secret: anybody
-with the file can join.
+with the file can join. If it contains the key of a founder, only peers that the founder admits can.
 """
 
 from __future__ import annotations
@@ -25,9 +25,12 @@ from dada.core.regularizers import DegreeTarget, LogDegree, Regularizer
 from dada.net.store import needing_room
 from dada.peer.config import PeerConfig
 from dada.peer.member import Rhythm
+from dada.peer.membership import Membership
+from dada.peer.messages import DIGEST_SIZE
+from dada.peer.witnesses import Seal
 
 FORMAT, VERSION = "dada-network", 2
-SHORTEST_SECRET = 16
+SHORTEST_SECRET, KEY_SIZE = 16, 32
 
 _REGULARIZERS: dict[str, type[LogDegree] | type[DegreeTarget]] = {
     "log-degree": LogDegree,
@@ -114,6 +117,8 @@ class NetworkFile:
         Empty if anybody may join.
     encoder : mapping, optional
         Of tables with text, dates or missing values: the result of `TableEncoder.to_json`.
+    founder : bytes
+        Public key that signs certificates of membership; empty if nobody needs one.
     """
 
     settings: Mapping[str, Any]
@@ -126,6 +131,12 @@ class NetworkFile:
     regularizer: Regularizer = field(default_factory=LogDegree)
     secret: bytes = b""
     encoder: Mapping[str, Any] | None = None
+    founder: bytes = b""
+
+    def membership(self, seal: Seal) -> Membership | None:
+        """The rules of membership, if the network has a founder; the seal verifies signatures, or is the founder's."""
+        digest = hashlib.sha256(self.config.digest + self.founder).digest()[:DIGEST_SIZE]
+        return Membership(digest, self.founder, seal) if self.founder else None
 
     @property
     def config(self) -> PeerConfig:
@@ -160,6 +171,7 @@ class NetworkFile:
             "rhythm": asdict(self.rhythm),
             "predictors": self._predictors(),
             "secret": self.secret.hex() or None,
+            **({"founder": self.founder.hex()} if self.founder else {}),
         }
         text = json.dumps(content, indent=1, allow_nan=False)
         try:
@@ -216,7 +228,10 @@ def _from_json(content: Mapping[str, Any]) -> NetworkFile:
         regularizer=_REGULARIZERS[regularizer.pop("kind")](**regularizer),
         secret=bytes.fromhex(content["secret"] or ""),
         encoder=predictors["encoder"],
+        founder=bytes.fromhex(content.get("founder", "")),
     )
+    if len(network.founder) not in (0, KEY_SIZE):
+        raise ValueError(f"a founder's key of {len(network.founder)} bytes, it needs {KEY_SIZE}")
     if network.secret and len(network.secret) < SHORTEST_SECRET:
         raise ValueError(f"a secret of {len(network.secret)} bytes, it needs at least {SHORTEST_SECRET}")
     if network.coupling.ndim != 1 or not network.coupling.size or not np.isfinite(network.coupling).all():

@@ -9,7 +9,7 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -27,7 +27,18 @@ from dada.net.store import Store, StoreError, damaged
 from dada.net.transport import Transport
 from dada.peer.inputs import Effect, Persist, Refused, Send, Warned
 from dada.peer.member import Member
-from dada.peer.messages import Descriptor, Hello, Message, ModelChange, ModelOffer, PeerId, Release, StateReply, encode
+from dada.peer.messages import (
+    Descriptor,
+    Hello,
+    Message,
+    ModelChange,
+    ModelOffer,
+    PeerId,
+    Release,
+    Revocation,
+    StateReply,
+    encode,
+)
 from dada.peer.model import EPOCH_KEY
 
 
@@ -116,7 +127,8 @@ class Node:
     """A running member of a network.
 
     The member is new: its state is restored from the store. Its journal is closed when the node stops. The observer is
-    called with each `NodeEvent`. `new_rows` returns all samples of the user if there are new ones.
+    called with each `NodeEvent`. Once a second, `new_rows` returns all samples of the user if there are new ones, and
+    `orders` the list of revoked members that the operator hands to this node, if any.
     """
 
     def __init__(
@@ -129,9 +141,10 @@ class Node:
         observer: Callable[[NodeEvent], None] = unwatched,
         options: LinkOptions | None = None,
         new_rows: Callable[[], UserRows | None] = lambda: None,
+        orders: Callable[[], Revocation | None] = lambda: None,
     ) -> None:
         self.member, self.transport, self.store = member, transport, store
-        self._new_rows = new_rows
+        self._new_rows, self._orders = new_rows, orders
         self.observer = observer
         self.messages_refused = self.model_bytes = 0
         self.is_up = False
@@ -208,7 +221,9 @@ class Node:
     def _beat(self) -> None:
         peer = self.member.peer
         self.links.neighbours = dict.fromkeys((*peer.edges.neighbours, *peer.neighbourhood.followers))
+        self._follow_orders()
         self.links.beat()
+        self.member.sampling.addresses = self.transport.addresses
         self._remember_addresses()
         self._take_new_rows()
         self._release_once()
@@ -227,6 +242,19 @@ class Node:
         if rows is not None:
             self._perform(self.member.change_rows(rows, self._clock()))
             self._choose_at = self._clock()
+
+    def _follow_orders(self) -> None:
+        """Exclude members as the founder has decided; other peers receive the list by exchanges of views."""
+        membership = self.member.membership
+        if membership is None:
+            return
+        try:
+            revocation = self._orders()
+        except (OSError, ValueError) as error:
+            self.observer(NodeWarning(self.member.me, str(error)))
+            return
+        if revocation is not None:
+            self._perform(self.member.receive(membership.founder, revocation, self._clock()))
 
     def _perform(self, effects: list[Effect]) -> None:
         """Store changes, then send messages; a node that cannot store sends nothing."""
@@ -259,13 +287,18 @@ class Node:
             self._encoded = (message, encode(message))
         return self._encoded[1]
 
+    @property
+    def revoked(self) -> Collection[PeerId]:
+        """See `LinkUser`."""
+        return self.member.peer.revoked
+
     def hello(self) -> Hello:
         """See `LinkUser`."""
         return self.member.peer.hello()
 
     def hearsay_of(self, peer: PeerId) -> Hearsay:
         """See `LinkUser`."""
-        return Hearsay(self.member.search.addresses_of(peer), self.member.sampling.sources.get(peer))
+        return Hearsay(self.member.sampling.addresses_of(peer), self.member.sampling.sources.get(peer))
 
     def on_bytes(self, peer: PeerId, content: bytes) -> None:
         """See `LinkUser`."""
@@ -294,7 +327,7 @@ class Node:
             self._stored_addresses = _address_book.decode(records[ADDRESSES_KEY])
         for peer, addresses in self._stored_addresses.items():
             self.links.learn(peer, addresses)
-            self.member.search.note_addresses(peer, addresses)
+            self.member.sampling.keep(Descriptor(peer, 0, addresses))
         for descriptor in known:
             self.links.learn(descriptor.peer, descriptor.addresses)
 

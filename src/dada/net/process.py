@@ -23,7 +23,7 @@ import numpy as np
 from dada.core.model_steps import UserRows
 from dada.net.handshake import Terms
 from dada.net.home import Home, is_for_one_machine, read_ticket, shown
-from dada.net.iroh_transport import LOOPBACK, IrohSeal, IrohTransport
+from dada.net.iroh_transport import LOOPBACK, IrohSeal, IrohTransport, public_key
 from dada.net.links import LinkClosed, LinkFailed, LinkOpened, LinkRefused
 from dada.net.node import Listening, MessageRefused, Node, NodeEvent, NodeStatus, NodeWarning, PeerGone, unwatched
 from dada.net.session import LinkOptions
@@ -92,27 +92,30 @@ async def open_node(
     rhythm = network.rhythm
     if options.wakeups_per_s is not None:
         rhythm = replace(rhythm, wakeups_per_s=options.wakeups_per_s)
+    seal = IrohSeal(key)
+    membership = network.membership(seal)
+    certificate = home.read_certificate(membership, public_key(key))
     store = Store(home.state)
     transport = await IrohTransport.bind(key, options.listen, options.relay)
-    rng, seal = np.random.default_rng(), IrohSeal(key)
+    rng = np.random.default_rng()
     releases = home.open_releases(transport.me, seal) if home.protects == "rows" else None
     peer = Peer(transport.me, exact if released is None else released, network.config)
     member = Member(
         peer,
-        PeerSampling(transport.me, rng, transport.addresses),
+        PeerSampling(transport.me, rng, transport.addresses, seal=seal),
         Planner(rhythm, rng),
         exchange_every_s=options.exchange_every_s,
         journal=None if journal_file is None else PeerJournal(journal_file, peer),
         exact=None if released is None else exact,
-        seal=seal,
         releases=releases,
+        membership=membership,
     )
-    terms = Terms(network.secret, options.allowed)
+    terms = Terms(network.secret, options.allowed, membership, certificate)
 
     def new_rows() -> UserRows | None:
         return home.take_rows(network.config, options.half_life, rng)
 
-    node = Node(member, transport, store, terms, rng, observer, links, new_rows)
+    node = Node(member, transport, store, terms, rng, observer, links, new_rows, home.new_revocation)
     if releases is not None:
         node.make_release = lambda: home.release_statistics(releases, Bits())
     return node

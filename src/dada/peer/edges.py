@@ -410,6 +410,11 @@ class Rounds:
         self._sizes.add(sender, reply.size)
         return len(waiting.replies) == len(waiting.batch)
 
+    def ignore(self, peer: PeerId) -> None:
+        """Drop the reply of a peer."""
+        if self.current is not None:
+            self.current.replies.pop(peer, None)
+
     def end(self) -> list[tuple[PeerId, Any, ModelCopy]]:
         """Stop waiting; returns the peers that replied, in the order of the batch, with their replies and models."""
         assert self.current is not None

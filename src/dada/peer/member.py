@@ -19,6 +19,7 @@ from dada.peer.edges import put_last
 from dada.peer.evidence_graph import EvidenceGraph
 from dada.peer.inputs import Action, Effect, Fact, GraphStep, Persist, Refused, Send
 from dada.peer.journal import PeerJournal
+from dada.peer.membership import Membership
 from dada.peer.messages import (
     CensusMessage,
     CodecError,
@@ -36,7 +37,7 @@ from dada.peer.model import Fallback
 from dada.peer.peer import Peer
 from dada.peer.releases import Releases
 from dada.peer.sampling import PeerSampling, Search
-from dada.peer.witnesses import Seal, Unsealed, content_of, statement_of, statements_in
+from dada.peer.witnesses import Seal, content_of, statement_of, statements_in
 from dada.privacy.release import Estimate
 
 # This many bytes count as one more message.
@@ -193,16 +194,17 @@ class Planner:
 
 # First exchanges of views, which follow each other five times as fast as later ones.
 HURRIED_EXCHANGES = 5
-# Messages with statements of peers about their models.
-SIGNED = messages.FollowAck | messages.SnapshotReply | messages.Witness | messages.Equivocation
+# Messages with statements of peers about models, or of the founder about members.
+SIGNED = messages.FollowAck | messages.SnapshotReply | messages.Witness | messages.Equivocation | messages.Revocation
 
 
 class Member:
     """One member of a network.
 
     The planner decides when it wakes, and for which action. It exchanges views every `exchange_every_s` seconds on
-    average. The journal records every fact before the peer handles it. The seal signs what the peer states about its
-    model, and verifies what others state.
+    average. The journal records every fact before the peer handles it. The seal of its view also signs what the peer
+    states about its model, and verifies what others state. In a network with a founder, `membership` verifies lists of
+    revoked members.
 
     If the peer learns from released rows, `exact` are the user's exact ones. Only the home model depends on them, which
     predicts and is never sent. With `releases`, the member protects its rows: it makes no steps, and exchanges releases
@@ -218,8 +220,8 @@ class Member:
         limit: RateLimit | None = None,
         journal: PeerJournal | None = None,
         exact: UserRows | None = None,
-        seal: Seal | None = None,
         releases: Releases | None = None,
+        membership: Membership | None = None,
     ) -> None:
         if not 0 < exchange_every_s < math.inf:
             raise ValueError(f"exchange_every_s must be > 0 and finite, got {exchange_every_s}")
@@ -231,8 +233,9 @@ class Member:
         self.fallback = Fallback(peer.own.rows if exact is None else exact, peer.config)
         self.next_wakeup = self.next_exchange = math.inf
         self.journal = journal
-        self.seal = Unsealed() if seal is None else seal
         self.releases = releases
+        self.membership = membership
+        self._informed: set[PeerId] = set()
         self._signature: tuple[Statement, bytes] | None = None
         # A peer that protects its rows does not publish their number.
         has_census = peer.config.mu_per_confidence is not None and releases is None
@@ -243,6 +246,11 @@ class Member:
     def me(self) -> PeerId:
         """The id of this member."""
         return self.peer.me
+
+    @property
+    def seal(self) -> Seal:
+        """Signs for this member."""
+        return self.sampling.seal
 
     @property
     def deadline(self) -> float:
@@ -272,6 +280,7 @@ class Member:
     def restore(self, records: dict[bytes, bytes]) -> None:
         """Take over the records of an earlier life; call before `start`."""
         self._handle(inputs.Restored(records))
+        self._exclude()
         self.planner.restore(records)
         self.sampling.restore(records)
         if self.releases is not None:
@@ -302,6 +311,7 @@ class Member:
             # Views become stale, so exchanges are nearly periodic; those of a newcomer are faster.
             hurry = 0.2 if self.sampling.exchanges < HURRIED_EXCHANGES else 1.0
             self.next_exchange = now + hurry * self.exchange_every_s * self.planner.jitter()
+            self._informed.clear()
             exchange = self.sampling.exchange()
             effects += exchange
             for partner in (effect.to for effect in exchange if isinstance(effect, Send)):
@@ -336,7 +346,7 @@ class Member:
         """Answer a message."""
         self.sampling.trust(sender)
         if isinstance(message, ViewMessage):
-            return self.peer.guarded(sender, message, lambda: self.sampling.receive(sender, message))
+            return self.peer.guarded(sender, message, lambda: self._exchange_views(sender, message))
         if isinstance(message, FriendsMessage):
             return self.peer.guarded(sender, message, lambda: self.search.receive(sender, message))
         if isinstance(message, ReleaseMessage):
@@ -351,7 +361,10 @@ class Member:
             self.sampling.forget(sender)
         elif isinstance(message, messages.Hello):
             self.sampling.meet(sender)
-        return self._handle(inputs.Received(now, sender, message))
+        effects = self._handle(inputs.Received(now, sender, message))
+        if isinstance(message, messages.Revocation):
+            self._exclude()
+        return effects
 
     def on_unreachable(self, peer: PeerId, now: float) -> list[Effect]:
         """The transport has stopped trying to reach a peer."""
@@ -406,10 +419,26 @@ class Member:
         self.rest()
         return self._handle(inputs.Leave(now))
 
+    def _exchange_views(self, sender: PeerId, message: ViewMessage) -> list[Effect]:
+        """Answer with the view, and once between two exchanges with the list of revoked members, if it is newer."""
+        effects = self.sampling.receive(sender, message)
+        if message.revocations < self.peer.revocation.counter and sender not in self._informed:
+            self._informed.add(sender)
+            effects.append(Send(sender, self.peer.revocation))
+        return effects
+
+    def _exclude(self) -> None:
+        """Drop revoked members from the view."""
+        if self.sampling.revocations != self.peer.revocation.counter:
+            self.sampling.revocations = self.peer.revocation.counter
+            self.sampling.exclude(self.peer.revoked)
+
     def _handle(self, fact: Fact) -> list[Effect]:
         if self.journal is not None:
             self.journal.write(fact)
-        return [self._signed(effect) for effect in self.peer.handle(fact)]
+        effects = [self._signed(effect) for effect in self.peer.handle(fact)]
+        self.sampling.epoch = self.peer.own.shared.epoch
+        return effects
 
     def _signed(self, effect: Effect) -> Effect:
         """The effect, with this peer's signature of the statement about its model, if any."""
@@ -425,7 +454,10 @@ class Member:
         return Send(effect.to, replace(message, signature=self._signature[1]))
 
     def _is_genuine(self, sender: PeerId, message: Message) -> bool:
-        """Whether all statements in a message are signed by the peers that they are about."""
+        """Whether all statements in a message are signed by the peers that they are about, or by the founder."""
+        if isinstance(message, messages.Revocation):
+            is_old = message.counter <= self.peer.revocation.counter
+            return is_old or (self.membership is not None and self.membership.is_genuine(message))
         if isinstance(message, messages.Witness) and not self.peer.edges.has_neighbour(message.owner):
             return True
         if isinstance(message, messages.SnapshotReply) and not isinstance(self.peer.neighbourhood, EvidenceGraph):

@@ -1,9 +1,9 @@
 """The messages of peers, and their encoding.
 
 No message contains data: it carries model coordinates, edge weights, a loss, a degree, a number of samples, whether one
-peer follows another, addresses of peers, signatures, or statistics with noise. Models are numbered by (epoch,
-sequence): the epoch grows by one each time a peer starts, the sequence by one with each change, so a receiver knows
-whether it has missed any.
+peer follows another, addresses of peers, revoked members, signatures, or statistics with noise. Models are numbered by
+(epoch, sequence): the epoch grows by one each time a peer starts, the sequence by one with each change, so a receiver
+knows whether it has missed any.
 
 The types bound every number, list and byte string. `decode` refuses whatever is beyond, so later code can compute with
 all that it is given: no counter overflows, and all that follows from a message can be stored and loaded again.
@@ -25,6 +25,7 @@ LONGEST_ID, OLDEST, MOST_ADDRESSES, LONGEST_ADDRESS = 64, 10_000, 8, 256
 DIGEST_SIZE, SIGNATURE_SIZE = 16, 64
 # Releases that a peer holds, and bytes of the name of one.
 MOST_RELEASES, RELEASE_NAME_SIZE = 1024, 8
+MOST_REVOKED = 1024
 # Records of a census, and bytes of the check of one.
 MOST_RECORDS, CHECK_SIZE = 128, 4
 
@@ -159,11 +160,18 @@ class EdgeAck(_Message, frozen=True, tag=8):
 
 
 class Descriptor(_Message, frozen=True):
-    """How to reach a peer: its id, the number of exchanges since its last sign of life, and its addresses."""
+    """How to reach a peer: its id, the number of exchanges since its last sign of life, and its addresses.
+
+    The peer has signed its addresses and their version. Whoever passes the descriptor on may withhold some of them, and
+    sends their digests instead (see `dada.peer.sampling`). A descriptor with version 0 is not signed.
+    """
 
     peer: SentId
     age: Annotated[int, Meta(ge=0, le=OLDEST)]
     addresses: Addresses = ()
+    withheld: Annotated[bytes, Meta(max_length=MOST_ADDRESSES * DIGEST_SIZE)] = b""
+    version: Version = 0
+    signature: Signature = b""
 
 
 # Longer than any list that a peer accepts: it decides itself how much of a view it takes.
@@ -172,10 +180,14 @@ Descriptors = Annotated[tuple[Descriptor, ...], Meta(max_length=256)]
 
 class _View(_Message, frozen=True):
     view: Descriptors
+    revocations: Count = 0
 
 
 class ViewRequest(_View, frozen=True, tag=9):
-    """Peer sampling: half of the sender's view; the receiver answers with half of its own."""
+    """Peer sampling: half of the sender's view, and the counter of its list of revoked members.
+
+    The receiver answers with half of its own view.
+    """
 
 
 class ViewReply(_View, frozen=True, tag=10):
@@ -265,6 +277,23 @@ class Equivocation(_Message, frozen=True, tag=20):
     second: Statement
 
 
+class Certificate(_Message, frozen=True):
+    """The founder of a network admits a peer, until a Unix time; 0 is for ever (see `dada.peer.membership`)."""
+
+    network: Digest
+    peer: SentId
+    expires: Count
+    signature: Signature
+
+
+class Revocation(_Message, frozen=True, tag=21):
+    """All members that the founder of the network has excluded; the list with the highest counter counts."""
+
+    counter: Count
+    revoked: Annotated[tuple[SentId, ...], Meta(max_length=MOST_REVOKED)]
+    signature: Signature
+
+
 class ReleaseCheck(_Message, frozen=True, tag=30):
     """Private rows: a digest of the names of all releases that the sender holds, at each exchange of views."""
 
@@ -321,7 +350,7 @@ CensusMessage = CensusSummary | CensusReply
 Message = (
     Hello | Goodbye | ModelDelta | SnapshotRequest | SnapshotReply | StateRequest | StateReply | EdgeState | EdgeAck
     | ViewRequest | ViewReply | Follow | FollowAck | ModelOffer | FriendsRequest | FriendsReply | EpochSeen
-    | BlockChange | WitnessRequest | Witness | Equivocation | ReleaseCheck | ReleaseNames | Release
+    | BlockChange | WitnessRequest | Witness | Equivocation | Revocation | ReleaseCheck | ReleaseNames | Release
     | CensusSummary | CensusReply
 )  # fmt: skip
 
@@ -339,7 +368,7 @@ def epoch_of(message: Message) -> int | None:
     return None
 
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 # A model of a hundred thousand coordinates fits; no message needs more.
 LARGEST_MESSAGE = 1 << 20
 

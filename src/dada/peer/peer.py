@@ -23,7 +23,8 @@ processes with one identity are noticed in the same way, by themselves and by th
 
 *Strangers and liars.* Implausible messages are refused and counted; a peer that keeps sending them is ignored. An error
 while one message is handled costs that message and counts as an offence of its sender: `Peer.handle` never raises for a
-`Received`. A peer that sends its followers different models is found by witnesses (`dada.peer.witnesses`).
+`Received`. A peer that sends its followers different models is found by witnesses (`dada.peer.witnesses`). Members that
+the founder of the network excludes are dropped (`dada.peer.membership`).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from dada.peer.edges import put_last
 from dada.peer.everyone_graph import EveryoneGraph
 from dada.peer.evidence_graph import EvidenceGraph
 from dada.peer.inputs import Effect, Fact, Failed, Persist, Refused, Send, Warned
-from dada.peer.messages import Hello, ImplausibleError, Message, PeerId, epoch_of
+from dada.peer.messages import Hello, ImplausibleError, Message, PeerId, Revocation, epoch_of
 from dada.peer.model import OwnModel
 from dada.peer.witnesses import EXPOSED_KEY, MOST_EXPOSED, ContradictionError
 
@@ -52,6 +53,7 @@ MOST_EPOCHS_AHEAD, MOST_REPORTERS = 2**25, 8
 PATIENCE = 20
 # Peers whose offences are remembered, and peers whose epochs are.
 MOST_OFFENDERS, MOST_EPOCHS = 1024, 4096
+REVOKED_KEY = b"revoked"
 
 
 # The rule by which a peer chooses its neighbours.
@@ -174,6 +176,8 @@ class Peer:
         self.offences = Offences(PATIENCE, MOST_OFFENDERS)
         self.lives = Lives(MOST_EPOCHS)
         self.exposed: OrderedDict[PeerId, None] = OrderedDict()
+        self.revocation = Revocation(0, (), b"")
+        self.revoked: frozenset[PeerId] = frozenset()
 
     @property
     def deadline(self) -> float:
@@ -202,6 +206,8 @@ class Peer:
             self.neighbourhood.restore(fact.records)
             liars = (key.removeprefix(EXPOSED_KEY) for key in fact.records if key.startswith(EXPOSED_KEY))
             self.exposed.update(dict.fromkeys(liars))
+            if REVOKED_KEY in fact.records:
+                self._hold(msgspec.msgpack.decode(fact.records[REVOKED_KEY], type=Revocation))
             return []
         if isinstance(fact, inputs.ResetModel):
             self.own.reset()
@@ -257,7 +263,8 @@ class Peer:
     def guarded(self, sender: PeerId, message: Message, answer: Callable[[], list[Effect] | None]) -> list[Effect]:
         """The answer to a message. An implausible one is refused, and an error costs this message only."""
         if self.ignores(sender) or sender == self.me:
-            return [Refused(sender, "ignored: too many implausible messages, or two models with one number")]
+            reason = "too many implausible messages, two models with one number, or a revoked membership"
+            return [Refused(sender, f"ignored: {reason}")]
         try:
             effects = answer()
         except ContradictionError as error:
@@ -277,7 +284,7 @@ class Peer:
 
     def ignores(self, peer: PeerId) -> bool:
         """Whether messages of a peer are refused."""
-        return peer in self.exposed or self.offences.is_ignored(peer)
+        return peer in self.revoked or peer in self.exposed or self.offences.is_ignored(peer)
 
     def _on_contradiction(self, error: ContradictionError) -> list[Effect]:
         """Ignore a peer that sent two models with one number; with two signatures, that is proven to others too."""
@@ -302,6 +309,24 @@ class Peer:
         linked = sorted({*self.edges.neighbours, *self.neighbourhood.followers})
         return [*dropped, *stored, *(Send(peer, proof) for peer in linked)]
 
+    def revoke(self, revocation: Revocation) -> list[Effect]:
+        """Store a newer list of revoked members, and drop them for good; its signature has been verified."""
+        if revocation.counter <= self.revocation.counter:
+            return []
+        effects: list[Effect] = []
+        for peer in revocation.revoked:
+            self.neighbourhood.rounds.ignore(peer)
+            effects += self.neighbourhood.on_unreachable(peer)
+        # Edges end first: a crash in between then leaves no edge to a revoked member.
+        effects.append(Persist(REVOKED_KEY, msgspec.msgpack.encode(revocation)))
+        self._hold(revocation)
+        if self.me in self.revoked:
+            effects.append(Warned("the founder has revoked the membership of this peer: only a new key can join"))
+        return effects
+
+    def _hold(self, revocation: Revocation) -> None:
+        self.revocation, self.revoked = revocation, frozenset(revocation.revoked)
+
     def _answer(self, sender: PeerId, message: Message, now: float) -> list[Effect] | None:
         epoch = epoch_of(message)
         if epoch is not None:
@@ -319,6 +344,8 @@ class Peer:
             return self.edges.receive_snapshot(sender, message)
         if isinstance(message, messages.Equivocation):
             return self.expose(message)
+        if isinstance(message, Revocation):
+            return self.revoke(message)
         if isinstance(message, messages.Goodbye):
             return self.neighbourhood.on_unreachable(sender)
         if isinstance(message, Hello):

@@ -23,9 +23,13 @@ when other peers call (see `_kept`):
 - four tenths are peers that had been in the view for a long time when their place became free. They keep it as long as
   they answer.
 
-*Addresses.* A peer proves its addresses by the handshake of a link. Others only pass them on: such an address is used
-until the peer proves one, and it never replaces an address that the view holds. A peer passes on those addresses only
-that were proven to itself, and remembers who sent it an unproven one: a false address goes one step and no further.
+*Addresses.* A peer signs its addresses, with a version that rises: its *card*. Cards are verified before they are used
+or passed on, and the newest one counts, so nobody else can name or change a peer's addresses, or return to old ones. A
+signature is verified once: a card that is held already needs no check.
+
+A peer may still sign the address of a victim. So others pass on only those addresses at which the link to it was open,
+and remember who sent them an address that is not proven: a false one goes one step and no further. Of a withheld
+address they send the digest, because the signature covers the digests of all.
 
 *Liars.* The effect of a message is bounded: half a view of well-formed descriptors; between two exchanges one offer per
 sender and four in all (others are answered, but merged only while there is room); no reply that was not asked for. A
@@ -41,13 +45,24 @@ from collections.abc import Iterable
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from dada.core.neighbours import gossip_mix
 from dada.peer import messages
 from dada.peer.edges import put_last
 from dada.peer.inputs import Effect, Persist, Refused, Send
-from dada.peer.messages import OLDEST, Descriptor, FriendsMessage, PeerId, ViewMessage
+from dada.peer.messages import (
+    DIGEST_SIZE,
+    OLDEST,
+    VERSIONS_PER_LIFE,
+    Descriptor,
+    FriendsMessage,
+    ImplausibleError,
+    PeerId,
+    ViewMessage,
+)
 from dada.peer.peer import Peer
+from dada.peer.witnesses import Seal, Unsealed
 
 VIEW_SIZE = 30
 HEALER = 3
@@ -60,36 +75,47 @@ RECORD_KEY = b"view"
 RANKED_SHARE, LONG_KNOWN_SHARE, RANK_CHANGED_EVERY = 0.3, 0.4, 10
 # Exchanges after which a peer counts as long known.
 LONG_KNOWN_AFTER = 10
-# Peers whose proven addresses are remembered, and peers outside the view whose addresses are.
+# Peers whose proven addresses are remembered, and peers outside the view whose cards are.
 MOST_KNOWN_ADDRESSES = 1024
 # Offers that are merged between two exchanges: one is expected, many are an attack on the view.
 MOST_OFFERS = 4
 
 
 class PeerSampling:
-    """The view of one peer, which others can dial at `addresses`.
+    """The view of one peer, which others can dial at `addresses`; its seal signs them.
 
     It keeps at most `view_size` descriptors: an even number, at least twice the binary logarithm of the network's size.
 
     >>> view = PeerSampling(b"me", np.random.default_rng(0))
     >>> view.introduce([Descriptor(b"you", 0, ("127.0.0.1:4000",))])
-    >>> view.exchange()[-1]
-    Send(to=b'you', message=ViewRequest(view=(Descriptor(peer=b'me', age=0, addresses=()),)))
+    >>> request = view.exchange()[-1]
+    >>> request.to, [known.peer for known in request.message.view]
+    (b'you', [b'me'])
     >>> view.sample(3)
     (b'you',)
     """
 
     def __init__(
-        self, me: PeerId, rng: np.random.Generator, addresses: tuple[str, ...] = (), view_size: int = VIEW_SIZE
+        self,
+        me: PeerId,
+        rng: np.random.Generator,
+        addresses: tuple[str, ...] = (),
+        view_size: int = VIEW_SIZE,
+        seal: Seal | None = None,
     ) -> None:
         if view_size < 2 * HEALER + 2 or view_size % 2:
             raise ValueError(f"view_size must be even and at least {2 * HEALER + 2}, got {view_size}")
         self.me, self.addresses, self.view_size = me, addresses, view_size
+        self.seal = Unsealed() if seal is None else seal
+        self.epoch = self.revocations = 0
+        self.excluded: frozenset[PeerId] = frozenset()
         self.view: dict[PeerId, Descriptor] = {}
         self.reserve: dict[PeerId, Descriptor] = {}
+        self.cards: OrderedDict[PeerId, Descriptor] = OrderedDict()
         self.exchanges = 0
         self.proven: OrderedDict[PeerId, tuple[str, ...]] = OrderedDict()
         self.sources: OrderedDict[PeerId, PeerId] = OrderedDict()
+        self._own_card: Descriptor | None = None
         self._rng = rng
         self._private = rng.spawn(1)[0]
         self._hash_key = self._private.bytes(16)
@@ -108,8 +134,12 @@ class PeerSampling:
 
     def addresses_of(self, peer: PeerId) -> tuple[str, ...]:
         """The proven addresses of a peer, or those that others passed on."""
-        known = self.view.get(peer) or self.reserve.get(peer)
+        known = self.card_of(peer)
         return self.proven.get(peer) or (known.addresses if known is not None else ())
+
+    def card_of(self, peer: PeerId) -> Descriptor | None:
+        """The newest known descriptor of a peer."""
+        return self.view.get(peer) or self.reserve.get(peer) or self.cards.get(peer)
 
     def sample(self, kappa: int) -> tuple[PeerId, ...]:
         """At most `kappa` distinct peers of the view, drawn uniformly; none twice before all were drawn."""
@@ -130,25 +160,56 @@ class PeerSampling:
     def meet(self, peer: PeerId) -> None:
         """A peer has opened a link. It enters the view only while there is room."""
         if len(self.view) < self.view_size and peer not in self.view and peer != self.me:
-            self._merge([Descriptor(peer, 0, self.addresses_of(peer))], frozenset())
+            self._merge([Descriptor(peer, 0)], frozenset())
 
     def prove(self, peer: PeerId, addresses: tuple[str, ...]) -> None:
         """A peer has sent its own addresses over an authenticated link."""
         if addresses:
             put_last(self.proven, peer, addresses, MOST_KNOWN_ADDRESSES)
 
-    def can_pass_on(self, peer: PeerId, addresses: tuple[str, ...]) -> bool:
-        """Whether a peer may be named to others: its addresses are proven, or the network has none."""
-        return peer in self.proven or not addresses
+    def to_pass_on(self, peer: PeerId) -> Descriptor | None:
+        """The card of a peer without unproven addresses; None if it has signed no card, or proven no address."""
+        card = self.card_of(peer)
+        if card is None or not card.version:
+            return None
+        proven = self.proven.get(peer, ())
+        named = tuple(address for address in card.addresses if address in proven)
+        if named == card.addresses:
+            return None if card.withheld and not named else card
+        digests = b"".join(_digest(address) for address in card.addresses if address not in proven)
+        return replace(card, addresses=named, withheld=card.withheld + digests) if named else None
 
-    def note_source(self, peer: PeerId, sender: PeerId) -> None:
-        """Remember who sent the unproven addresses of a peer."""
-        put_last(self.sources, peer, sender, MOST_KNOWN_ADDRESSES)
+    def check(self, view: Iterable[Descriptor]) -> None:
+        """Raise `ImplausibleError` unless all descriptors are signed; those that are known, or older, need no check."""
+        for known in view:
+            held = self.card_of(known.peer)
+            if known.peer == self.me or (held is not None and known.version and _is_covered(known, held)):
+                continue
+            if not known.version or not self.seal.verify(known.peer, signed_content(known), known.signature):
+                raise ImplausibleError(f"addresses that {known.peer.hex()[:10]} did not sign")
+
+    def keep(self, known: Descriptor, sender: PeerId | None = None) -> None:
+        """Remember the card of a peer, if it is newer than the one that is held, and who sent it."""
+        held = self.card_of(known.peer)
+        if known.peer != self.me and (held is None or _is_newer(known, held)):
+            part = next((part for part in (self.view, self.reserve) if known.peer in part), None)
+            if part is not None:
+                part[known.peer] = replace(known, age=part[known.peer].age)
+            else:
+                put_last(self.cards, known.peer, known, MOST_KNOWN_ADDRESSES)
+            self._note_source(known, sender)
+
+    def exclude(self, peers: Iterable[PeerId]) -> None:
+        """Remove these peers, and accept no descriptor of them from now on."""
+        self.excluded = frozenset(peers)
+        for peer in sorted(self.excluded):
+            self.forget(peer)
 
     def forget(self, peer: PeerId) -> None:
         """Remove a peer that has left for good."""
         self.lose(peer)
         self.reserve.pop(peer, None)
+        self.cards.pop(peer, None)
 
     def lose(self, peer: PeerId) -> None:
         """Move an unreachable peer to the reserve."""
@@ -187,7 +248,7 @@ class PeerSampling:
         offer = self._offer(self._partner)
         self._given = frozenset(given.peer for given in offer)
         stored = [self.record()] if self.exchanges % STORED_EVERY == 1 else []
-        return [*stored, Send(self._partner, messages.ViewRequest(offer))]
+        return [*stored, Send(self._partner, messages.ViewRequest(offer, self.revocations))]
 
     def receive(self, sender: PeerId, message: ViewMessage) -> list[Effect]:
         """Answer an offer, or merge an answer."""
@@ -200,14 +261,16 @@ class PeerSampling:
             if sender != self._partner:
                 return [Refused(sender, "a view that was not asked for, or came too late")]
             self._partner = None
+            self.check(message.view)
             self._merge(message.view, self._given, sender)
             return []
         offer = self._offer(sender)
         is_room = len(self.view) + len(message.view) <= self.view_size
         if sender not in self._offered and (is_room or len(self._offered) < MOST_OFFERS):
             self._offered.add(sender)
+            self.check(message.view)
             self._merge(message.view, frozenset(given.peer for given in offer), sender)
-        return [Send(sender, messages.ViewReply(offer))]
+        return [Send(sender, messages.ViewReply(offer, self.revocations))]
 
     def record(self) -> Persist:
         """The view, to be stored."""
@@ -233,31 +296,36 @@ class PeerSampling:
 
     def _offer(self, partner: PeerId) -> tuple[Descriptor, ...]:
         """Half a view: this peer and others; the oldest few only if there are not enough."""
-        others = [known for peer, known in self.view.items() if peer != partner and peer not in self._doubted]
-        others = [known for known in others if self.can_pass_on(known.peer, known.addresses)]
+        chosen = [peer for peer in self.view if peer != partner and peer not in self._doubted]
+        others = [known for known in map(self.to_pass_on, chosen) if known is not None]
         others = [others[p] for p in self._rng.permutation(len(others))]
         old = {known.peer: known for known in sorted(others, key=lambda known: -known.age)[:HEALER]}
         others = [*(known for known in others if known.peer not in old), *old.values()]
-        offered = [Descriptor(one.peer, one.age, self.addresses_of(one.peer)) for one in others]
-        return (Descriptor(self.me, 0, self.addresses), *offered[: self.view_size // 2 - 1])
+        return (self._sign(), *others[: self.view_size // 2 - 1])
+
+    def _sign(self) -> Descriptor:
+        """The own card; it is signed again in a new life, and when an address has changed."""
+        card, first = self._own_card, self.epoch * VERSIONS_PER_LIFE
+        if card is None or card.version <= first or card.addresses != self.addresses:
+            version = 1 + (first if card is None else max(first, card.version))
+            self._own_card = card = signed_card(self.me, version, self.addresses, self.seal)
+        return card
 
     def _merge(self, news: Iterable[Descriptor], given: frozenset[PeerId], sender: PeerId | None = None) -> None:
         for known in news:
-            if known.peer == self.me:
+            if known.peer == self.me or known.peer in self.excluded:
                 continue
-            lost = self.reserve.get(known.peer)
+            card, lost = self.card_of(known.peer), self.reserve.get(known.peer)
             # Clocks differ: a descriptor only a little younger than the loss may be as old.
             if lost is not None and 2 * known.age >= lost.age:
                 continue
             self.reserve.pop(known.peer, None)
             held = self.view.get(known.peer)
+            if card is None or _is_newer(known, card):
+                card = known
+                self._note_source(known, sender)
+            self.view[known.peer] = replace(card, age=known.age if held is None else min(known.age, held.age))
             if held is None or known.age < held.age:
-                addresses = (
-                    known.addresses if held is None or sender == known.peer else held.addresses or known.addresses
-                )
-                self.view[known.peer] = Descriptor(known.peer, known.age, addresses)
-                if sender is not None and addresses and addresses is known.addresses:
-                    self.note_source(known.peer, sender)
                 if held is None:
                     self._known_since[known.peer], self._hashes[known.peer] = self.exchanges, self._hash(known.peer)
                 self._doubted.discard(known.peer)
@@ -304,8 +372,12 @@ class PeerSampling:
         for peer in peers[:excess]:
             self._drop(peer)
 
+    def _note_source(self, known: Descriptor, sender: PeerId | None) -> None:
+        if sender is not None and known.addresses:
+            put_last(self.sources, known.peer, sender, MOST_KNOWN_ADDRESSES)
+
     def _drop(self, peer: PeerId) -> None:
-        del self.view[peer]
+        put_last(self.cards, peer, self.view.pop(peer), MOST_KNOWN_ADDRESSES)
         del self._known_since[peer], self._hashes[peer]
         if peer in self._long_known:
             self._long_known.remove(peer)
@@ -315,12 +387,54 @@ class PeerSampling:
     def _age(self) -> None:
         for known in (self.view, self.reserve):
             for peer, held in known.items():
-                known[peer] = Descriptor(peer, min(held.age + 1, OLDEST), held.addresses)
+                known[peer] = replace(held, age=min(held.age + 1, OLDEST))
 
 
 def draw(rng: np.random.Generator, peers: list[PeerId], n: int) -> list[PeerId]:
     """At most n of the peers, drawn without replacement."""
     return [peers[p] for p in rng.permutation(len(peers))[:n]]
+
+
+def signed_content(known: Descriptor) -> bytes:
+    """What a peer signs about its addresses: a version and the digests of all of them.
+
+    >>> whole = Descriptor(b"ann", 0, ("10.0.0.1:4", "10.0.0.2:4"), version=3)
+    >>> part = Descriptor(b"ann", 5, ("10.0.0.2:4",), _digest("10.0.0.1:4"), version=3)
+    >>> signed_content(whole) == signed_content(part)
+    True
+    """
+    if len(known.withheld) % DIGEST_SIZE:
+        raise ImplausibleError(f"{len(known.withheld)} bytes of digests, each has {DIGEST_SIZE}")
+    digests = [_digest(address) for address in known.addresses]
+    digests += [known.withheld[start : start + DIGEST_SIZE] for start in range(0, len(known.withheld), DIGEST_SIZE)]
+    return b"dada addresses" + known.version.to_bytes(8, "big") + b"".join(sorted(digests))
+
+
+def signed_card(peer: PeerId, version: int, addresses: tuple[str, ...], seal: Seal) -> Descriptor:
+    """The card of a peer, signed by its seal.
+
+    >>> signed_card(b"ann", 3, ("10.0.0.1:4",), Unsealed()).version
+    3
+    """
+    card = Descriptor(peer, 0, addresses, b"", version)
+    return replace(card, signature=seal.sign(signed_content(card)))
+
+
+def _digest(address: str) -> bytes:
+    return hashlib.blake2b(address.encode(), digest_size=DIGEST_SIZE).digest()
+
+
+def _is_newer(known: Descriptor, held: Descriptor) -> bool:
+    """Whether a card has a higher version than the one that is held, or fewer addresses were withheld."""
+    return (known.version, len(known.addresses)) > (held.version, len(held.addresses))
+
+
+def _is_covered(known: Descriptor, held: Descriptor) -> bool:
+    """Whether a card is older than the one that is held, or has the same signature of the same addresses."""
+    if known.version != held.version or known.signature != held.signature:
+        return known.version < held.version
+    same = (known.addresses, known.withheld) == (held.addresses, held.withheld)
+    return same or signed_content(known) == signed_content(held)
 
 
 def flaw_of(view: tuple[Descriptor, ...], most: int) -> str | None:
@@ -353,7 +467,6 @@ class Search:
     def __init__(self, peer: Peer, sampling: PeerSampling, rng: np.random.Generator) -> None:
         self._peer, self._sampling, self._rng = peer, sampling, rng
         self.candidates: OrderedDict[PeerId, None] = OrderedDict()
-        self.addresses: OrderedDict[PeerId, tuple[str, ...]] = OrderedDict()
         self._asked: OrderedDict[PeerId, int] = OrderedDict()
 
     @property
@@ -388,29 +501,18 @@ class Search:
             if sender not in self._peer.neighbourhood.followers:
                 return []
             others = [peer for peer in self._peer.edges.neighbours if peer != sender]
-            others = [peer for peer in others if self._sampling.can_pass_on(peer, self.addresses_of(peer))]
-            friends = draw(self._rng, others, FRIENDS_PER_REPLY)
-            reply = messages.FriendsReply(tuple(Descriptor(friend, 0, self.addresses_of(friend)) for friend in friends))
-            return [Send(sender, reply)]
+            cards = {peer: card for peer in others if (card := self._sampling.to_pass_on(peer)) is not None}
+            friends = draw(self._rng, list(cards), FRIENDS_PER_REPLY)
+            return [Send(sender, messages.FriendsReply(tuple(replace(cards[friend], age=0) for friend in friends)))]
         if self._asked.get(sender, 0) == 0:
             return [Refused(sender, "friends that were not asked for")]
         self._asked[sender] -= 1
         flaw = flaw_of(message.friends, FRIENDS_PER_REPLY)
         if flaw is not None:
             return [Refused(sender, flaw)]
+        self._sampling.check(message.friends)
         for known in message.friends:
-            if known.peer != self._peer.me:
-                if not self._sampling.addresses_of(known.peer):
-                    self._sampling.note_source(known.peer, sender)
-                self.note_addresses(known.peer, known.addresses)
+            if known.peer != self._peer.me and known.peer not in self._sampling.excluded:
+                self._sampling.keep(known, sender)
                 put_last(self.candidates, known.peer, None, MOST_CANDIDATES)
         return []
-
-    def note_addresses(self, peer: PeerId, addresses: tuple[str, ...]) -> None:
-        """Remember the addresses of a peer."""
-        if addresses:
-            put_last(self.addresses, peer, addresses, MOST_KNOWN_ADDRESSES)
-
-    def addresses_of(self, peer: PeerId) -> tuple[str, ...]:
-        """Known addresses of a peer."""
-        return self._sampling.addresses_of(peer) or self.addresses.get(peer, ())

@@ -18,7 +18,9 @@ from dada.peer.copies import ModelCopy
 from dada.peer.inputs import Effect, Send
 from dada.peer.member import Member
 from dada.peer.messages import Descriptor, Message, ModelSnapshot, PeerId, Statement, encode
+from dada.peer.sampling import signed_card
 from dada.peer.witnesses import content_of, statement_of
+from dada.sim.seal import VirtualSeal
 
 # Samples that a liar claims to have.
 CLAIMED = 10**6
@@ -82,6 +84,11 @@ class Liar:
     def victims(self, n: int) -> tuple[PeerId, ...]:
         """Some peers of the view."""
         return self.member.sampling.sample(n)
+
+
+def _card(peer: PeerId) -> Descriptor:
+    """The descriptor of a peer whose key the liar has: a member of its gang, or an invented one."""
+    return signed_card(peer, 1, (), VirtualSeal(peer))
 
 
 def _in_place_of_models(message: Message, snapshot: ModelSnapshot) -> Message:
@@ -227,8 +234,7 @@ class Gossip(Liar):
         if isinstance(message, messages.ViewRequest | messages.ViewReply | messages.FriendsReply):
             most = 4 if isinstance(message, messages.FriendsReply) else 15
             size = (most, most, most, 40)[self.rng.integers(4)]
-            ghosts = tuple(Descriptor(self.rng.bytes(8), 0) for _ in range(size))
-            return type(message)(ghosts)
+            return type(message)(tuple(_card(self.rng.bytes(8)) for _ in range(size)))
         return message
 
     def attack(self) -> Sequence[Deed]:
@@ -353,7 +359,7 @@ class Eclipser(Poisoner):
         if isinstance(message, messages.ViewRequest | messages.ViewReply | messages.FriendsReply):
             most = 4 if isinstance(message, messages.FriendsReply) else 15
             chosen = self.rng.permutation(len(self.gang))[:most]
-            return type(message)(tuple(Descriptor(self.gang[p], 0) for p in chosen))
+            return type(message)(tuple(_card(self.gang[p]) for p in chosen))
         return super().lie(message)
 
     def attack(self) -> Sequence[Deed]:

@@ -15,15 +15,19 @@ from dada.events import Observer, PeerStatus, RunInfo, Snapshot, SnapshotOffer, 
 from dada.peer.config import PeerConfig
 from dada.peer.journal import PeerJournal
 from dada.peer.member import Member, Planner, Rhythm
+from dada.peer.membership import Membership
 from dada.peer.messages import PeerId
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
 from dada.sim.faults import MEDIAN_LATENCY_S, Faults, steady_link
 from dada.sim.invariants import Invariants
 from dada.sim.liars import KINDS, Liar
-from dada.sim.world import Host, VirtualSeal, World
+from dada.sim.seal import VirtualSeal
+from dada.sim.world import Host, World
 
 WAKEUPS_PER_EXCHANGE = 5.0
+# The key that excludes members of a simulated network.
+FOUNDER = b"founder"
 # Mean time between two crashes of a churning peer, and until it restarts, as shares of the run.
 UPTIME, DOWNTIME = 1 / 5, 1 / 15
 # Time for the last messages and repeats after the run.
@@ -186,11 +190,11 @@ class SimulatedNetwork:
                 self._journal = PeerJournal(self._journal_file, peer)
             member = Member(
                 peer,
-                PeerSampling(peer.me, rng),
+                PeerSampling(peer.me, rng, seal=VirtualSeal(peer.me)),
                 Planner(self.rhythm, rng),
                 WAKEUPS_PER_EXCHANGE / self.rhythm.wakeups_per_s,
                 journal=self._journal if k == 0 else None,
-                seal=VirtualSeal(peer.me),
+                membership=Membership(b"", FOUNDER, VirtualSeal(peer.me)),
             )
             return member, None if kind is None else kind(member, rng, self._gang)
 

@@ -9,7 +9,6 @@ never the epoch.
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 import math
 from collections import Counter, deque
@@ -23,7 +22,7 @@ import numpy as np
 from dada.core.model_steps import UserRows
 from dada.peer.inputs import Effect, Failed, Persist, Refused, Send, Warned
 from dada.peer.member import Member
-from dada.peer.messages import SIGNATURE_SIZE, Descriptor, PeerId, decode, encode
+from dada.peer.messages import Descriptor, Message, PeerId, decode, encode
 from dada.sim.faults import VirtualLink
 from dada.sim.liars import Deed, Liar
 
@@ -97,21 +96,6 @@ class Host:
         for _ in range(min(n, len(self.overwritten))):
             key, value = self.overwritten.pop()
             _put(self.records, key, value)
-
-
-class VirtualSeal:
-    """Signatures of one host. Only code that holds a host's seal can sign for it, so no liar forges another's."""
-
-    def __init__(self, me: PeerId) -> None:
-        self._me = me
-
-    def sign(self, content: bytes) -> bytes:
-        """See `Seal`."""
-        return hashlib.blake2b(content, key=b"signed by " + self._me[-SIGNATURE_SIZE // 2 :]).digest()
-
-    def verify(self, peer: PeerId, content: bytes, signature: bytes) -> bool:
-        """See `Seal`."""
-        return VirtualSeal(peer).sign(content) == signature
 
 
 def _put(records: dict[bytes, bytes], key: bytes, value: bytes | None) -> None:
@@ -201,6 +185,12 @@ class World:
         """Spare a doomed member, or restart a dead one."""
         self.hosts[number].is_doomed = False
         self.start(number)
+
+    def hand(self, number: int, sender: PeerId, message: Message) -> None:
+        """Give a member a message of a sender that runs no host, such as the founder of the network."""
+        host = self.hosts[number]
+        if host.is_up:
+            self._did(host, host.deeds(host.member.receive(sender, message, self.now)))
 
     def rest(self) -> None:
         """Stop all wake-ups of honest members, and let each two of them exchange greetings."""
