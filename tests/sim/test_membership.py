@@ -8,7 +8,7 @@ from dada.sim.seal import VirtualSeal
 from dada.sim.simulation import FOUNDER, WAKEUPS_PER_EXCHANGE, SimulatedNetwork
 from tests.helpers.eclipse import CONFIG, alike
 
-N_USERS, EXCLUDED_AT_S, EXCHANGES = 40, 40.0, 8
+N_USERS, EXCLUDED_AT_S, EXCHANGES = 24, 15.0, 8
 
 
 def test_excluded_liars_are_dropped_by_all_within_a_few_exchanges():
@@ -17,7 +17,7 @@ def test_excluded_liars_are_dropped_by_all_within_a_few_exchanges():
         alike(N_USERS, CONFIG.n_predictors),
         CONFIG,
         rhythm,
-        Faults(lost=0.1, lying=0.1),
+        Faults(lost=0.1, lying=0.15),
         steps=int(EXCLUDED_AT_S + EXCHANGES * WAKEUPS_PER_EXCHANGE),
         seed=0,
         liar_kinds=(Poisoner,),
