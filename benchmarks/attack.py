@@ -215,9 +215,8 @@ async def amplification(network, seconds=40.0, n_identities=4):
     while time.monotonic() < end:
         for guest, _ in guests:
             keys = [rng.bytes(32) for _ in range(15)]
-            false = [
-                signed_card(public_key(key), 1, tuple(rng.permutation(named)[:8].tolist()), IrohSeal(key)) for key in keys
-            ]
+            lists = [tuple(rng.permutation(named)[:8].tolist()) for _ in keys]
+            false = [signed_card(public_key(key), 1, at, IrohSeal(key)) for key, at in zip(keys, lists, strict=True)]
             with contextlib.suppress(TransportError):
                 await guest.send(encode(ViewRequest(tuple(false))))
         await asyncio.sleep(2.0)

@@ -381,9 +381,7 @@ def test_a_proven_address_is_preferred():
     assert node.addresses_of(b"you") == ("proven",)
 
 
-descriptors = st.builds(
-    card, st.integers(0, 60).map(lambda k: k.to_bytes(1, "big")), st.integers(0, 20), st.just(())
-)
+descriptors = st.builds(card, st.integers(0, 60).map(lambda k: k.to_bytes(1, "big")), st.integers(0, 20), st.just(()))
 views = st.lists(descriptors, max_size=20).map(tuple)
 facts = st.lists(
     st.one_of(
