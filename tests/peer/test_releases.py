@@ -166,6 +166,14 @@ def test_the_first_release_of_a_peer_counts():
     assert ann.held[b"bob"] == first.own
 
 
+def test_a_copy_of_another_release_is_refused():
+    """Two draws of noise are never equal; copies would give their owner's rows more weight."""
+    ann = publisher(b"ann")
+    (effect,) = ann.receive(b"eve", Release(b"eve", ann.own.body, b"eve"))
+    assert isinstance(effect, Refused)
+    assert list(ann.held) == [b"ann"]
+
+
 def test_a_peer_takes_an_earlier_release_back():
     """Its folder is older than its release: another draw would reveal its rows twice."""
     bob, earlier = holder(b"bob"), publisher(b"ann", 1)

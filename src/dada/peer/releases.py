@@ -175,18 +175,25 @@ class Releases:
     def home_model(self, rng: np.random.Generator) -> Array:
         """The model for predictions, with a block of weights per output: exact rows, and the releases held."""
         if self._model is None:
-            coupling, mechanism = self.terms.coupling, self.terms.mechanism
-            centres = np.zeros((0, mechanism.n_predictors, mechanism.n_outputs))
-            owners = sorted(self.held)
-            if owners and owners != [self.me]:
-                pool = Pool.of([self._statistics[owner] for owner in owners], coupling)
-                groups = find_groups(pool, rng)
-                # The own rows take part at home already.
-                is_in = self.me in self.held
-                centres = own_excluded(pool, groups, owners.index(self.me)) if is_in else groups.centres
-            found = home_model(self.rows.h, self.rows.y, centres, coupling)
+            found = home_model(self.rows.h, self.rows.y, self._centres(rng), self.terms.coupling)
             self._model = np.ascontiguousarray(found.T).ravel()
         return self._model
+
+    def _centres(self, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Centres of the groups of users; none if no release of another is held, or if liars made them meaningless."""
+        owners, mechanism = sorted(self.held), self.terms.mechanism
+        alone = np.zeros((0, mechanism.n_predictors, mechanism.n_outputs))
+        if not owners or owners == [self.me]:
+            return alone
+        pool = Pool.of([self._statistics[owner] for owner in owners], self.terms.coupling)
+        try:
+            groups = find_groups(pool, rng)
+            # The own rows take part at home already.
+            is_in = self.me in self.held
+            found = own_excluded(pool, groups, owners.index(self.me)) if is_in else groups.centres
+        except (ValueError, np.linalg.LinAlgError):
+            return alone
+        return found if np.isfinite(found).all() else alone
 
     # -- gossip ----------------------------------------------------------------------------------------------------
 
@@ -243,6 +250,8 @@ class Releases:
             return [Warned("another release of this peer is known: an old folder was restored, and both were sent")]
         if known is not None:
             return [Refused(sender, f"a second release of {release.owner.hex()[:10]}, the first one is kept")]
+        if any(other.body == release.body for other in self.held.values()):
+            return [Refused(sender, f"a copy of another release, signed by {release.owner.hex()[:10]}")]
         if len(self.held) >= MOST_RELEASES or (len(self.held) + 1) * len(release.body) > MOST_KEPT:
             return [Refused(sender, f"a release beyond {MOST_RELEASES} or {MOST_KEPT >> 20} MB")]
         self._hold(release, found)
