@@ -17,8 +17,8 @@ row.
 *Messages.* A new peer, made from the first release and the network file, is given the facts of each journal. Every
 message about models and neighbours that another peer recorded as received is one that this peer sends. Records that a
 life restored are records that an earlier life stored. So all that was sent follows from the first release, from times
-and from what others sent. Greetings, views, and requests for witnesses and friends are not in journals; they contain no
-model.
+and from what others sent. Greetings, views, the census of numbers of samples, and requests for witnesses and friends
+are not in journals; they contain no model.
 
 *Releases.* Of protected rows, the release is a message. After every kill, the releases that a peer had received and
 stored are those of the owners' ledgers, byte for byte.
@@ -49,6 +49,7 @@ from dada.net.node import ADDRESSES_KEY
 from dada.net.process import RunOptions, run_peer
 from dada.net.store import Store
 from dada.peer import member, sampling
+from dada.peer.census import CENSUS_KEY
 from dada.peer.inputs import Persist, Received, Restored, RowsChanged, Send, StoredRows
 from dada.peer.journal import Birth, Digest, read
 from dada.peer.messages import FollowAck, Hello, Release, SnapshotReply, WitnessRequest, encode
@@ -59,7 +60,7 @@ from dada.privacy.release import read_labels
 
 COMMAND = [sys.executable, "-c", "from dada.cli.app import main; main()"]
 # Records that the state machine does not write.
-OTHER_RECORDS = (EPOCH_KEY, member.RECORD_KEY, sampling.RECORD_KEY, ADDRESSES_KEY, TRUST_KEY, HOME_KEY)
+OTHER_RECORDS = (EPOCH_KEY, member.RECORD_KEY, sampling.RECORD_KEY, ADDRESSES_KEY, TRUST_KEY, HOME_KEY, CENSUS_KEY)
 START_WITHIN_S = 300.0
 # Enough that six peers find their statistics worth the noise.
 N_ROWS = 300
