@@ -52,7 +52,7 @@ ALLOWED = {
     "Release": {"owner", "body", "signature"},
     "CensusSummary": {"digest", "checks"},
     "CensusReply": {"records", "checks"},
-    "CensusRecord": {"peer", "version", "size", "signature"},
+    "CensusRecord": {"peer", "version", "size", "signature", "gains"},
     "Statement": {"epoch", "sequence", "digest", "signature"},
     "ModelSnapshot": {"epoch", "sequence", "coordinates", "values"},
     "Descriptor": {"peer", "age", "addresses", "withheld", "version", "signature"},

@@ -16,7 +16,7 @@ from dada.sim.faults import Faults
 from dada.sim.seal import VirtualSeal
 from dada.sim.simulation import SimulatedNetwork
 
-CONFIG = PeerConfig(8, 3.0, 0.7, graph="everyone", mu_per_confidence=2.0, trust_largest=0.2)
+CONFIG = PeerConfig(8, 3.0, 0.7, graph="everyone", step="block", mu_per_confidence=2.0, trust_largest=0.2)
 
 
 def census(k, size=5):
@@ -93,6 +93,9 @@ def test_a_record_is_believed_only_with_the_signature_of_its_owner():
     forged = CensusRecord(ann.me, version=9, size=10**9, signature=VirtualSeal(b"eve").sign(b"a record"))
     with pytest.raises(ImplausibleError, match="false signature"):
         bob.receive(b"eve", CensusReply((forged,)))
+    odd = CensusRecord(ann.me, version=9, size=5, gains=(1,))
+    with pytest.raises(ImplausibleError, match="2 gains"):
+        bob.receive(b"eve", CensusReply((odd,)))
     assert len(bob) == 1
 
 
@@ -108,18 +111,45 @@ def test_a_few_liars_hardly_change_the_settings():
     assert honest[0].mu == pytest.approx(before, rel=0.5)
 
 
+def after_judging(gains, n_silent=0):
+    """The fraction of mu that users with these gains choose, next to others that have not judged yet."""
+    group = [census(k) for k in range(len(gains) + n_silent)]
+    for one, own in zip(group, gains, strict=False):
+        one.publish_gains(own)
+    for other in group[1:]:
+        meet(group[0], other)
+    return group[0].fraction
+
+
+@pytest.mark.parametrize(
+    ("gains", "fraction"),
+    [((2.0, -1.0), 0.25), ((2.0, 5.0), 0.0625), ((-2.0, 5.0), 1.0), ((0.0, 0.0), 1.0)],
+)
+def test_clear_gains_of_most_users_weaken_the_coupling(gains, fraction):
+    drawn = gains + np.random.default_rng(0).normal(size=(12, 2)) * 0.5 * (gains[0] != 0.0)
+    assert after_judging(drawn, n_silent=4) == fraction
+    assert after_judging(drawn, n_silent=13) == 1.0
+    assert after_judging(drawn[:5]) == 1.0
+
+
+def test_gains_of_one_liar_are_clipped():
+    assert after_judging([(-2.0, -2.0)] * 11 + [(1e9, 1e9)]) == 1.0
+
+
 def test_a_restored_census_is_the_same():
     ann, bob = census(1), census(2, size=9)
     meet(ann, bob)
+    ann.publish_gains((0.5, -0.25))
     again = Census(ann.me, CONFIG, VirtualSeal(ann.me))
     again.restore({ann.record().key: ann.record().value})
     assert again.summary() == ann.summary()
     assert again.publish(5) == []
+    assert again.is_judged
 
 
 @pytest.mark.parametrize("faults", ["none", "loss,churn"])
 def test_all_peers_of_a_network_end_with_the_strength_that_estimators_choose(faults):
-    rng, K = np.random.default_rng(3), 6
+    rng, K = np.random.default_rng(3), 8
     sizes = rng.integers(3, 7, K)
     A = rng.choice(np.array([-1, 1], np.int8), size=(sizes.sum(), 8))
     problem = Problem(A, np.concatenate([[0], np.cumsum(sizes)]), beta=3.0, mu1=0.7)
@@ -129,4 +159,6 @@ def test_all_peers_of_a_network_end_with_the_strength_that_estimators_choose(fau
     joined = [host.member.peer for host in network.joined if host.is_up]
     assert_array_equal([peer.own.mu for peer in joined], joined[0].own.mu)
     if faults == "none":
-        assert joined[0].own.mu == pytest.approx(2.0 * problem.confidence.mean())
+        census = network.world.hosts[0].member.census
+        assert census.is_judged
+        assert joined[0].own.mu == pytest.approx(2.0 * problem.confidence.mean() * census.fraction)

@@ -82,3 +82,15 @@ def test_margins_may_be_real():
     A, _ = task(2)
     own = Fallback(UserRows(A * 0.5), config())
     assert 0 < np.abs(own.alpha).sum() <= 5.0 * (1 + 1e-6)
+
+
+def test_a_weaker_coupling_gains_where_neighbours_mislead_and_loses_where_they_help():
+    truth, gains = np.zeros(40, np.float32), {1.0: 0.0, -1.0: 0.0}
+    truth[:3] = 5.0 / 3
+    for seed in range(10):
+        A, _ = task(seed)
+        own = Fallback(UserRows(A), config())
+        for sign in gains:
+            (gained,) = own.gains(1.0, (0.25,), 0.3, 1.0, sign * truth)
+            gains[sign] += gained
+    assert gains[-1.0] > 0.0 > gains[1.0]

@@ -3,11 +3,17 @@
 Theory of operation
 -------------------
 The strength of the coupling, mu, must fit the scale of the users' losses: it is a multiple of their mean confidence,
-m_k / max m_l. No peer knows all m_l. So each publishes a signed *record* with its number of samples, and all peers keep
-the records of the same users: those whose ids have the lowest hashes, a random sample of at most `MOST_RECORDS`. Two
-peers that meet merge their records. Merging in any order, repeatedly or after losses gives the same records, unlike
-sums that are passed on. Once gossip has spread all records, every peer has the same ones and computes the same
-settings. A newcomer receives them at its first exchange. A peer that leaves stays in the sample.
+m_k / max m_l. No peer knows all m_l. So each publishes a signed *record* with its number of samples, and later with the
+log-likelihood of held-out samples that a weaker coupling gains. All peers keep the records of the same users: those
+whose ids have the lowest hashes, a random sample of at most `MOST_RECORDS`. Two peers that meet merge their records.
+Merging in any order, repeatedly or after losses gives the same records, unlike sums that are passed on. Once gossip has
+spread all records, every peer has the same ones and computes the same settings. A newcomer receives them at its first
+exchange. A peer that leaves stays in the sample.
+
+*Gains.* A peer learns its model again without some of its samples, next to its neighbours' present models, with mu and
+with fractions of it. If most users have published their gains, and these are clear, mu becomes that fraction. The
+neighbours' models have learned a little from the held-out samples, in favour of a stronger coupling; so only weaker
+ones are compared.
 
 *Messages.* At each exchange of views a peer sends the digest of its records (`CensusSummary`). If the receiver's
 differs, it answers with short checks of its own records. Each of the two then sends what the other lacks
@@ -15,15 +21,18 @@ differs, it answers with short checks of its own records. Each of the two then s
 
 *Liars.* A peer has one record, signed by itself. The largest number of samples is trusted as in
 `dada.peer.edges.Sizes`: a minority of liars cannot raise it above twice the median. All else that a record can change
-is one of the confidences in the mean, between 0 and 1.
+is one of the confidences in the mean, between 0 and 1, and one of the gains, which are clipped.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 
 import msgspec
+import numpy as np
+from msgspec.structs import replace
 
 from dada.peer.config import PeerConfig
 from dada.peer.edges import largest_trusted
@@ -31,6 +40,7 @@ from dada.peer.inputs import Effect, Persist, Send
 from dada.peer.messages import (
     CHECK_SIZE,
     DIGEST_SIZE,
+    MOST_GAIN,
     MOST_RECORDS,
     CensusMessage,
     CensusRecord,
@@ -42,6 +52,9 @@ from dada.peer.messages import (
 from dada.peer.witnesses import Seal
 
 CENSUS_KEY = b"census"
+# Fractions of mu whose gains are compared, the fewest users who decide, and the standard errors by which a sum of gains
+# must exceed zero, as in `dada.fitting.held_out`. Gains are in hundredths.
+FRACTIONS, LEAST_JUDGED, DOUBT, GAIN_UNIT = (0.25, 0.0625), 8, 1.0, 0.01
 _decoder = msgspec.msgpack.Decoder(tuple[CensusRecord, ...])
 
 
@@ -91,7 +104,26 @@ class Census:
 
     @property
     def mu(self) -> float:
-        """Strength of the coupling: a multiple of the mean of m_k / max m_l, 1 at most each."""
+        """Strength of the coupling."""
+        return self.fraction * self.whole_mu
+
+    @property
+    def fraction(self) -> float:
+        """The fraction of mu that the users' gains favour."""
+        judged = np.array([record.gains for record in self._records.values() if record.gains], np.float64)
+        if len(judged) < max(LEAST_JUDGED, len(self._records) / 2):
+            return 1.0
+        chosen, before = 1.0, np.zeros(len(judged))
+        for fraction, gains in zip(FRACTIONS, judged.T, strict=True):
+            ahead = gains - before
+            if not ahead.sum() > DOUBT * ahead.std() * math.sqrt(len(ahead)):
+                break
+            chosen, before = fraction, gains
+        return chosen
+
+    @property
+    def whole_mu(self) -> float:
+        """A multiple of the mean of m_k / max m_l, 1 at most each."""
         assert self.config.mu_per_confidence is not None
         largest = self.largest
         confidences = [min(1.0, record.size / largest) for record in self._records.values()]
@@ -99,28 +131,38 @@ class Census:
 
     # -- records ---------------------------------------------------------------------------------------------------
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether this peer has published its gains."""
+        return bool(self._own.gains)
+
     def publish(self, size: int) -> list[Effect]:
         """Give this peer's record a number of samples."""
         if self._own.version > 0 and self._own.size == size:
             return []
-        return self._republish(self._own.version + 1, size)
+        return self._republish(replace(self._own, size=size))
 
-    def _republish(self, version: int, size: int) -> list[Effect]:
-        unsigned = CensusRecord(self.me, version, size)
-        self._own = CensusRecord(self.me, version, size, self._seal.sign(self._content(unsigned)))
+    def publish_gains(self, gains: Sequence[float]) -> list[Effect]:
+        """Add to this peer's record the log-likelihood that each of `FRACTIONS` gains."""
+        clipped = (max(-MOST_GAIN, min(MOST_GAIN, round(gain / GAIN_UNIT))) for gain in gains)
+        return self._republish(replace(self._own, gains=tuple(clipped)))
+
+    def _republish(self, record: CensusRecord) -> list[Effect]:
+        record = replace(record, version=record.version + 1)
+        self._own = replace(record, signature=self._seal.sign(self._content(record)))
         self._keep([self._own])
         return [self.record()]
 
     def _content(self, record: CensusRecord) -> bytes:
         """What the owner of a record signs."""
-        return b"dada census" + msgspec.msgpack.encode((self._problem, record.peer, record.version, record.size))
+        return b"dada census" + msgspec.msgpack.encode((self._problem, *_state(record)))
 
     def _keep(self, records: Iterable[CensusRecord]) -> None:
         """Keep the newest record of each of the peers with the lowest hashes."""
         merged = dict(self._records)
         for record in records:
             held = merged.get(record.peer)
-            if held is None or (held.version, held.size) < (record.version, record.size):
+            if held is None or _state(held) < _state(record):
                 merged[record.peer] = record
         if merged != self._records:
             kept = sorted(merged.values(), key=lambda record: self._hash(record.peer))[:MOST_RECORDS]
@@ -149,12 +191,14 @@ class Census:
             return [Send(sender, CensusReply(self._lacking(message.checks), self._checks))]
         before, known = self._checks, set(_pieces(self._checks))
         new = [record for record in message.records if self._check(record) not in known]
+        if any(len(record.gains) not in (0, len(FRACTIONS)) for record in new):
+            raise ImplausibleError(f"a record of the census without {len(FRACTIONS)} gains")
         if not all(self._seal.verify(record.peer, self._content(record), record.signature) for record in new):
             raise ImplausibleError("a record of the census with a false signature")
         self._keep(record for record in new if record.peer != self.me)
         # A record of an earlier life, whose state was lost: this one must be newer.
         versions = [record.version for record in new if record.peer == self.me and record.version >= self._own.version]
-        effects: list[Effect] = self._republish(max(versions) + 1, self._own.size) if versions else []
+        effects: list[Effect] = self._republish(replace(self._own, version=max(versions))) if versions else []
         effects += [self.record()] if self._checks != before else []
         if message.checks and (records := self._lacking(message.checks)):
             effects.append(Send(sender, CensusReply(records)))
@@ -178,6 +222,11 @@ class Census:
             stored = _decoder.decode(records[CENSUS_KEY])
             self._own = stored[0]
             self._keep(stored)
+
+
+def _state(record: CensusRecord) -> tuple[PeerId, int, int, tuple[int, ...]]:
+    """What a record states; of two states of one peer, the larger counts."""
+    return record.peer, record.version, record.size, record.gains
 
 
 def _pieces(checks: bytes) -> list[bytes]:

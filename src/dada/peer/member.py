@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from dada.core.compiled import Array
 from dada.core.model_steps import UserRows
 from dada.peer import inputs, messages
-from dada.peer.census import Census
+from dada.peer.census import FRACTIONS, Census
 from dada.peer.edges import put_last
 from dada.peer.evidence_graph import EvidenceGraph
 from dada.peer.inputs import Action, Effect, Fact, GraphStep, Persist, Refused, Send
@@ -154,7 +154,12 @@ class Planner:
     @property
     def is_alone(self) -> bool:
         """Whether the next step is one of the first, which are made without others."""
-        return self._done.model_steps < self.rhythm.local_steps
+        return self.joint_steps < 0
+
+    @property
+    def joint_steps(self) -> int:
+        """Model steps after the first, which are made without others; below zero before."""
+        return self._done.model_steps - self.rhythm.local_steps
 
     def wait_s(self) -> float:
         """Draw the time until the next wake-up."""
@@ -194,6 +199,8 @@ class Planner:
 
 # First exchanges of views, which follow each other five times as fast as later ones.
 HURRIED_EXCHANGES = 5
+# Model steps with others, block steps or single moves, after which a peer judges the strength of the coupling.
+JUDGED_AFTER, JUDGED_AFTER_MOVES = 12, 100
 # Messages with statements of peers about models, or of the founder about members.
 SIGNED = messages.FollowAck | messages.SnapshotReply | messages.Witness | messages.Equivocation | messages.Revocation
 
@@ -326,6 +333,7 @@ class Member:
             action = self.planner.next_action(self.search.sample, now)
             effects += [self.planner.record(), *self._handle(action)]
             effects += self.search.ask() if isinstance(action, GraphStep) else []
+            effects += self._judge(now)
         if waiting is not None and self.peer.neighbourhood.rounds.current is not waiting:
             for peer in waiting.batch:
                 if peer not in waiting.replies:
@@ -383,6 +391,19 @@ class Member:
         if self.census is None:
             return []
         return [*self.census.publish(self.peer.own.size), *self._agree(self.census, now)]
+
+    def _judge(self, now: float) -> list[Effect]:
+        """Publish once what a weaker coupling gains; a private member does not, because its exact rows would decide."""
+        census, own = self.census, self.peer.own
+        due = JUDGED_AFTER if self.peer.config.sends_codes else JUDGED_AFTER_MOVES
+        if census is None or census.is_judged or self.is_private or own.n_samples < 2 or self.planner.joint_steps < due:
+            return []
+        degree, neighbour_sum = self.peer.edges.neighbour_sum()
+        if degree <= 0.0:
+            return []
+        confidence = self.peer.neighbourhood.sizes.confidence
+        gains = self.fallback.gains(census.whole_mu, FRACTIONS, confidence, degree, neighbour_sum)
+        return [*census.publish_gains(gains), *self._agree(census, now)]
 
     def _on_census(self, sender: PeerId, message: CensusMessage, now: float) -> list[Effect] | None:
         if self.census is None:

@@ -1,9 +1,9 @@
 """The messages of peers, and their encoding.
 
-No message contains data: it carries model coordinates, edge weights, a loss, a degree, a number of samples, whether one
-peer follows another, addresses of peers, revoked members, signatures, or statistics with noise. Models are numbered by
-(epoch, sequence): the epoch grows by one each time a peer starts, the sequence by one with each change, so a receiver
-knows whether it has missed any.
+No message contains data: it carries model coordinates, edge weights, a loss, a degree, a number of samples, the gain of
+a weaker coupling, whether one peer follows another, addresses of peers, revoked members, signatures, or statistics with
+noise. Models are numbered by (epoch, sequence): the epoch grows by one each time a peer starts, the sequence by one
+with each change, so a receiver knows whether it has missed any.
 
 The types bound every number, list and byte string. `decode` refuses whatever is beyond, so later code can compute with
 all that it is given: no counter overflows, and all that follows from a message can be stored and loaded again.
@@ -26,8 +26,8 @@ DIGEST_SIZE, SIGNATURE_SIZE = 16, 64
 # Releases that a peer holds, and bytes of the name of one.
 MOST_RELEASES, RELEASE_NAME_SIZE = 1024, 8
 MOST_REVOKED = 1024
-# Records of a census, and bytes of the check of one.
-MOST_RECORDS, CHECK_SIZE = 128, 4
+# Records of a census, bytes of the check of one, and the largest gain in it.
+MOST_RECORDS, CHECK_SIZE, MOST_GAIN = 128, 4, 1000
 
 PeerId = bytes
 SentId = Annotated[bytes, Meta(min_length=1, max_length=LONGEST_ID)]
@@ -40,6 +40,7 @@ Address = Annotated[str, Meta(max_length=LONGEST_ADDRESS)]
 Addresses = Annotated[tuple[Address, ...], Meta(max_length=MOST_ADDRESSES)]
 Digest = Annotated[bytes, Meta(max_length=DIGEST_SIZE)]
 Signature = Annotated[bytes, Meta(max_length=SIGNATURE_SIZE)]
+Gain = Annotated[int, Meta(ge=-MOST_GAIN, le=MOST_GAIN)]
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True):
@@ -319,12 +320,13 @@ ReleaseMessage = ReleaseCheck | ReleaseNames | Release
 
 
 class CensusRecord(_Message, frozen=True):
-    """The number of samples of a peer, signed by it (see `dada.peer.census`)."""
+    """The number of samples of a peer and, later, what a weaker coupling gains; signed (see `dada.peer.census`)."""
 
     peer: SentId
     version: Count
     size: SampleCount
     signature: Signature = b""
+    gains: Annotated[tuple[Gain, ...], Meta(max_length=2)] = ()
 
 
 CensusChecks = Annotated[bytes, Meta(max_length=CHECK_SIZE * MOST_RECORDS)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 
 import msgspec
@@ -382,7 +382,7 @@ class Fallback:
 
     @cached_property
     def _own_scores(self) -> Array:
-        return self._held_out_scores(1.0, 0.0, self._no_neighbours)
+        return self._held_out_scores(1.0, 0.0, self._no_neighbours, self._scores)
 
     @cached_property
     def _score_of_nothing(self) -> float:
@@ -397,7 +397,7 @@ class Fallback:
         """
         if degree <= 0.0:
             return True
-        theirs = self._held_out_scores(confidence, degree, neighbour_sum)
+        theirs = self._held_out_scores(confidence, degree, neighbour_sum, self._scores)
         ahead = self._own_scores - theirs
         do_harm = float(theirs.mean()) < self._score_of_nothing
         error = 0.0 if do_harm or ahead.size == 1 else float(ahead.std(ddof=1)) / math.sqrt(ahead.size)
@@ -407,19 +407,36 @@ class Fallback:
         """A model learned from all rows and a fixed sum of neighbours' models."""
         return self.learned(self._rows, confidence, degree, neighbour_sum)
 
-    def _held_out_scores(self, confidence: float, degree: float, neighbour_sum: Array) -> Array:
+    def gains(
+        self, mu: float, fractions: Iterable[float], confidence: float, degree: float, neighbour_sum: Array
+    ) -> list[float]:
+        """Log-likelihood of held-out samples that fractions of mu gain over mu, next to fixed neighbours' models."""
+        whole, *weaker = (
+            self._held_out_scores(confidence, degree, neighbour_sum, self._log_scores, fraction * mu).sum()
+            for fraction in (1.0, *fractions)
+        )
+        return [float(scores - whole) for scores in weaker]
+
+    def _held_out_scores(
+        self,
+        confidence: float,
+        degree: float,
+        neighbour_sum: Array,
+        score: Callable[[UserRows, Array], Array],
+        mu: float | None = None,
+    ) -> Array:
         m = len(self._rows.A) // self._per_sample
         # With one sample, the neighbours' models are judged as they are.
         if m == 1:
-            return self._scores(self._rows, neighbour_sum / degree if degree > 0.0 else neighbour_sum)
+            return score(self._rows, neighbour_sum / degree if degree > 0.0 else neighbour_sum)
         n_parts = min(m, MOST_PARTS if self._rows.A.size <= FEW_CELLS else FEW_PARTS)
         part_of = np.arange(m) % n_parts
         scores = np.empty(m)
         for part in range(n_parts):
             is_out = np.repeat(part_of == part, self._per_sample)
             kept = confidence * float(np.mean(~is_out))
-            alpha = self.learned(self._rows.take(~is_out), kept, degree, neighbour_sum)
-            scores[part_of == part] = self._scores(self._rows.take(is_out), alpha)
+            alpha = self.learned(self._rows.take(~is_out), kept, degree, neighbour_sum, mu)
+            scores[part_of == part] = score(self._rows.take(is_out), alpha)
         return scores
 
     def _scores(self, rows: UserRows, alpha: Array) -> Array:
@@ -431,10 +448,21 @@ class Fallback:
             scores = np.clip(margins, -1.0, 1.0).reshape(-1, self._per_sample).min(axis=1)
         return scores if rows.weights is None else scores * rows.weights[:: self._per_sample]
 
-    def learned(self, rows: UserRows, confidence: float, degree: float, neighbour_sum: Array) -> Array:
-        """A model learned from some rows and a fixed sum of neighbours' models."""
+    def _log_scores(self, rows: UserRows, alpha: Array) -> Array:
+        """Log-likelihood of each sample: of its class by its scores, or minus the squared error of a number."""
+        margins = rows.A.astype(np.float64) @ alpha
+        if rows.offset is not None:
+            return np.asarray(-((margins + rows.offset) ** 2))
+        behind = np.pad(-margins.reshape(-1, self._per_sample), ((0, 0), (1, 0)))
+        return np.asarray(-np.logaddexp.reduce(behind, axis=1))
+
+    def learned(
+        self, rows: UserRows, confidence: float, degree: float, neighbour_sum: Array, mu: float | None = None
+    ) -> Array:
+        """A model learned from some rows and a fixed sum of neighbours' models, with a given mu or the network's."""
         user = zero_model(rows, self._config)._replace(
             neighbour_sum=neighbour_sum, confidence=float(confidence), degree=float(degree)
         )
-        steps.frozen_steps(self._rule, self._settings, user, 0, STEPS, self._scratch)
+        settings = self._settings if mu is None else self._settings._replace(mu=mu)
+        steps.frozen_steps(self._rule, settings, user, 0, STEPS, self._scratch)
         return user.alpha
