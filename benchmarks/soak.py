@@ -1,51 +1,87 @@
 """Check the invariants of many simulated networks with every fault.
 
     python benchmarks/soak.py --seeds 200 --jobs 2
+    python benchmarks/soak.py --seeds 1000 --out build/soak.jsonl
 
 Peers of odd seeds choose neighbours by evidence, those of even seeds as in the paper; half of the networks make block
 steps. Each violated invariant is printed with the command that repeats the run.
+
+`--out` names a file to which each finished network is appended, as a line of JSON with a hash of its models, counts and
+events. Networks that it holds are not run again, unless the code has changed. The hash of all networks does not depend
+on the process: runs with two values of PYTHONHASHSEED print the same one.
 """
 
 import argparse
+import hashlib
 import json
 import multiprocessing
 import sys
 import time
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
 
+import dada
 from dada.cli.network_users import synthetic_peers
 from dada.cli.simulated_runs import make_case
 from dada.sim.invariants import InvariantError
 
+USERS, STEPS = 50, 20
+PACKAGE = Path(dada.__file__).parent
 
-def soak(seed, users=50, steps=20, faults="all"):
-    """Run one network; returns the numbers of events, messages and checks, and the violation, if any."""
+
+def soak(seed, users=USERS, steps=STEPS, faults="all"):
+    """Run one network; returns the numbers of events, messages and checks, the violation, if any, and a hash."""
     graph, step = ("distance", "evidence")[seed % 2], ("pairwise", "block")[seed // 2 % 2]
+    network = make_case(synthetic_peers("moons", users, seed), steps, seed, faults, graph, step=step).network
+    violation, state = None, b""
     try:
-        outcome = make_case(synthetic_peers("moons", users, seed), steps, seed, faults, graph, step=step).network.run()
+        state = network.check().tobytes()
     except InvariantError as error:
-        return 0, 0, 0, str(error)
-    return outcome.events, outcome.counts["messages"], outcome.checks, None
+        violation = str(error)
+    world = network.world
+    state += repr((world.events, sorted(world.counts.items()), network.invariants.checked)).encode()
+    return {
+        "seed": seed,
+        "events": world.events,
+        "messages": world.counts["messages"],
+        "checks": network.invariants.checked,
+        "violation": violation,
+        "hash": hashlib.sha256(state).hexdigest()[:16],
+    }
 
 
-def soak_all(seeds, jobs=1, report=lambda text: None):
-    """Run networks in several processes; returns the totals."""
-    started, done = time.monotonic(), [0, 0, 0]
-    violations = []
+def code_of(users, steps):
+    """Digest of all that decides on a network."""
+    digest = hashlib.sha256(repr((users, steps)).encode())
+    for path in sorted(path for package in ("core", "peer", "sim", "net") for path in (PACKAGE / package).glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def soak_all(seeds, users=USERS, steps=STEPS, jobs=1, file=None, report=lambda text: None):
+    """Run networks in several processes, except those that a file holds; returns the totals."""
+    started, code = time.monotonic(), code_of(users, steps)
+    lines = file.read_text().splitlines() if file is not None and file.exists() else ()
+    rows = {row["seed"]: row for row in map(json.loads, lines) if row["code"] == code and row["seed"] in seeds}
+    missing = [seed for seed in seeds if seed not in rows]
     # A forked process would share the compiler's locks.
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        for n, (*counts, violation) in enumerate(pool.imap_unordered(soak, seeds), 1):
-            done = [total + count for total, count in zip(done, counts, strict=True)]
-            if violation is not None:
-                violations.append(violation)
-                report(violation)
-            report(f"{n} seeds, {done[0]:,} events, {len(violations)} violations")
-    events, messages, checks = done
+    with multiprocessing.get_context("spawn").Pool(jobs) if jobs > 1 else nullcontext() as pool:
+        for row in (map if pool is None else pool.imap_unordered)(partial(soak, users=users, steps=steps), missing):
+            rows[row["seed"]] = row
+            if file is not None:
+                with file.open("a") as out:
+                    out.write(json.dumps(row | {"code": code}) + "\n")
+            if row["violation"] is not None:
+                report(row["violation"])
+            report(f"{len(rows)} seeds, {sum(one['events'] for one in rows.values()):,} events")
+    ordered = [rows[seed] for seed in seeds]
     return {
         "seeds": len(seeds),
-        "events": events,
-        "messages": messages,
-        "checks": checks,
-        "violations": violations,
+        "users": users,
+        **{name: sum(row[name] for row in ordered) for name in ("events", "messages", "checks")},
+        "violations": [row["violation"] for row in ordered if row["violation"] is not None],
+        "hash": hashlib.sha256("".join(row["hash"] for row in ordered).encode()).hexdigest()[:16],
         "seconds": round(time.monotonic() - started, 1),
     }
 
@@ -54,7 +90,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=200, help="number of networks")
     parser.add_argument("--first", type=int, default=0, help="first seed")
+    parser.add_argument("--users", type=int, default=USERS, help="peers of each network")
+    parser.add_argument("--steps", type=int, default=STEPS, help="wake-ups per peer")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--out", type=Path, help="file for the result of each network, to continue from")
     parser.add_argument("--json", action="store_true", help="print nothing but JSON on stdout")
     options = parser.parse_args()
 
@@ -62,14 +101,15 @@ def main():
         if sys.stderr.isatty() or "\n" in text:
             print(text, file=sys.stderr)
 
-    result = soak_all(range(options.first, options.first + options.seeds), options.jobs, report)
+    seeds = range(options.first, options.first + options.seeds)
+    result = soak_all(seeds, options.users, options.steps, options.jobs, options.out, report)
     if options.json:
         print(json.dumps(result, indent=2))
     else:
         print(
-            f"{result['seeds']} networks of 50 peers with every fault: {result['events']:,} events "
-            f"({result['messages']:,} messages), {result['checks']:,} checks, "
-            f"{len(result['violations'])} violations, {result['seconds']} s"
+            f"{result['seeds']} networks of {result['users']} peers with every fault: {result['events']:,} events "
+            f"({result['messages']:,} messages), {result['checks']:,} checks, {len(result['violations'])} violations, "
+            f"{result['seconds']} s, hash {result['hash']}"
         )
     sys.exit(bool(result["violations"]))
 

@@ -14,10 +14,12 @@ from dada.core.model_steps import UserRows
 from dada.peer import messages
 from dada.peer.inputs import Send
 from dada.peer.member import Member
-from dada.peer.messages import Descriptor, Message, ModelSnapshot, PeerId
+from dada.peer.messages import Message, ModelSnapshot, PeerId
 from dada.peer.model import Fallback
+from dada.peer.sampling import signed_card
 from dada.peer.witnesses import content_of, statement_of
 from dada.sim.liars import Deed, Liar
+from dada.sim.seal import VirtualSeal
 
 
 class ModelLiar(Liar):
@@ -119,7 +121,7 @@ class Couple(ModelLiar):
 
     def lie_to(self, peer: PeerId, message: Message) -> Message:
         """See `Liar`."""
-        named = (Descriptor(self.partner, 0),)
+        named = (signed_card(self.partner, 1, (), VirtualSeal(self.partner)),)
         if isinstance(message, messages.FriendsReply):
             return messages.FriendsReply(named)
         if isinstance(message, messages.ViewRequest | messages.ViewReply):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dada.sim.faults import lossy_link, partitioned_link, reordering_link, repeating_link, steady_link, varying_link
+from dada.sim.faults import Cut, lossy_link, reordering_link, repeating_link, steady_link, varying_link
 
 N = 4000
 
@@ -37,10 +37,17 @@ def test_a_share_is_held_up_for_a_bounded_time():
 
 
 def test_a_partition_cuts_between_its_sides_only_and_only_for_its_time():
-    link, rng = partitioned_link(steady_link(0.1), frozenset({0, 1}), 10.0, 20.0), np.random.default_rng(0)
-    assert link(0, 2, 15.0, rng) == link(2, 0, 15.0, rng) == ()
-    assert link(0, 1, 15.0, rng) == link(2, 3, 15.0, rng) == (0.1,)
-    assert link(0, 2, 9.9, rng) == link(0, 2, 20.0, rng) == (0.1,)
+    cut = Cut(frozenset({0, 1}), 10.0, 20.0)
+    assert cut.stops(0, 2, 15.0)
+    assert cut.stops(2, 0, 15.0)
+    assert not any(cut.stops(*pair, 15.0) for pair in ((0, 1), (2, 3)))
+    assert not any(cut.stops(0, 2, time) for time in (9.9, 20.0))
+
+
+def test_a_one_way_cut_stops_one_direction():
+    cut = Cut(frozenset({0, 1}), 10.0, 20.0, is_one_way=True)
+    assert cut.stops(0, 2, 15.0)
+    assert not cut.stops(2, 0, 15.0)
 
 
 def test_wrappers_combine():

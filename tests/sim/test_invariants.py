@@ -3,16 +3,17 @@
 import numpy as np
 import pytest
 
-from dada.peer.edges import PeerEdges
+from dada.net.store import Store
+from dada.peer.edges import PeerEdges, Versions
 from dada.peer.evidence_graph import EvidenceGraph
 from dada.peer.inputs import Persist
 from dada.peer.member import Member
 from dada.peer.messages import Follow
-from dada.peer.model import OwnModel
+from dada.peer.model import EPOCH_KEY, OwnModel
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
+from dada.sim.host import VirtualDisk
 from dada.sim.invariants import InvariantError
-from dada.sim.world import Host
 from tests.sim.test_network import network
 
 
@@ -29,7 +30,7 @@ def replace(monkeypatch):
 
 def run_all(seeds, **settings):
     for seed in seeds:
-        network(seed=seed, replay=f"dada sim --seed {seed}", **settings).run()
+        network(seed=seed, replay=f"dada sim --seed {seed}", **settings).check()
 
 
 def run_until_found(what, **settings):
@@ -127,7 +128,7 @@ def test_a_number_that_repeats_is_detected(replace):
         return original(own, after)
 
     replace(OwnModel, "begin_epoch", begin_epoch)
-    run_until_found("a second model with the number", faults="churn")
+    run_until_found("a second model with the number|versions from", faults="churn")
 
 
 def test_a_change_that_does_not_reach_the_sum_of_models_is_detected(replace):
@@ -148,12 +149,12 @@ def test_a_view_that_grows_without_bound_is_detected(replace):
 
 
 def test_records_that_are_never_deleted_are_detected(replace):
-    def store(original, host, record):
-        original(host, record)
+    def write(original, disk, record):
+        original(disk, record)
         for _ in range(10):
-            original(host, Persist(b"old:" + len(host.records).to_bytes(4, "big"), b"never deleted"))
+            original(disk, Persist(b"old:" + len(disk.records).to_bytes(4, "big"), b"never deleted"))
 
-    replace(Host, "store", store)
+    replace(VirtualDisk, "write", write)
     run_until_found("records, at most", steps=60, faults="none")
 
 
@@ -164,6 +165,62 @@ def test_a_member_without_a_fallback_model_is_detected(replace):
 
     replace(Member, "__init__", init)
     run_until_found("no fallback model", faults="none")
+
+
+def test_a_view_that_is_not_stored_is_detected(replace):
+    def exchange(original, sampling):
+        return [effect for effect in original(sampling) if not isinstance(effect, Persist)]
+
+    replace(PeerSampling, "exchange", exchange)
+    run_until_found("before the view is stored", faults="none")
+
+
+def test_a_model_outside_the_ball_that_is_judged_is_detected(replace):
+    def copy_of(original, own, snapshot):
+        copy = original(own, snapshot)
+        copy.alpha *= 10
+        return copy
+
+    replace(OwnModel, "copy_of", copy_of)
+    run_until_found("a copy of l1 norm", graph="evidence", faults="none")
+
+
+def test_a_weight_that_changes_without_a_version_is_detected(replace):
+    def settle(original, edges, peer, edge):
+        original(edges, peer, edge)
+        edge.weight *= 0.5
+
+    replace(PeerEdges, "settle", settle)
+    run_until_found("an edge of weight|a degree of", faults="none")
+
+
+def test_a_follow_that_undoes_a_newer_one_is_detected(replace):
+    def receive(original, graph, sender, message, now):
+        effects = original(graph, sender, message, now)
+        if isinstance(message, Follow):
+            graph.follow_states[sender].version -= 1
+        return effects
+
+    replace(EvidenceGraph, "receive", receive)
+    run_until_found("a follower at version", graph="evidence", faults="loss")
+
+
+def test_versions_that_begin_again_with_every_life_are_detected(replace):
+    replace(Versions, "begin", lambda original, versions, epoch: original(versions, 0))
+    run_until_found("in another life", faults="churn")
+
+
+def test_records_that_differ_from_those_stored_are_detected(replace):
+    replace(Store, "records", lambda original, store: {**original(store), b"deleted": b"before"})
+    run_until_found("records differ from those that were stored", faults="none")
+
+
+def test_an_epoch_that_a_power_cut_could_undo_is_detected(replace):
+    def write(original, store, records):
+        original(store, [Persist(b"another" if key == EPOCH_KEY else key, value) for key, value in records])
+
+    replace(Store, "write", write)
+    run_until_found("a power cut can undo epoch|records differ", faults="none")
 
 
 @pytest.mark.parametrize(("follows", "faults"), [(False, "none"), (True, "churn")])

@@ -91,6 +91,22 @@ def test_each_fault_occurs():
         assert without[counted] == 0
 
 
+@pytest.mark.parametrize("fault", ["unheard", "dropping", "drifting", "slow", "restored", "doubled", "damaged"])
+def test_a_fault_of_links_or_machines_changes_a_run_and_violates_nothing(fault):
+    calm, disturbed = (
+        network(steps=12, faults=faults, graph="evidence") for faults in ("none", Faults(**{fault: 0.2}))
+    )
+    calm.check()
+    disturbed.check()
+    assert disturbed.world.counts != calm.world.counts
+
+
+def test_two_processes_with_one_identity_are_noticed():
+    one = network(steps=25, seed=1, faults=Faults(doubled=0.1), graph="evidence")
+    one.check()
+    assert any("another process uses its identity" in text for _, text in one.world.warnings)
+
+
 def test_the_result_has_no_models_of_liars():
     outcome = network(K=20, faults="byzantine").run()
     assert outcome.honest.sum() == 18

@@ -23,7 +23,7 @@ from dada.net.handshake import Terms
 from dada.net.home import HOME_KEY, TRUST_KEY, write_ticket
 from dada.net.links import Links, PeerEvent
 from dada.net.session import LinkOptions
-from dada.net.store import Store, StoreError, damaged
+from dada.net.store import Store, StoreError, damaged, last_epoch
 from dada.net.transport import Transport
 from dada.peer.inputs import Effect, Persist, Refused, Send, Warned
 from dada.peer.member import Member
@@ -89,32 +89,8 @@ ADDRESSES_KEY = b"addresses"
 LIFE_SIZE = 8
 # Choosing between the shared and the local model takes about 0.1 s.
 TRUST_EVERY_S = 60.0
-# 1 January 2020, UTC.
-START_OF_EPOCHS = 1_577_836_800
 
 _address_book = msgspec.msgpack.Decoder(dict[bytes, tuple[str, ...]])
-
-
-def first_epoch(now: float) -> int:
-    """Smallest epoch before a start; `now` is the Unix time.
-
-    A peer that lost its state, or runs from an old copy of it, must not reuse an epoch: it would sign two models with
-    one number. So the epoch comes from the clock. Steps of ten seconds are shorter than most restarts, and leave room
-    for versions in 64 bits. If the clock was set back, neighbours report the epoch they have seen.
-
-    >>> first_epoch(1_800_000_000.0), first_epoch(0.0)
-    (22216320, 0)
-    """
-    return max(0, int(now - START_OF_EPOCHS) // 10)
-
-
-def _last_epoch(stored: bytes | None, now: float) -> bytes:
-    """The epoch before a start, as a record: the stored one or that of the clock, whichever is larger."""
-    newest = first_epoch(now).to_bytes(8, "big")
-    if stored is None:
-        return newest
-    # A record of another length is damaged, which the restoring member reports.
-    return max(stored, newest) if len(stored) == len(newest) else stored
 
 
 def _heaviest(model: Array) -> list[tuple[int, float]]:
@@ -169,7 +145,7 @@ class Node:
             records = self.store.records()
             # Nothing that a peer is given, or a journal records, depends on exact rows.
             records.pop(HOME_KEY, None)
-            records[EPOCH_KEY] = _last_epoch(records.get(EPOCH_KEY), time.time())
+            records[EPOCH_KEY] = last_epoch(records.get(EPOCH_KEY), time.time())
             try:
                 self.member.restore(records)
                 self._recall_addresses(records, known)

@@ -16,10 +16,13 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from dada.peer.inputs import Persist
+from dada.peer.model import EPOCH_KEY
 
 VERSION = 1
 _APPLICATION = 0x64616461  # "dada", in the header of the file
-_DURABLE_KEYS = (b"epoch",)
+_DURABLE_KEYS = (EPOCH_KEY,)
+# 1 January 2020, UTC.
+START_OF_EPOCHS = 1_577_836_800
 
 
 class StoreError(OSError):
@@ -42,7 +45,7 @@ def needing_room(path: Path) -> Iterator[None]:
 
 
 class Store:
-    """The records of one peer, in a file that is created if it does not exist.
+    """The records of one peer, in a file that is created if it does not exist, or in an open database.
 
     Examples
     --------
@@ -54,10 +57,10 @@ class Store:
     >>> store.close()
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, database: sqlite3.Connection | None = None) -> None:
         self.path = path
         try:
-            self._connection = _open(path)
+            self._connection = _prepared(path, _open(path) if database is None else database)
         except sqlite3.DatabaseError as error:
             raise _explained(path, error) from error
 
@@ -93,6 +96,28 @@ class Store:
         self._connection.close()
 
 
+def first_epoch(now: float) -> int:
+    """Smallest epoch before a start; `now` is the Unix time.
+
+    A peer that lost its state, or runs from an old copy of it, must not reuse an epoch: it would sign two models with
+    one number. So the epoch comes from the clock. Steps of ten seconds are shorter than most restarts, and leave room
+    for versions in 64 bits. If the clock was set back, neighbours report the epoch they have seen.
+
+    >>> first_epoch(1_800_000_000.0), first_epoch(0.0)
+    (22216320, 0)
+    """
+    return max(0, int(now - START_OF_EPOCHS) // 10)
+
+
+def last_epoch(stored: bytes | None, now: float) -> bytes:
+    """The epoch before a start, as a record: the stored one or that of the clock, whichever is larger."""
+    newest = first_epoch(now).to_bytes(8, "big")
+    if stored is None:
+        return newest
+    # A record of another length is damaged, which the restoring member reports.
+    return max(stored, newest) if len(stored) == len(newest) else stored
+
+
 def read_records(path: Path) -> dict[bytes, bytes]:
     """The records of a peer that may be running; the file is not changed."""
     if not path.is_file():
@@ -119,7 +144,10 @@ def _open(path: Path) -> sqlite3.Connection:
     # SQLite gives its other files the mode of this one.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     path.chmod(0o600)
-    connection = sqlite3.connect(path, isolation_level=None, timeout=5.0, check_same_thread=False)
+    return sqlite3.connect(path, isolation_level=None, timeout=5.0, check_same_thread=False)
+
+
+def _prepared(path: Path, connection: sqlite3.Connection) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=NORMAL")

@@ -1,9 +1,10 @@
-"""Faults of a simulated network: shares by name, and links that lose, repeat, delay and cut off messages."""
+"""Faults of a simulated network: shares by name, links that lose, repeat and delay messages, and cuts between hosts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,11 +25,26 @@ class Faults:
         Share of the peers that are liars, of all kinds in turn.
     apart : float
         Share of the peers that a partition cuts off for a fifth of the run.
+    unheard : float
+        Share of the peers whose messages reach no other peer for a third of the run, though they receive others'.
+    dropping : float
+        Share of the messages with which a link breaks: all that is under way on it is lost, and greetings begin again.
+    drifting : float
+        Share of the peers whose clocks run up to a tenth too fast or too slow, and begin anew with every life.
+    slow : float
+        Share of the peers that take up to a twentieth of a second to handle a message.
+    restored : float
+        Share of the peers that restart from an old copy of their records. The clocks of half of them are set back too.
+    doubled : float
+        Share of the peers that run as two processes for a quarter of the run.
+    damaged : float
+        Share of the peers whose disks change a byte before a restart.
 
     Examples
     --------
-    >>> Faults.named("loss,churn")
-    Faults(lost=0.2, repeated=0.05, held_up=0.1, churning=0.1, late=0.04, leaving=0.04, lying=0.0, apart=0.0)
+    >>> both = Faults.named("loss,churn")
+    >>> both.lost, both.churning, both.lying
+    (0.2, 0.1, 0.0)
     """
 
     lost: float = 0.0
@@ -39,6 +55,13 @@ class Faults:
     leaving: float = 0.0
     lying: float = 0.0
     apart: float = 0.0
+    unheard: float = 0.0
+    dropping: float = 0.0
+    drifting: float = 0.0
+    slow: float = 0.0
+    restored: float = 0.0
+    doubled: float = 0.0
+    damaged: float = 0.0
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -56,8 +79,8 @@ class Faults:
             chosen.append(known[name])
         return cls(*(max(getattr(one, field.name) for one in chosen) for field in fields(cls)))
 
-    def link(self, duration_s: float, apart: frozenset[int]) -> VirtualLink:
-        """The links of a network with these faults, of which a partition cuts off some hosts."""
+    def link(self) -> VirtualLink:
+        """The links of a network with these faults."""
         link = varying_link(MEDIAN_LATENCY_S)
         if self.held_up:
             link = reordering_link(link, self.held_up, LONGEST_HOLD_S)
@@ -65,15 +88,35 @@ class Faults:
             link = repeating_link(link, self.repeated)
         if self.lost:
             link = lossy_link(link, self.lost)
-        if self.apart:
-            link = partitioned_link(link, apart, duration_s / 3, duration_s / 3 + duration_s / 5)
         return link
 
 
 LOSS = Faults(lost=0.2, repeated=0.05, held_up=0.1)
 CHURN = Faults(churning=0.1, late=0.04, leaving=0.04)
 BYZANTINE = Faults(lying=0.1)
-ALL = Faults(lost=0.2, repeated=0.05, held_up=0.1, churning=0.1, late=0.04, leaving=0.04, lying=0.1, apart=0.3)
+ALL = Faults(
+    lost=0.2, repeated=0.05, held_up=0.1, churning=0.1, late=0.04, leaving=0.04, lying=0.1, apart=0.3, unheard=0.1,
+    dropping=0.01, drifting=0.2, slow=0.1, restored=0.04, doubled=0.04, damaged=0.04,
+)  # fmt: skip
+
+
+class Cut(NamedTuple):
+    """From start to stop, no message of some hosts reaches the others; and none of the others them, unless one-way.
+
+    >>> Cut(frozenset({1, 2}), start=5.0, stop=9.0, is_one_way=True).stops(1, 7, now=6.0)
+    True
+    """
+
+    hosts: frozenset[int]
+    start: float
+    stop: float
+    is_one_way: bool = False
+
+    def stops(self, sender: int, receiver: int, now: float) -> bool:
+        """Whether a message does not arrive."""
+        if not self.start <= now < self.stop or (sender in self.hosts) == (receiver in self.hosts):
+            return False
+        return sender in self.hosts or not self.is_one_way
 
 
 MEDIAN_LATENCY_S = 0.05
@@ -119,15 +162,5 @@ def reordering_link(link: VirtualLink, share: float, longest_s: float) -> Virtua
     def delays(sender: int, receiver: int, now: float, rng: np.random.Generator) -> tuple[float, ...]:
         held = float(rng.uniform(0.0, longest_s)) if rng.random() < share else 0.0
         return tuple(delay + held for delay in link(sender, receiver, now, rng))
-
-    return delays
-
-
-def partitioned_link(link: VirtualLink, apart: frozenset[int], start: float, stop: float) -> VirtualLink:
-    """From start to stop, no message passes between a set of hosts and all others."""
-
-    def delays(sender: int, receiver: int, now: float, rng: np.random.Generator) -> tuple[float, ...]:
-        is_cut = start <= now < stop and (sender in apart) != (receiver in apart)
-        return () if is_cut else link(sender, receiver, now, rng)
 
     return delays

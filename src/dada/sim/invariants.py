@@ -1,20 +1,27 @@
-"""Invariants of a simulated network, checked after every event for the hosts it involved.
+"""Invariants of a simulated network: of two hosts after each message, of a whole host whenever it wakes up.
 
 - A model stays in its l1 ball, a shared model within four times its radius.
 - Weights, losses and degrees are finite, and weights are not negative.
 - The two ends of a settled edge hold the same weight. An edge is settled if both ends are running and honest, no
   message is under way between them, and each believes the other to be informed. At the end of a run this holds for
   every edge. In an evidence graph, a peer follows another exactly if the other has it among its followers.
+- The state of an edge only changes to a higher (version, author), and what a peer holds of a follower only to a higher
+  version. The versions of a peer rise from life to life.
 - A copy of a model equals, bit for bit, the model that its owner had at that number. It never returns to a lower
   number. In an evidence graph, when all activity ends, it is the owner's present model.
 - A peer has one model per number, and no number repeats in a later life.
+- No peer holds or judges a model outside the ball, whoever sent it.
 - Margins, degrees and the sum of the neighbours' models are what models, weights and copies give.
-- Whatever a message states about its sender is stored before: epoch, model, edges, followers. Stored counters and edges
-  are those in memory. Changes of models go to followers only.
+- Whatever a message states about its sender is stored before: epoch, model, edges, followers. No power cut can undo an
+  epoch. Stored counters, edges and views are those in memory. Changes of models go to followers only.
+- A peer loads what it stored, or finds the damage.
 - All memory is bounded.
 - Every peer has a fallback model.
 - No message raises an error.
 - No honest peer is taken for a liar that sends its followers different models.
+
+Numbers may repeat only if two processes have one identity, or if a clock was set back together with the records. Such
+peers are exempt from what follows from numbers, and from the agreement of edges before the end.
 """
 
 from __future__ import annotations
@@ -27,18 +34,30 @@ import numpy as np
 
 from dada.core.compiled import Array
 from dada.core.neighbours import gossip_mix
-from dada.peer.copies import MOST_SHARED, SLACK
+from dada.peer.agreed_graph import AgreedGraph
+from dada.peer.config import PeerConfig
+from dada.peer.copies import MOST_SHARED, SLACK, ModelCopy
 from dada.peer.edges import EDGE_KEY, MOST_ENDED_EDGES, MOST_SIZES, Edge
 from dada.peer.everyone_graph import MOST_EDGES
 from dada.peer.evidence_graph import FOLLOWER_KEY, MOST_FOLLOWERS, EvidenceGraph
 from dada.peer.inputs import Send
-from dada.peer.messages import EdgeState, Follow, FollowAck, ModelChange, epoch_of
+from dada.peer.messages import (
+    EdgeState,
+    Follow,
+    FollowAck,
+    Message,
+    ModelChange,
+    PeerId,
+    ViewRequest,
+    epoch_of,
+)
 from dada.peer.model import EPOCH_KEY, MODEL_KEY
 from dada.peer.peer import MOST_EPOCHS, MOST_OFFENDERS
 from dada.peer.sampling import MOST_CANDIDATES, MOST_KNOWN_ADDRESSES, STORED_EVERY
 from dada.peer.sampling import RECORD_KEY as VIEW_KEY
 from dada.peer.witnesses import MOST_EXPOSED, Trail
-from dada.sim.world import MOST_LOST_RECORDS, Host, World
+from dada.sim.host import MOST_LOST_RECORDS, Host
+from dada.sim.world import World
 
 # Models of each owner kept for comparison; copies of older ones are not compared.
 MODELS_KEPT = 128
@@ -64,38 +83,56 @@ class Invariants:
         self.compared = 0
         self._history: defaultdict[int, OrderedDict[tuple[int, int], Array]] = defaultdict(OrderedDict)
         self._seen: dict[tuple[int, int], tuple[Trail, tuple[int, int]]] = {}
+        self._held: dict[tuple[int, PeerId], tuple[int, tuple[int, PeerId], float]] = {}
+        self._followed: dict[tuple[int, PeerId], tuple[int, int]] = {}
+        self._versions: dict[int, tuple[int, int]] = {}
+        self._noted: dict[int, tuple[int, int, tuple[int, int]]] = {}
+        # The last change that was sent, the followers at that time, and whether the model was stored.
+        self._sent: tuple[Message | None, list[PeerId] | None, bool] = None, None, False
 
     def before_sending(self, world: World, host: Host, send: Send) -> None:
         """Check that a message states nothing that a crash could undo."""
         message, peer, records = send.message, host.member.peer, host.records
         epoch = epoch_of(message)
         stored_epoch = int.from_bytes(records.get(EPOCH_KEY, b""), "big")
-        self._require(epoch in (None, stored_epoch), world, host, f"epoch {epoch} is sent, {stored_epoch} is stored")
+        self._require(epoch in (None, stored_epoch), world, host, "epoch {} is sent, {} is stored", epoch, stored_epoch)
+        is_synced = not host.disk.may_lose(EPOCH_KEY)
+        self._require(is_synced, world, host, "a power cut can undo epoch {}", stored_epoch)
         if isinstance(message, ModelChange):
-            is_follower = send.to in peer.neighbourhood.followers
-            self._require(is_follower, world, host, "a change goes to a peer that does not follow")
-            is_stored = records.get(MODEL_KEY) == peer.own.record().value
+            followers, is_stored = self._sent[1:] if self._sent[0] is message else (None, False)
+            if followers is None:
+                followers, is_stored = peer.neighbourhood.followers, records.get(MODEL_KEY) == peer.own.record().value
+                self._sent = message, followers, is_stored
+            self._require(send.to in followers, world, host, "a change goes to a peer that does not follow")
             self._require(is_stored, world, host, "a change is sent before the model is stored")
         elif isinstance(message, Follow | EdgeState) and (message.version > 0 and send.to in peer.edges):
             edge = peer.edges[send.to]
             is_stored = EDGE_KEY + send.to in records or edge.version == 0
-            self._require(is_stored, world, host, f"an edge at version {message.version} is sent before it is stored")
+            self._require(is_stored, world, host, "an edge at version {} is sent before it is stored", message.version)
         elif isinstance(message, FollowAck) and message.follows:
             is_stored = FOLLOWER_KEY + send.to in records
             self._require(is_stored, world, host, "a follower is acknowledged before it is stored")
+        elif isinstance(message, ViewRequest) and host.member.sampling.exchanges % STORED_EVERY == 1:
+            is_stored = records.get(VIEW_KEY) == host.member.sampling.record().value
+            self._require(is_stored, world, host, "an exchange of views begins before the view is stored")
 
     def after(self, world: World, host: Host, other: Host | None) -> None:
-        """Check the host of an event, and its edge to the other."""
-        self._require(not world.failures, world, host, "; ".join(world.failures))
+        """Check the host of an event: all of it when it starts or wakes up, otherwise what it holds of the other."""
+        self._require(not world.failures, world, host, "{}", world.failures)
         if not host.is_honest:
             return
         self._note_model(world, host)
-        if host.is_up:
+        if host.is_up and other is None:
             self._check_bounds(world, host)
-            self._check_sums(world, host)
+            self._check_degree(world, host)
+            self._check_sum(world, host)
             self._check_records(world, host)
-            if other is not None:
-                self._check_edge(world, host, other)
+            self._check_versions(world, host)
+        elif host.is_up and other is not None:
+            if host.member.peer.edges.has_neighbour(other.me):
+                self._check_sum(world, host)
+            self._check_held(world, host, other.me)
+            self._check_edge(world, host, other)
 
     def check_all(self, world: World) -> None:
         """Check every host and every edge, settled or not, at the end of a run."""
@@ -105,7 +142,7 @@ class Invariants:
             self._check_bounds(world, host)
             self._check_records(world, host)
             for other in running:
-                if other is not host:
+                if other is not host and not _is_ignored(host, other):
                     self._check_copy(world, host, other)
                     self._check_agreement(world, host, other)
                     n_edges += self._check_present(world, host, other)
@@ -115,19 +152,25 @@ class Invariants:
     # -- one peer --------------------------------------------------------------------------------------------------
 
     def _note_model(self, world: World, host: Host) -> None:
+        """Check the model after each step, and keep it by its number."""
         own, config = host.member.peer.own, host.member.peer.config
+        state = host.life, own.updates, own.shared.number
+        if self._noted.get(host.number) == state:
+            return
+        self._noted[host.number] = state
+        norm = float(np.abs(own.model.alpha.astype(np.float64)).sum())
+        self._require(norm <= config.beta * (1 + SLACK), world, host, "model of l1 norm {}", norm)
+        margins = own.user.offset + own.rows.A.astype(np.float64) @ own.model.alpha
+        difference, most = float(np.abs(margins - own.user.margins).max()), _slack(config) * config.largest_prediction
+        self._require(difference <= most, world, host, "margins off by {}", difference)
         history = self._history[host.number]
-        is_new = own.shared.number not in history
-        if is_new or config.sends_codes:
-            norm = float(np.abs(own.model.alpha.astype(np.float64)).sum())
-            self._require(norm <= config.beta * (1 + SLACK), world, host, f"model of l1 norm {norm}")
-        if not is_new:
-            is_same = np.array_equal(history[own.shared.number], own.shared.alpha)
-            self._require(is_same, world, host, f"a second model with the number {own.shared.number}")
+        if own.shared.number in history:
+            is_same = np.array_equal(history[own.shared.number], own.shared.alpha) or host.may_repeat
+            self._require(is_same, world, host, "a second model with the number {}", own.shared.number)
             return
         if config.sends_codes:
             norm = float(np.abs(own.shared.alpha.astype(np.float64)).sum())
-            self._require(norm <= MOST_SHARED * config.beta, world, host, f"shared model of l1 norm {norm}")
+            self._require(norm <= MOST_SHARED * config.beta, world, host, "shared model of l1 norm {}", norm)
         history[own.shared.number] = own.shared.alpha.copy()
         if len(history) > MODELS_KEPT:
             history.popitem(last=False)
@@ -162,53 +205,61 @@ class Invariants:
         )
         excess = [f"{size} {name}, at most {most} are allowed" for name, size, most in bounds if size > most]
         self.checked += len(bounds) - 1
-        self._require(not excess, world, host, "; ".join(excess))
+        self._require(not excess, world, host, "{}", excess)
         self._require(host.me not in sampling.view, world, host, "its view contains itself")
-        self._require(0.0 <= peer.edges.degree < math.inf, world, host, f"a degree of {peer.edges.degree}")
         self._require(member.fallback.alpha.size > 0, world, host, "no fallback model")
-        slandered = [other for other in peer.exposed if world.hosts[world.numbers[other]].is_honest]
-        self._require(not slandered, world, host, f"honest peers taken for liars: {slandered}")
+        confidence = neighbourhood.sizes.confidence
+        self._require(0.0 < confidence <= 1.0, world, host, "a confidence of {}", confidence)
+        exposed = [world.hosts[world.numbers[other]] for other in peer.exposed]
+        slandered = [other.number for other in exposed if other.is_honest and not other.may_repeat]
+        self._require(not slandered, world, host, "honest peers taken for liars: {}", slandered)
 
-    def _check_sums(self, world: World, host: Host) -> None:
-        own, edges, config = host.member.peer.own, host.member.peer.edges, host.member.peer.config
-        slack = SLACK * max(1.0, config.beta)
-        weights = sum(edges[peer].weight for peer in edges.neighbours)
-        is_sum = abs(weights - edges.degree) <= slack
-        self._require(is_sum, world, host, f"a degree of {edges.degree}, weights of {weights}")
+    def _check_degree(self, world: World, host: Host) -> None:
+        edges = host.member.peer.edges
+        weights = sum(edge.weight for edge in edges.values())
+        self._require(0.0 <= edges.degree < math.inf, world, host, "a degree of {}", edges.degree)
+        is_sum = abs(weights - edges.degree) <= _slack(host.member.peer.config)
+        self._require(is_sum, world, host, "a degree of {}, weights of {}", edges.degree, weights)
+
+    def _check_sum(self, world: World, host: Host) -> None:
+        """The sum of the neighbours' models, which changes update, is that of the copies."""
+        own, edges = host.member.peer.own, host.member.peer.edges
         if not own.is_stale:
-            _, expected = edges.neighbour_sum()
+            weights, expected = edges.neighbour_sum()
             difference = float(np.abs(own.user.neighbour_sum - expected).max())
-            self._require(difference <= slack * max(1.0, weights), world, host, f"a sum of models off by {difference}")
-        margins = own.user.offset + own.rows.A.astype(np.float64) @ own.model.alpha
-        difference = float(np.abs(margins - own.user.margins).max())
-        self._require(difference <= slack * config.largest_prediction, world, host, f"margins off by {difference}")
-        confidence = host.member.peer.neighbourhood.sizes.confidence
-        self._require(0.0 < confidence <= 1.0, world, host, f"a confidence of {confidence}")
+            is_sum = difference <= _slack(own.config) * max(1.0, weights)
+            self._require(is_sum, world, host, "a sum of models off by {}", difference)
 
     def _check_records(self, world: World, host: Host) -> None:
-        """Stored counters are those in memory."""
+        """Stored counters are those in memory, and the store loads what it stored."""
+        self._require(host.is_loaded, world, host, "records differ from those that were stored")
         member, records = host.member, host.records
         own, planner = member.peer.own, member.planner.record()
         self._require(records.get(planner.key) == planner.value, world, host, "counters of wake-ups are not stored")
         if MODEL_KEY in records:
             updates = msgspec.msgpack.decode(records[MODEL_KEY])[1]
-            self._require(updates <= own.updates, world, host, f"{own.updates} updates, {updates} are stored")
-        is_view_stored = VIEW_KEY in records or member.sampling.exchanges <= STORED_EVERY + 1
-        self._require(is_view_stored or not member.sampling.view, world, host, "the view is never stored")
+            self._require(updates <= own.updates, world, host, "{} updates, {} are stored", own.updates, updates)
         n_stored = sum(key.startswith(EDGE_KEY) for key in records)
-        self._require(n_stored == len(member.peer.edges), world, host, f"{n_stored} edges stored")
+        self._require(n_stored == len(member.peer.edges), world, host, "{} edges stored", n_stored)
+
+    def _check_versions(self, world: World, host: Host) -> None:
+        """Versions rise from life to life."""
+        latest = host.member.peer.edges.versions.latest(0)
+        life, before = self._versions.get(host.number, (0, 0))
+        rises = life == host.life or latest > before or host.may_repeat
+        self._require(rises, world, host, "versions from {} on after {} in another life", latest, before)
+        self._versions[host.number] = host.life, latest
 
     # -- two peers -------------------------------------------------------------------------------------------------
 
     def _check_edge(self, world: World, host: Host, other: Host) -> None:
         edge = host.member.peer.edges.get(other.me)
         if edge is not None:
-            self._require(0.0 <= edge.weight < math.inf, world, host, f"weight {edge.weight} to {other.number}")
-            self._check_plausible(world, host, edge)
+            self._require(0.0 <= edge.weight < math.inf, world, host, "weight {} to {}", edge.weight, other.number)
         if not (other.is_honest and other.is_up):
             return
         self._check_copy(world, host, other)
-        if world.is_message_under_way(host, other):
+        if world.is_message_under_way(host, other) or host.may_repeat or other.may_repeat:
             return
         if isinstance(host.member.peer.neighbourhood, EvidenceGraph):
             for follower, followed in ((host, other), (other, host)):
@@ -217,15 +268,38 @@ class Invariants:
         elif _is_informed(host, other) and _is_informed(other, host):
             self._check_agreement(world, host, other)
 
-    def _check_plausible(self, world: World, host: Host, edge: Edge) -> None:
-        """No peer takes a model outside the ball or a weight beyond all bounds, not even from a liar."""
-        config = host.member.peer.config
+    def _check_held(self, world: World, host: Host, other: PeerId) -> None:
+        """States of an edge only change to higher ones, and no liar's model or weight is beyond its bounds."""
+        peer = host.member.peer
+        config, neighbourhood, edge = peer.config, peer.neighbourhood, peer.edges.get(other)
+        replies = neighbourhood.rounds.current.replies if neighbourhood.rounds.current else {}
+        if other in replies:
+            self._check_model(world, host, replies[other][1])
+        if isinstance(neighbourhood, EvidenceGraph):
+            state = neighbourhood.follow_states.get(other)
+            if state is not None:
+                life, version = self._followed.get((host.number, other), (0, 0))
+                is_newer = life != host.life or version <= state.version
+                self._require(is_newer, world, host, "a follower at version {} after {}", state.version, version)
+                self._followed[host.number, other] = host.life, state.version
+        if edge is None:
+            return
+        if edge.copy is not None:
+            self._check_model(world, host, edge.copy)
         if config.graph == "distance":
             is_bounded = edge.weight <= config.heaviest_weight * (1 + SLACK)
-            self._require(is_bounded, world, host, f"a weight of {edge.weight}")
-        if edge.copy is not None:
-            norm, most = edge.copy.norm, MOST_SHARED if config.sends_codes else 1 + SLACK
-            self._require(norm <= most * config.beta, world, host, f"a copy of l1 norm {norm}")
+            self._require(is_bounded, world, host, "a weight of {}", edge.weight)
+        if isinstance(neighbourhood, AgreedGraph):
+            life, rank, weight = self._held.get((host.number, other), (0, (0, b""), 0.0))
+            is_newer = life != host.life or rank < edge.rank or (rank, weight) == (edge.rank, edge.weight)
+            what = "an edge of weight {} at {} after {} at {}"
+            self._require(is_newer, world, host, what, edge.weight, edge.rank, weight, rank)
+            self._held[host.number, other] = host.life, edge.rank, edge.weight
+
+    def _check_model(self, world: World, host: Host, copy: ModelCopy) -> None:
+        config = host.member.peer.config
+        norm, most = copy.norm, MOST_SHARED if config.sends_codes else 1 + SLACK
+        self._require(norm <= most * config.beta, world, host, "a copy of l1 norm {}", norm)
 
     def _check_present(self, world: World, host: Host, other: Host) -> bool:
         """Whether a peer learns from another; in an evidence graph, its copy is then the other's present model."""
@@ -234,44 +308,50 @@ class Invariants:
             return False
         if isinstance(host.member.peer.neighbourhood, EvidenceGraph):
             number, present = None if edge.copy is None else edge.copy.number, other.member.peer.own.shared.number
-            what = f"its copy of the model of {other.number} has the number {number}, the original {present}"
-            self._require(number == present, world, host, what)
+            what = "its copy of the model of {} has the number {}, the original {}"
+            self._require(number == present, world, host, what, other.number, number, present)
         return True
 
     def _check_copy(self, world: World, host: Host, other: Host) -> None:
         edge = host.member.peer.edges.get(other.me)
-        if edge is None or edge.copy is None:
+        if edge is None or edge.copy is None or other.may_repeat:
             return
         pair = (host.number, other.number)
         trail, number = self._seen.get(pair, (None, (0, 0)))
         if trail is edge.trail and number == edge.copy.number:
             return
         is_older = trail is edge.trail and edge.copy.number < number
-        self._require(not is_older, world, host, f"its copy of the model of {other.number} is older than before")
+        self._require(not is_older, world, host, "its copy of the model of {} is older than before", other.number)
         self._seen[pair] = edge.trail, edge.copy.number
         original = self._history[other.number].get(edge.copy.number)
         if original is not None:
             self.compared += 1
-            what = f"its copy of the model of {other.number}, number {edge.copy.number}, differs from the original"
-            self._require(np.array_equal(edge.copy.alpha, original), world, host, what)
+            what, is_same = (
+                "its copy of the model of {} differs from the original",
+                np.array_equal(edge.copy.alpha, original),
+            )
+            self._require(is_same, world, host, what, other.number)
 
     def _check_agreement(self, world: World, host: Host, other: Host) -> None:
         here, there = host.member.peer, other.member.peer
         if isinstance(there.neighbourhood, EvidenceGraph):
             follows, is_follower = here.edges.has_neighbour(there.me), here.me in there.neighbourhood.followers
-            what = f"edge to {other.number}: followed is {follows} here, {is_follower} there"
-            self._require(follows == is_follower, world, host, what)
+            what = "edge to {}: followed is {} here, {} there"
+            self._require(follows == is_follower, world, host, what, other.number, follows, is_follower)
             return
         edge, back = here.edges.get(there.me, Edge()), there.edges.get(here.me, Edge())
-        what = f"edge to {other.number}: {edge.weight} at {edge.rank} here, {back.weight} at {back.rank} there"
-        self._require(edge.weight == back.weight, world, host, what)
+        what, is_same = "edge to {}: {} at {} here, {} at {} there", edge.weight == back.weight
+        self._require(is_same, world, host, what, other.number, edge.weight, edge.rank, back.weight, back.rank)
 
-    def _require(self, holds: bool, world: World, host: Host, what: str) -> None:
+    def _require(self, holds: bool, world: World, host: Host, what: str, *values: object) -> None:
         self.checked += 1
         if not holds:
-            raise InvariantError(
-                f"at {world.now:.3f} s, event {world.events}, host {host.number}: {what}\nreplay: {self.replay}"
-            )
+            where = f"at {world.now:.3f} s, event {world.events}, host {host.number}"
+            raise InvariantError(f"{where}: {what.format(*values)}\nreplay: {self.replay}")
+
+
+def _slack(config: PeerConfig) -> float:
+    return SLACK * max(1.0, config.beta)
 
 
 def _is_informed(host: Host, other: Host) -> bool:
@@ -285,3 +365,9 @@ def _is_sure(host: Host, other: Host) -> bool:
     neighbourhood = host.member.peer.neighbourhood
     state = neighbourhood.follow_states.get(other.me) if isinstance(neighbourhood, EvidenceGraph) else None
     return host.life == 1 if state is None else state.is_sure
+
+
+def _is_ignored(host: Host, other: Host) -> bool:
+    """Whether one of two hosts ignores the other, which may happen if numbers repeat."""
+    here, there = host.member.peer, other.member.peer
+    return (host.may_repeat or other.may_repeat) and (here.ignores(there.me) or there.ignores(here.me))

@@ -103,10 +103,14 @@ def _in_place_of_models(message: Message, snapshot: ModelSnapshot) -> Message:
 class Exaggerator(Liar):
     """Sends models outside the l1 ball, values that are not finite, unknown coordinates and impossible moves."""
 
+    # Of the last model, in beta: the shared models of block steps are refused beyond 4.
+    NORM = 5.0
+
     def lie(self, message: Message) -> Message:
         """See `Liar`."""
-        number = self.member.peer.own.shared.number
+        own, number = self.member.peer.own.shared, self.member.peer.own.shared.number
         lies = [
+            self.as_snapshot(own.alpha * (self.NORM * self.beta / max(own.norm, 1e-9)), *number),
             ModelSnapshot(*number, b"\x00\x00\x00\x00", np.float32(1e30).tobytes()),
             ModelSnapshot(*number, b"\x00\x00\x00\x00", np.float32(np.nan).tobytes()),
             ModelSnapshot(*number, b"\xff\xff\xff\xff", np.float32(1.0).tobytes()),
@@ -237,9 +241,81 @@ class Gossip(Liar):
             return type(message)(tuple(_card(self.rng.bytes(8)) for _ in range(size)))
         return message
 
+    def lie_to(self, peer: PeerId, message: Message) -> Message:
+        """See `Liar`. Half of the views name the receiver itself."""
+        false = self.lie(message)
+        if isinstance(false, messages.ViewRequest | messages.ViewReply) and self.rng.integers(2):
+            return type(false)((_card(peer), *false.view[1:]))
+        return false
+
     def attack(self) -> Sequence[Deed]:
         """See `Liar`."""
-        return [Send(peer, self.lie(messages.ViewReply(()))) for peer in self.victims(2)]
+        return [Send(peer, self.lie_to(peer, messages.ViewReply(()))) for peer in self.victims(2)]
+
+
+class Equivocator(Liar):
+    """Sends every second peer another model with the same number, and signs both."""
+
+    def lie_to(self, peer: PeerId, message: Message) -> Message:
+        """See `Liar`."""
+        if peer[-1] % 2:
+            return message
+        own = self.member.peer.own
+        snapshot = self.as_snapshot(0.9 * own.shared.alpha, *own.shared.number)
+        statement = statement_of(own.copy_of(snapshot))
+        signature = self.member.seal.sign(content_of(statement))
+        if isinstance(message, messages.FollowAck) and message.digest:
+            return replace(message, digest=statement.digest, signature=signature)
+        if isinstance(message, messages.SnapshotReply | messages.ModelChange):
+            return messages.SnapshotReply(snapshot, signature)
+        return _in_place_of_models(message, snapshot)
+
+
+class Acknowledger(Liar):
+    """Acknowledges what it never received, with false versions, authors and numbers of models."""
+
+    def lie(self, message: Message) -> Message:
+        """See `Liar`."""
+        if not isinstance(message, messages.FollowAck | messages.EdgeAck):
+            return message
+        version = (message.version, message.version + 1, max(0, message.version - 1), 2**40)[self.rng.integers(4)]
+        false = replace(message, version=version, sequence=message.sequence + int(self.rng.integers(3)))
+        if isinstance(false, messages.FollowAck):
+            return replace(false, follows=bool(self.rng.integers(2)))
+        return replace(false, author=(false.author, self.member.me)[self.rng.integers(2)])
+
+    def attack(self) -> Sequence[Deed]:
+        """See `Liar`."""
+        number = self.member.peer.own.shared.number
+        acks = messages.FollowAck(1, True, *number), messages.EdgeAck(1, self.member.me, *number)
+        return [Send(peer, self.lie(ack)) for peer in self.victims(2) for ack in acks]
+
+
+def _with_gang(message: Message, liar: Liar) -> Message:
+    """The message with other liars in place of all peers that it names."""
+    if isinstance(message, messages.ViewRequest | messages.ViewReply | messages.FriendsReply):
+        most = 4 if isinstance(message, messages.FriendsReply) else 15
+        chosen = liar.rng.permutation(len(liar.gang))[:most]
+        return type(message)(tuple(_card(liar.gang[p]) for p in chosen))
+    return message
+
+
+class Conspirator(Liar):
+    """Names no peers but liars, and slanders others: with false proofs, and with epochs that they never had."""
+
+    def lie(self, message: Message) -> Message:
+        """See `Liar`."""
+        return _with_gang(message, self)
+
+    def attack(self) -> Sequence[Deed]:
+        """See `Liar`."""
+        victims = [peer for peer in self.victims(3) if peer not in self.gang]
+        if len(victims) < 2:
+            return ()
+        first, second = (Statement(1, 1, self.rng.bytes(16), self.rng.bytes(64)) for _ in range(2))
+        epoch = self.member.peer.own.shared.epoch + int(self.rng.integers(100))
+        lies: list[Deed] = [Send(victims[0], messages.EpochSeen(epoch, b""))]
+        return [*lies, Send(victims[0], messages.Equivocation(victims[1], first, second))]
 
 
 class Mirror(Liar):
@@ -356,11 +432,7 @@ class Eclipser(Poisoner):
 
     def lie(self, message: Message) -> Message:
         """See `Liar`."""
-        if isinstance(message, messages.ViewRequest | messages.ViewReply | messages.FriendsReply):
-            most = 4 if isinstance(message, messages.FriendsReply) else 15
-            chosen = self.rng.permutation(len(self.gang))[:most]
-            return type(message)(tuple(_card(self.gang[p]) for p in chosen))
-        return super().lie(message)
+        return super().lie(_with_gang(message, self))
 
     def attack(self) -> Sequence[Deed]:
         """See `Liar`."""
@@ -369,7 +441,8 @@ class Eclipser(Poisoner):
 
 
 KINDS: tuple[type[Liar], ...] = (
-    Exaggerator, Attractor, Poisoner, Chameleon, Claimer, Rewinder, Garbler, Flooder, Gossip,
+    Exaggerator, Attractor, Poisoner, Chameleon, Claimer, Rewinder, Garbler, Flooder, Gossip, Equivocator, Acknowledger,
+    Conspirator,
 )  # fmt: skip
 # Liars that use what they learn about their victims; a network meets them only by name.
 ADAPTIVE_KINDS: tuple[type[Liar], ...] = (Mirror, ForkedMirror, TieredMirror, Shadow, Eclipser)

@@ -19,17 +19,20 @@ from dada.peer.membership import Membership
 from dada.peer.messages import PeerId
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
-from dada.sim.faults import MEDIAN_LATENCY_S, Faults, steady_link
+from dada.sim.faults import MEDIAN_LATENCY_S, Cut, Faults, steady_link
+from dada.sim.host import Host
 from dada.sim.invariants import Invariants
 from dada.sim.liars import KINDS, Liar
 from dada.sim.seal import VirtualSeal
-from dada.sim.world import Host, World
+from dada.sim.world import World
 
 WAKEUPS_PER_EXCHANGE = 5.0
 # The key that excludes members of a simulated network.
 FOUNDER = b"founder"
 # Mean time between two crashes of a churning peer, and until it restarts, as shares of the run.
 UPTIME, DOWNTIME = 1 / 5, 1 / 15
+# Largest error of the rate of a clock, and longest time in which a slow peer handles a message.
+MOST_DRIFT, SLOWEST_S = 0.1, 0.05
 # Time for the last messages and repeats after the run.
 SETTLING_S = 300.0
 
@@ -145,14 +148,26 @@ class SimulatedNetwork:
         self.invariants = Invariants(replay)
         self._rows = {k: problem.rows_of(k) for k in range(problem.n_users)}
         rng = self._generator(0)
-        self._roles = _Roles.draw(rng, problem.n_users, faults, liar_kinds)
+        self._roles = _Roles.draw(rng, self._generator(3), problem.n_users, faults, liar_kinds)
         self._gang = tuple(peer_id(k) for k in self._roles.liars)
-        hosts = [
-            Host(k, peer_id(k), self._maker(k), is_honest=k not in self._roles.liars) for k in range(problem.n_users)
+        hosts = [self._host(k) for k in range(problem.n_users)]
+        twins = {k: self._host(k, problem.n_users + p) for p, k in enumerate(self._roles.doubled)}
+        cuts = [
+            Cut(self._roles.apart, self.duration_s * 1 / 3, self.duration_s * (1 / 3 + 1 / 5)),
+            Cut(self._roles.unheard, self.duration_s * 3 / 5, self.duration_s * (3 / 5 + 1 / 3), is_one_way=True),
         ]
-        link = faults.link(self.duration_s, self._roles.apart)
-        self.world = World(hosts, link, self._generator(1), self.invariants.after, self.invariants.before_sending)
+        self.world = World(
+            hosts,
+            faults.link(),
+            self._generator(1),
+            self.invariants.after,
+            self.invariants.before_sending,
+            [cut for cut in cuts if cut.hosts],
+            faults.dropping,
+            twins,
+        )
         self._plan_lives(rng, liars_join_s)
+        self._plan_machines(self._generator(4))
 
     def run(self, observe: Callable[[NetworkPoint], None] | None = None, n_points: int = 20) -> SimulationResult:
         """Run for the whole time, then check that all ends agree; `observe` is called `n_points` times."""
@@ -175,16 +190,30 @@ class SimulatedNetwork:
 
         self.world.at(time_s, change)
 
+    def check(self) -> Array:
+        """Run as `run` does, without the choice between models, which takes most of the time; returns all models."""
+        self.world.run(self.duration_s)
+        models = self.models(_together)
+        self._settle()
+        return models
+
     # -- making ----------------------------------------------------------------------------------------------------
 
     def _generator(self, *path: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, *path])
 
-    def _maker(self, k: int) -> Callable[[int], tuple[Member, Liar | None]]:
+    def _host(self, k: int, number: int | None = None) -> Host:
+        """The machine of user k; with a number of its own, a second one."""
+        is_honest, names_lives = k not in self._roles.liars, self.faults.doubled + self.faults.restored > 0.0
+        if number is None:
+            return Host(k, peer_id(k), self._maker(k), is_honest, names_lives=names_lives)
+        return Host(number, peer_id(k), self._maker(k, number), is_honest, names_lives=True, may_repeat=True)
+
+    def _maker(self, k: int, *twin: int) -> Callable[[int], tuple[Member, Liar | None]]:
         kind = self._roles.liars.get(k)
 
         def make(life: int) -> tuple[Member, Liar | None]:
-            rng = self._generator(2, k, life)
+            rng = self._generator(2, k, life, *twin)
             peer = Peer(peer_id(k), self._rows[k], self.config)
             if k == 0 and self._journal_file is not None:
                 self._journal = PeerJournal(self._journal_file, peer)
@@ -218,13 +247,35 @@ class SimulatedNetwork:
                     world.at(now, world.start, k)
                     now += float(rng.exponential(UPTIME)) * self.duration_s
 
+    def _plan_machines(self, rng: np.random.Generator) -> None:
+        """Faults of machines: clocks, slow processors, restored and damaged disks, second processes."""
+        world, roles, duration_s = self.world, self._roles, self.duration_s
+        for k in roles.drifting:
+            world.hosts[k].rate = float(rng.uniform(1.0 - MOST_DRIFT, 1.0 + MOST_DRIFT))
+        for k in roles.slow:
+            world.hosts[k].handling_s = float(rng.uniform(0.1, 1.0)) * SLOWEST_S
+        for k in roles.restored:
+            copied, restored = float(rng.uniform(0.1, 0.5)) * duration_s, float(rng.uniform(0.6, 0.9)) * duration_s
+            world.at(copied, self._copy_records, k, restored, bool(rng.integers(2)))
+        for k in roles.damaged:
+            world.at(float(rng.uniform(0.5, 0.9)) * duration_s, world.damage_disk, k)
+        for k in roles.doubled:
+            begin = float(rng.uniform(0.2, 0.6)) * duration_s
+            world.at(begin, world.double, k)
+            world.at(begin + duration_s / 4, world.end_twin, k)
+
+    def _copy_records(self, k: int, restored: float, has_clock: bool) -> None:
+        world = self.world
+        world.at(restored, world.restore_copy, k, dict(world.hosts[k].records), has_clock)
+
     # -- ending ----------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
         """End all faults, let every two members exchange greetings, and check that all ends agree."""
         world = self.world
-        world.link = steady_link(MEDIAN_LATENCY_S)
+        world.link, world.cuts, world.dropping = steady_link(MEDIAN_LATENCY_S), (), 0.0
         for host in world.hosts:
+            host.handling_s = 0.0
             if not host.is_honest:
                 world.leave(host.number, with_goodbye=True)
             elif not host.has_left:
@@ -280,23 +331,43 @@ class _Roles:
     """The hosts that each fault affects. Host 0 is spared: the others need one to join."""
 
     liars: dict[int, type[Liar]]
-    churning: frozenset[int]
-    late: frozenset[int]
-    leaving: frozenset[int]
+    churning: Sequence[int]
+    late: Sequence[int]
+    leaving: Sequence[int]
+    restored: Sequence[int]
+    doubled: Sequence[int]
+    damaged: Sequence[int]
+    drifting: Sequence[int]
+    slow: Sequence[int]
     apart: frozenset[int]
+    unheard: frozenset[int]
 
     @classmethod
-    def draw(cls, rng: np.random.Generator, n_users: int, faults: Faults, kinds: Sequence[type[Liar]]) -> _Roles:
+    def draw(
+        cls,
+        rng: np.random.Generator,
+        machines: np.random.Generator,
+        n_users: int,
+        faults: Faults,
+        kinds: Sequence[type[Liar]],
+    ) -> _Roles:
         order = iter((1 + rng.permutation(n_users - 1)).tolist())
 
         def some(share: float) -> list[int]:
             return [k for k, _ in zip(order, range(round(share * n_users)), strict=False)]
 
+        def any_of(generator: np.random.Generator, share: float) -> list[int]:
+            return generator.permutation(n_users)[: round(share * n_users)].tolist()
+
         first = int(rng.integers(len(kinds)))
         liars = {k: kinds[(first + p) % len(kinds)] for p, k in enumerate(some(faults.lying))}
-        churning, late, leaving = (frozenset(some(share)) for share in (faults.churning, faults.late, faults.leaving))
-        apart = rng.permutation(n_users)[: round(faults.apart * n_users)]
-        return cls(liars, churning, late, leaving, frozenset(apart.tolist()))
+        churning, late, leaving = (some(share) for share in (faults.churning, faults.late, faults.leaving))
+        restored, doubled, damaged = (some(share) for share in (faults.restored, faults.doubled, faults.damaged))
+        apart = frozenset(any_of(rng, faults.apart))
+        drifting, slow, unheard = (any_of(machines, share) for share in (faults.drifting, faults.slow, faults.unheard))
+        return cls(
+            liars, churning, late, leaving, restored, doubled, damaged, drifting, slow, apart, frozenset(unheard)
+        )  # fmt: skip
 
 
 def _together(member: Member) -> Array:

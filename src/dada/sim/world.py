@@ -2,114 +2,41 @@
 
 All events are in one heap, ordered by time and then by number, and all randomness comes from the seed: the same call
 repeats a run exactly. Members are those of the real node, and their messages pass the codec. A host is the machine of a
-member; it keeps the stored records while the member crashes and restarts. A crash loses all that was not stored, and
-interrupts the member between any two effects of its last event. A power cut also loses the last few stored records, but
-never the epoch.
+member; its disk keeps the stored records while the member crashes and restarts. A crash loses all that was not stored,
+and interrupts the member between any two effects of its last event. A power cut also loses the last few stored records,
+but none that was synced, and never the epoch.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dada.core.model_steps import UserRows
-from dada.peer.inputs import Effect, Failed, Persist, Refused, Send, Warned
-from dada.peer.member import Member
-from dada.peer.messages import Descriptor, Message, PeerId, decode, encode
-from dada.sim.faults import VirtualLink
-from dada.sim.liars import Deed, Liar
+from dada.peer.inputs import Failed, Persist, Refused, Send, Warned
+from dada.peer.messages import Descriptor, Message, PeerId, encode
+from dada.sim.faults import Cut, VirtualLink
+from dada.sim.host import MOST_LOST_RECORDS, Host, VirtualDisk
+from dada.sim.liars import Deed
 
 # How long a transport tries to reach a host.
 GIVE_UP_S = 20.0
-# The last stored records that a power cut may lose.
-MOST_LOST_RECORDS = 20
-
-
-@dataclass(eq=False)
-class Host:
-    """A machine: `make(life)` gives a new member for that life, and the liar that changes its messages, if any."""
-
-    number: int
-    me: PeerId
-    make: Callable[[int], tuple[Member, Liar | None]]
-    is_honest: bool = True
-    records: dict[bytes, bytes] = field(default_factory=dict)
-    is_up: bool = False
-    life: int = 0
-    timer_at: float = math.inf
-    is_doomed: bool = False
-    has_left: bool = False
-    sent: int = 0
-    sent_bytes: int = 0
-    refused: int = 0
-    earlier_bits: float = 0.0
-    overwritten: deque[tuple[bytes, bytes | None]] = field(default_factory=lambda: deque(maxlen=MOST_LOST_RECORDS))
-    _member: Member | None = None
-    _liar: Liar | None = None
-
-    @property
-    def member(self) -> Member:
-        """The member of the present life, or of the last one."""
-        assert self._member is not None
-        return self._member
-
-    @property
-    def bits(self) -> float:
-        """Bits about models in all lives, as its members counted them."""
-        return self.earlier_bits + (self.member.peer.neighbourhood.ledger.bits if self.life else 0.0)
-
-    def begin_life(self) -> None:
-        """Make a member, and give it the stored records."""
-        self.earlier_bits = self.bits
-        self.life += 1
-        self.is_up, self.is_doomed = True, False
-        self._member, self._liar = self.make(self.life)
-        self.member.restore(dict(self.records))
-
-    def deeds(self, effects: list[Effect], is_timer: bool = False) -> Sequence[Deed]:
-        """What the host does about its member's effects; a liar changes them."""
-        if self._liar is None:
-            return effects
-        return [*self._liar.falsify(effects), *(self._liar.attack() if is_timer else ())]
-
-    def overhear(self, sender: PeerId, data: bytes) -> None:
-        """Let a liar see a message to its member."""
-        if self._liar is not None:
-            with suppress(ValueError):
-                self._liar.overhear(sender, decode(data))
-
-    def store(self, record: Persist) -> None:
-        """Keep a record; an empty value deletes its key."""
-        if record.key != b"epoch":
-            self.overwritten.append((record.key, self.records.get(record.key)))
-        _put(self.records, record.key, record.value)
-
-    def lose_records(self, n: int) -> None:
-        """Undo the last n changes of the records."""
-        for _ in range(min(n, len(self.overwritten))):
-            key, value = self.overwritten.pop()
-            _put(self.records, key, value)
-
-
-def _put(records: dict[bytes, bytes], key: bytes, value: bytes | None) -> None:
-    if value:
-        records[key] = value
-    else:
-        records.pop(key, None)
+# Messages that a slow host would handle later than this are lost.
+MOST_BACKLOG_S = 5.0
 
 
 class World:
     """Hosts, the messages between them, and time.
 
     The generator decides on delays, losses and crashes; members have their own. `watch` is called after every event of
-    a host, with the other host that it involved, and `before_sending` before each message of an honest host.
+    a host, with the other host that it involved, and `before_sending` before each message of an honest host. `cuts` end
+    the transmission between hosts for a time. Links break with the share `dropping` of all messages. `twins` are second
+    machines with the identities of some hosts, by the numbers of these.
     """
 
     def __init__(
@@ -119,7 +46,11 @@ class World:
         rng: np.random.Generator,
         watch: Callable[[World, Host, Host | None], None],
         before_sending: Callable[[World, Host, Send], None],
+        cuts: Sequence[Cut] = (),
+        dropping: float = 0.0,
+        twins: Mapping[int, Host] | None = None,
     ) -> None:
+        self.cuts, self.dropping, self.twins = cuts, dropping, {} if twins is None else twins
         self.hosts, self.link, self.watch, self.before_sending = hosts, link, watch, before_sending
         self.now = 0.0
         self.events = 0
@@ -133,6 +64,9 @@ class World:
         self._scheduled = 0
         self._connected: dict[tuple[int, int], tuple[int, int]] = {}
         self._giving_up: set[tuple[int, int]] = set()
+        self._breaks: Counter[tuple[int, int]] = Counter()
+        self._encoded: tuple[Message | None, bytes] = None, b""
+        self._last_process: dict[tuple[int, PeerId], Host] = {}
 
     def at(self, time: float, happen: Callable[..., None], *details: Any) -> None:
         """Schedule a call."""
@@ -152,15 +86,16 @@ class World:
 
     # -- lives -----------------------------------------------------------------------------------------------------
 
-    def start(self, number: int, known: tuple[int, ...] = ()) -> None:
+    def start(self, number: int, known: tuple[int, ...] = (), has_clock: bool = True) -> None:
         """Start the member of a host, from its records after an earlier life."""
-        host = self.hosts[number]
+        self._begin_life(self.hosts[number], known, has_clock)
+
+    def _begin_life(self, host: Host, known: tuple[int, ...] = (), has_clock: bool = True) -> None:
         if host.is_up or host.has_left:
             return
-        host.begin_life()
+        deeds = host.begin_life(self.now, [Descriptor(self.hosts[other].me, 0) for other in known], has_clock)
         self.counts["restarts"] += host.life > 1
-        descriptors = [Descriptor(self.hosts[other].me, 0) for other in known]
-        self._did(host, host.deeds(host.member.start(self.now, descriptors)))
+        self._did(host, deeds)
 
     def crash(self, number: int) -> None:
         """Doom a member: it dies during its next event."""
@@ -170,7 +105,7 @@ class World:
         """Give a running member other samples."""
         host = self.hosts[number]
         if host.is_up:
-            self._did(host, host.deeds(host.member.change_rows(rows, self.now)))
+            self._did(host, host.deeds(host.member.change_rows(rows, host.clock(self.now))))
 
     def leave(self, number: int, with_goodbye: bool) -> None:
         """Let a member leave for good."""
@@ -178,8 +113,37 @@ class World:
         host.has_left = True
         if host.is_up:
             if with_goodbye:
-                self._carry_out(host, host.deeds(host.member.leave(self.now)))
+                self._carry_out(host, host.deeds(host.member.leave(host.clock(self.now))))
             self._die(host)
+
+    def restore_copy(self, number: int, records: Mapping[bytes, bytes], has_clock: bool) -> None:
+        """Restart a host from an old copy of its records; if its clock was set back too, numbers may repeat."""
+        host = self.hosts[number]
+        self._die(host)
+        host.replace_disk(records, self.now, has_clock)
+        self.start(number, (0,), has_clock)
+
+    def damage_disk(self, number: int) -> None:
+        """Change a byte of a record of a host, and restart it."""
+        host = self.hosts[number]
+        self._die(host)
+        host.disk.damage(self._rng)
+        self.start(number, (0,))
+
+    def double(self, number: int) -> None:
+        """Start a second process with the identity and the records of a host."""
+        host, twin = self.hosts[number], self.twins[number]
+        host.may_repeat = True
+        twin.disk = VirtualDisk(host.records)
+        self._begin_life(twin)
+
+    def end_twin(self, number: int) -> None:
+        """Stop the second process for good, and restart the first, as the warning of both demands."""
+        twin = self.twins[number]
+        twin.has_left = True
+        self._die(twin)
+        self._die(self.hosts[number])
+        self.start(number)
 
     def revive(self, number: int) -> None:
         """Spare a doomed member, or restart a dead one."""
@@ -190,7 +154,7 @@ class World:
         """Give a member a message of a sender that runs no host, such as the founder of the network."""
         host = self.hosts[number]
         if host.is_up:
-            self._did(host, host.deeds(host.member.receive(sender, message, self.now)))
+            self._did(host, host.deeds(host.member.receive(sender, message, host.clock(self.now))))
 
     def rest(self) -> None:
         """Stop all wake-ups of honest members, and let each two of them exchange greetings."""
@@ -204,29 +168,51 @@ class World:
                     self._connect(host, other)
 
     def _die(self, host: Host) -> None:
-        host.is_up, host.timer_at = False, math.inf
+        host.is_up, host.timer_at, host.is_doomed = False, math.inf, False
 
     # -- events ----------------------------------------------------------------------------------------------------
 
-    def _on_timer(self, host: Host, time: float) -> None:
+    def _on_timer(self, host: Host, time: float, due: float) -> None:
         if host.is_up and host.timer_at == time:
             host.timer_at = math.inf
-            self._did(host, host.deeds(host.member.on_timer(self.now), is_timer=True))
+            # Rounded up: the clock has reached the time for which the timer was set.
+            now = max(host.clock(self.now), due)
+            self._did(host, host.deeds(host.member.on_timer(now), is_timer=True))
 
-    def _on_delivery(self, sender: Host, host: Host, data: bytes) -> None:
-        self._under_way[_pair(sender, host)] -= 1
+    def _on_arrival(self, sender: Host, host: Host, data: bytes, breaks: int) -> None:
+        """Handle a message, or let it wait until a slow host has handled those before."""
+        if host.handling_s > 0.0 and host.is_up:
+            if host.busy_until > self.now + MOST_BACKLOG_S:
+                self._under_way[_pair(sender, host)] -= 1
+                self.counts["lost"] += 1
+                return
+            host.busy_until = max(host.busy_until, self.now) + host.handling_s
+            self.at(host.busy_until, self._on_delivery, sender, host, data, breaks)
+        else:
+            self._on_delivery(sender, host, data, breaks)
+
+    def _on_delivery(self, sender: Host, host: Host, data: bytes, breaks: int) -> None:
+        pair = _pair(sender, host)
+        self._under_way[pair] -= 1
+        if breaks != self._breaks[pair]:
+            self.counts["lost"] += 1
+            return
         if not host.is_up:
             self._will_give_up(sender, host)
             return
         self.counts["messages"] += 1
         self.counts["bytes"] += len(data)
+        if self.twins:
+            self._last_process[host.number, sender.me] = sender
         host.overhear(sender.me, data)
-        self._did(host, host.deeds(host.member.receive_bytes(sender.me, data, self.now)), sender)
+        self._did(host, host.deeds(host.member.receive_bytes(sender.me, data, host.clock(self.now))), sender)
 
     def _on_giving_up(self, host: Host, other: Host, life: int) -> None:
         self._giving_up.discard((host.number, other.number))
-        if host.is_up and not other.is_up and other.life == life:
-            self._did(host, host.deeds(host.member.on_unreachable(other.me, self.now)), other)
+        present = self._process_of(host, other.me)
+        is_gone = self._is_cut(host, present) if present.is_up else present is not other or other.life == life
+        if host.is_up and is_gone:
+            self._did(host, host.deeds(host.member.on_unreachable(other.me, host.clock(self.now))), other)
 
     def _did(self, host: Host, deeds: Sequence[Deed], other: Host | None = None) -> None:
         """Carry out the deeds of a host, set its timer, and report the event."""
@@ -235,13 +221,14 @@ class World:
             self._carry_out(host, deeds[: int(self._rng.integers(len(deeds) + 1))])
             self._die(host)
             if self._rng.random() < 0.3:
-                host.lose_records(int(self._rng.integers(1, MOST_LOST_RECORDS)))
+                host.disk.cut_power(int(self._rng.integers(1, MOST_LOST_RECORDS)))
         else:
             self._carry_out(host, deeds)
-            deadline = max(host.member.deadline, self.now)
-            if deadline < host.timer_at:
-                host.timer_at = deadline
-                self.at(deadline, self._on_timer, host, deadline)
+            due = host.member.deadline
+            time = max(host.time_of(due), self.now)
+            if time < host.timer_at:
+                host.timer_at = time
+                self.at(time, self._on_timer, host, time, due)
         self.watch(self, host, other)
 
     def _carry_out(self, host: Host, deeds: Sequence[Deed]) -> None:
@@ -249,9 +236,11 @@ class World:
             if isinstance(deed, Send):
                 if host.is_honest:
                     self.before_sending(self, host, deed)
-                self._transmit(host, deed.to, encode(deed.message))
+                if self._encoded[0] is not deed.message:
+                    self._encoded = deed.message, encode(deed.message)
+                self._transmit(host, deed.to, self._encoded[1])
             elif isinstance(deed, Persist):
-                host.store(deed)
+                host.disk.write(deed)
             elif isinstance(deed, Refused):
                 if isinstance(deed, Failed):
                     self.failures.append(f"host {host.number}: {deed.reason}")
@@ -265,17 +254,23 @@ class World:
     # -- network ---------------------------------------------------------------------------------------------------
 
     def _transmit(self, host: Host, to: PeerId, data: bytes) -> None:
-        number = self.numbers.get(to)
-        if number is None or number == host.number:
-            return
-        other = self.hosts[number]
-        self._connect(host, other)
-        self._put_on_link(host, other, data)
+        if to in self.numbers and to != host.me:
+            other = self._process_of(host, to)
+            self._connect(host, other)
+            self._put_on_link(host, other, data)
+
+    def _process_of(self, host: Host, peer: PeerId) -> Host:
+        """The machine of a peer; if there are two, the one from which the last message came."""
+        first = self.hosts[self.numbers[peer]]
+        twin = self.twins.get(first.number)
+        if twin is None or not twin.is_up:
+            return first
+        return self._last_process.get((host.number, peer), first) if first.is_up else twin
 
     def _connect(self, host: Host, other: Host) -> None:
-        """Exchange greetings, unless these two hosts have done so in their present lives."""
-        pair = _pair(host, other)
-        lives = self.hosts[pair[0]].life, self.hosts[pair[1]].life
+        """Exchange greetings, unless these two hosts have done so in their present lives and on the present link."""
+        one, two = (host, other) if host.number < other.number else (other, host)
+        pair, lives = (one.number, two.number), (one.life, two.life)
         if self._connected.get(pair) != lives:
             self._connected[pair] = lives
             for one, two in ((host, other), (other, host)):
@@ -283,14 +278,24 @@ class World:
                     self._put_on_link(one, two, encode(one.member.peer.hello()))
 
     def _put_on_link(self, host: Host, other: Host, data: bytes) -> None:
-        delays = self.link(host.number, other.number, self.now, self._rng)
+        pair = _pair(host, other)
+        if self.dropping and self._rng.random() < self.dropping:
+            self._breaks[pair] += 1
+            self._connected.pop(pair, None)
+        is_cut = self._is_cut(host, other)
+        delays = () if is_cut else self.link(host.number, other.number, self.now, self._rng)
         host.sent += 1
         host.sent_bytes += len(data)
         self.counts["sent"] += 1
         self.counts["lost"] += not delays
+        if is_cut:
+            self._will_give_up(host, other)
         for delay in delays:
-            self._under_way[_pair(host, other)] += 1
-            self.at(self.now + delay, self._on_delivery, host, other, data)
+            self._under_way[pair] += 1
+            self.at(self.now + delay, self._on_arrival, host, other, data, self._breaks[pair])
+
+    def _is_cut(self, host: Host, other: Host) -> bool:
+        return any(cut.stops(host.number, other.number, self.now) for cut in self.cuts)
 
     def _will_give_up(self, host: Host, other: Host) -> None:
         if (host.number, other.number) not in self._giving_up:
