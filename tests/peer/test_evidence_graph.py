@@ -105,12 +105,11 @@ def test_a_lost_follow_is_repeated_until_acknowledged():
     assert ann.deadline == float("inf")
 
 
-def test_a_harmful_model_is_dropped():
+def test_a_harmful_model_is_dropped_at_once():
     three = learned_alone(vet=True)
     three.give(b"ann", GraphStep(0.0, (b"bob", b"eve")))
     bad = ModelSnapshot(9, 9, np.array([0], "<u4").tobytes(), np.array([-2.0], "<f4").tobytes())
-    three[b"ann"].handle(Received(0.0, b"bob", SnapshotReply(bad)))
-    three.give(b"ann", GraphStep(0.0, ()))
+    three.give(b"ann", Received(0.0, b"bob", SnapshotReply(bad)))
     assert three[b"ann"].edges.neighbours == [b"eve"]
     assert_agreed(three)
 

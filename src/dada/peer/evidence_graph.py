@@ -268,6 +268,13 @@ class EvidenceGraph:
             effects += self._weigh(peer, size, copy, weight if weight > NEGLIGIBLE else 0.0, now)
         return effects
 
+    def drop_harmful(self, peer: PeerId, now: float) -> list[Effect]:
+        """Drop a neighbour whose new model is not acceptable, before any step is made with it."""
+        edge = self.edges.get(peer)
+        if edge is None or edge.weight == 0.0 or edge.copy is None or self.own.accepts(edge.copy):
+            return []
+        return self._weigh(peer, edge.size, None, 0.0, now)
+
     def _weigh(self, peer: PeerId, size: int, copy: ModelCopy | None, weight: float, now: float) -> list[Effect]:
         """Set the weight to a peer, and report to it if it is now followed, or no longer."""
         edge = self.edges.get(peer, Edge())

@@ -479,9 +479,12 @@ class Member:
         if isinstance(message, messages.Revocation):
             is_old = message.counter <= self.peer.revocation.counter
             return is_old or (self.membership is not None and self.membership.is_genuine(message))
-        if isinstance(message, messages.Witness) and not self.peer.edges.has_neighbour(message.owner):
+        edges = self.peer.edges
+        if isinstance(message, messages.Witness) and not edges.has_neighbour(message.owner):
             return True
-        if isinstance(message, messages.SnapshotReply) and not isinstance(self.peer.neighbourhood, EvidenceGraph):
+        is_evidence = isinstance(self.peer.neighbourhood, EvidenceGraph)
+        if isinstance(message, messages.SnapshotReply) and not (is_evidence and edges.has_neighbour(sender)):
+            # Nobody signs in other graphs, and models of other peers are ignored.
             return True
         try:
             statements = statements_in(sender, message, self.peer.own)

@@ -24,6 +24,8 @@ from dada.peer.inputs import Persist
 from dada.peer.messages import BlockChange, ImplausibleError, ModelChange, ModelDelta, ModelSnapshot
 
 MODEL_KEY, EPOCH_KEY = b"model", b"epoch"
+# The largest norm of a model to learn from, in radii of the l1 ball; rounding puts shared models beyond it by 3 %.
+MOST_ACCEPTED = 1.5
 
 
 class _StoredModel(msgspec.Struct, array_like=True):
@@ -195,10 +197,13 @@ class OwnModel:
         return float(log_evidence(tau, self._settings.loss, self.user, copy.alpha, copy.support, copy.n_support, size))
 
     def accepts(self, copy: ModelCopy) -> bool:
-        """Whether a model is at least as good as none on the peer's own samples; always true without vetting."""
+        """Whether a model is at least as good as none on the peer's own samples, and not much larger than the ball.
+
+        Always true without vetting.
+        """
         if not self.config.vet or copy.n_support == 0:
             return True
-        return self.evidence(copy) >= self._evidence_of_nothing
+        return copy.norm <= MOST_ACCEPTED * self.config.beta and self.evidence(copy) >= self._evidence_of_nothing
 
     def squared_distance(self, copy: ModelCopy) -> float:
         """Squared distance of the shared model to another."""

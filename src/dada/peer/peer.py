@@ -337,11 +337,11 @@ class Peer:
         if isinstance(message, messages.EpochSeen):
             return self._on_epoch(sender, message, now)
         if isinstance(message, messages.ModelChange) and self.edges.has_neighbour(sender):
-            return self.edges.apply_change(sender, message, now)
+            return [*self.edges.apply_change(sender, message, now), *self._drop_harmful(sender, now)]
         if isinstance(message, messages.SnapshotRequest):
             return [Send(sender, messages.SnapshotReply(self.own.snapshot()))]
         if isinstance(message, messages.SnapshotReply):
-            return self.edges.receive_snapshot(sender, message)
+            return [*self.edges.receive_snapshot(sender, message), *self._drop_harmful(sender, now)]
         if isinstance(message, messages.Equivocation):
             return self.expose(message)
         if isinstance(message, Revocation):
@@ -353,6 +353,9 @@ class Peer:
                 raise ImplausibleError("works on another learning problem")
             return self.neighbourhood.on_hello(sender, now)
         return self.neighbourhood.receive(sender, message, now)
+
+    def _drop_harmful(self, sender: PeerId, now: float) -> list[Effect]:
+        return self.neighbourhood.drop_harmful(sender, now) if isinstance(self.neighbourhood, EvidenceGraph) else []
 
     def _on_epoch(self, sender: PeerId, seen: messages.EpochSeen, now: float) -> list[Effect]:
         """Another life of this peer was seen with a higher epoch, or with the same one."""

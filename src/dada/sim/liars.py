@@ -6,6 +6,7 @@ A liar drives an honest member, so that others meet it and ask it, and changes t
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -318,36 +319,20 @@ class Conspirator(Liar):
         return [*lies, Send(victims[0], messages.Equivocation(victims[1], first, second))]
 
 
-class Mirror(Liar):
-    """Sends each victim the victim's own model, which fits its samples best, and slowly turns it against all others.
-
-    It gets the models by following its victims and by asking for snapshots. It claims a million samples. It signs all
-    that it sends, and every model has a number of its own, so no two statements contradict each other.
-    """
-
-    DRIFT, MOST_DRIFT = 0.01, 1.0
+class Signer(Liar):
+    """Sends every peer a model of its choice, and signs it. No two statements contradict each other."""
 
     def __init__(self, member: Member, rng: np.random.Generator, gang: Sequence[PeerId] = ()) -> None:
         super().__init__(member, rng, gang)
-        self.models: dict[PeerId, Array] = {}
         self.sent = 0
         self.last_sent: dict[PeerId, Statement] = {}
 
-    def overhear(self, sender: PeerId, message: Message) -> None:
-        """See `Liar`."""
-        if isinstance(message, messages.SnapshotReply | messages.ModelOffer) and sender not in self.gang:
-            self.models[sender] = self.member.peer.own.copy_of(message.snapshot).alpha.astype(np.float64)
-
+    @abstractmethod
     def image(self, peer: PeerId) -> Array:
-        """The model that a victim receives."""
-        own = self.source.peer.own.model.alpha.astype(np.float64)
-        mean = sum(self.models.values(), np.zeros_like(own)) / max(1, len(self.models))
-        drift = min(self.DRIFT * self.member.planner.wakeups, self.MOST_DRIFT)
-        image = self.models.get(peer, own) - drift * mean
-        return 0.99 * image * min(1.0, self.beta / max(np.abs(image).sum(), 1e-9))
+        """The model that a peer receives."""
 
     def next_number(self, peer: PeerId) -> int:
-        """The number of the next model for a victim."""
+        """The number of the next model for a peer."""
         self.sent += 1
         return self.sent
 
@@ -371,6 +356,47 @@ class Mirror(Liar):
             return messages.SnapshotReply(snapshot, statement.signature)
         return replace(message, snapshot=snapshot, size=CLAIMED)
 
+
+class Turncoat(Signer):
+    """Sends an honestly learned model and its negative in turns of twenty wake-ups, the same to all."""
+
+    TURN = 20
+
+    def image(self, peer: PeerId) -> Array:
+        """See `Signer`."""
+        sign = 1.0 - 2.0 * (self.member.planner.wakeups // self.TURN % 2)
+        return sign * self.source.peer.own.shared.alpha.astype(np.float64)
+
+    def next_number(self, peer: PeerId) -> int:
+        """See `Signer`."""
+        return 10**6 * (self.member.planner.wakeups // self.TURN) + self.member.peer.own.shared.sequence
+
+
+class Mirror(Signer):
+    """Sends each victim the victim's own model, which fits its samples best, and slowly turns it against all others.
+
+    It gets the models by following its victims and by asking for snapshots. It claims a million samples.
+    """
+
+    DRIFT, MOST_DRIFT = 0.01, 1.0
+
+    def __init__(self, member: Member, rng: np.random.Generator, gang: Sequence[PeerId] = ()) -> None:
+        super().__init__(member, rng, gang)
+        self.models: dict[PeerId, Array] = {}
+
+    def overhear(self, sender: PeerId, message: Message) -> None:
+        """See `Liar`."""
+        if isinstance(message, messages.SnapshotReply | messages.ModelOffer) and sender not in self.gang:
+            self.models[sender] = self.member.peer.own.copy_of(message.snapshot).alpha.astype(np.float64)
+
+    def image(self, peer: PeerId) -> Array:
+        """See `Signer`."""
+        own = self.source.peer.own.model.alpha.astype(np.float64)
+        mean = sum(self.models.values(), np.zeros_like(own)) / max(1, len(self.models))
+        drift = min(self.DRIFT * self.member.planner.wakeups, self.MOST_DRIFT)
+        image = self.models.get(peer, own) - drift * mean
+        return 0.99 * image * min(1.0, self.beta / max(np.abs(image).sum(), 1e-9))
+
     def attack(self) -> Sequence[Deed]:
         """See `Liar`."""
         victims = self.victims(4)
@@ -378,7 +404,9 @@ class Mirror(Liar):
         oracle: list[Deed] = [Send(peer, messages.SnapshotRequest()) for peer in victims]
         oracle += [Send(peer, messages.Follow(version, follows=True)) for peer in victims]
         reply = messages.SnapshotReply(self.member.peer.own.snapshot())
-        return [*oracle, *(Send(peer, self.lie_to(peer, reply)) for peer in self.models)]
+        # Peers that do not follow ignore models.
+        followers = [peer for peer in self.member.peer.neighbourhood.followers if peer in self.models]
+        return [*oracle, *(Send(peer, self.lie_to(peer, reply)) for peer in followers)]
 
 
 class ForkedMirror(Mirror):
@@ -445,4 +473,4 @@ KINDS: tuple[type[Liar], ...] = (
     Conspirator,
 )  # fmt: skip
 # Liars that use what they learn about their victims; a network meets them only by name.
-ADAPTIVE_KINDS: tuple[type[Liar], ...] = (Mirror, ForkedMirror, TieredMirror, Shadow, Eclipser)
+ADAPTIVE_KINDS: tuple[type[Liar], ...] = (Turncoat, Mirror, ForkedMirror, TieredMirror, Shadow, Eclipser)
