@@ -3,7 +3,7 @@ import sqlite3
 
 import pytest
 
-from dada.net.store import CorruptStoreError, Store, StoreError, read_records, set_aside
+from dada.net.store import CorruptStoreError, Store, StoreError, first_epoch, last_epoch, read_records, set_aside
 from dada.peer.inputs import Persist
 
 
@@ -96,3 +96,10 @@ def test_a_file_of_a_newer_version_is_left_alone(tmp_path):
     connection.close()
     with pytest.raises(StoreError, match="version 99"):
         Store(path)
+
+
+def test_the_epoch_before_a_start_is_the_stored_one_or_that_of_the_clock():
+    now = 1_800_000_000.0
+    early, late = ((first_epoch(now) + steps).to_bytes(8, "big") for steps in (-5, 5))
+    assert last_epoch(early, now) == last_epoch(None, now) == first_epoch(now).to_bytes(8, "big")
+    assert last_epoch(late, now) == late

@@ -318,8 +318,6 @@ class Invariants:
             return
         pair = (host.number, other.number)
         trail, number = self._seen.get(pair, (None, (0, 0)))
-        if trail is edge.trail and number == edge.copy.number:
-            return
         is_older = trail is edge.trail and edge.copy.number < number
         self._require(not is_older, world, host, "its copy of the model of {} is older than before", other.number)
         self._seen[pair] = edge.trail, edge.copy.number

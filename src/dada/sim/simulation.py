@@ -265,7 +265,9 @@ class SimulatedNetwork:
             world.at(begin + duration_s / 4, world.end_twin, k)
 
     def _copy_records(self, k: int, restored: float, has_clock: bool) -> None:
+        """Copy the records of a peer, and begin its next life: the copy is of an earlier one."""
         world = self.world
+        world.at(world.now + 0.01 * self.duration_s, world.restart, k)
         world.at(restored, world.restore_copy, k, dict(world.hosts[k].records), has_clock)
 
     # -- ending ----------------------------------------------------------------------------------------------------

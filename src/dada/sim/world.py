@@ -116,6 +116,11 @@ class World:
                 self._carry_out(host, host.deeds(host.member.leave(host.clock(self.now))))
             self._die(host)
 
+    def restart(self, number: int) -> None:
+        """Kill the member of a host, and start the next one."""
+        self._die(self.hosts[number])
+        self.start(number)
+
     def restore_copy(self, number: int, records: Mapping[bytes, bytes], has_clock: bool) -> None:
         """Restart a host from an old copy of its records; if its clock was set back too, numbers may repeat."""
         host = self.hosts[number]
@@ -142,8 +147,7 @@ class World:
         twin = self.twins[number]
         twin.has_left = True
         self._die(twin)
-        self._die(self.hosts[number])
-        self.start(number)
+        self.restart(number)
 
     def revive(self, number: int) -> None:
         """Spare a doomed member, or restart a dead one."""
