@@ -314,11 +314,11 @@ class Links:
     def _check_membership(self, session: Session) -> None:
         """Close the link to a member that was excluded, or whose certificate has expired."""
         peer, certificate = session.peer, session.introduction.certificate
-        refusal = self._terms.refusal_of(peer, self._user.revoked)
+        refusal, detail = self._terms.refusal_of(peer, self._user.revoked), ""
         if refusal is None and certificate is not None and 0 < certificate.expires < time.time():
-            refusal = Refusal.CERTIFICATE
+            refusal, detail = Refusal.CERTIFICATE, "it has expired"
         if refusal is not None and not session.is_closed:
-            self._count(peer, HandshakeError(refusal, peer.hex()[:10]))
+            self._count(peer, HandshakeError(refusal, detail))
             session.close()
 
     def _retire(self, session: Session) -> None:
