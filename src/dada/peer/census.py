@@ -165,9 +165,9 @@ class Census:
             if held is None or _state(held) < _state(record):
                 merged[record.peer] = record
         if merged != self._records:
-            kept = sorted(merged.values(), key=lambda record: self._hash(record.peer))[:MOST_RECORDS]
-            self._records = {record.peer: record for record in kept}
-            self._checks = b"".join(self._check(record) for record in kept)
+            lowest = sorted(merged.values(), key=lambda record: self._hash(record.peer))[:MOST_RECORDS]
+            self._records = {record.peer: record for record in lowest}
+            self._checks = b"".join(self._check(record) for record in lowest)
 
     def _hash(self, content: bytes, size: int = DIGEST_SIZE) -> bytes:
         return hashlib.blake2b(content, digest_size=size, key=self._problem).digest()

@@ -177,7 +177,7 @@ class Peer:
         self.lives = Lives(MOST_EPOCHS)
         self.exposed: OrderedDict[PeerId, None] = OrderedDict()
         self.revocation = Revocation(0, (), b"")
-        self.revoked: frozenset[PeerId] = frozenset()
+        self.revoked: dict[PeerId, None] = {}
 
     @property
     def deadline(self) -> float:
@@ -325,7 +325,7 @@ class Peer:
         return effects
 
     def _hold(self, revocation: Revocation) -> None:
-        self.revocation, self.revoked = revocation, frozenset(revocation.revoked)
+        self.revocation, self.revoked = revocation, dict.fromkeys(revocation.revoked)
 
     def _answer(self, sender: PeerId, message: Message, now: float) -> list[Effect] | None:
         epoch = epoch_of(message)

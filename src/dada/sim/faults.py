@@ -107,16 +107,16 @@ class Cut(NamedTuple):
     True
     """
 
-    hosts: frozenset[int]
+    inside: frozenset[int]
     start: float
     stop: float
     is_one_way: bool = False
 
     def stops(self, sender: int, receiver: int, now: float) -> bool:
         """Whether a message does not arrive."""
-        if not self.start <= now < self.stop or (sender in self.hosts) == (receiver in self.hosts):
+        if not self.start <= now < self.stop or (sender in self.inside) == (receiver in self.inside):
             return False
-        return sender in self.hosts or not self.is_one_way
+        return sender in self.inside or not self.is_one_way
 
 
 MEDIAN_LATENCY_S = 0.05
