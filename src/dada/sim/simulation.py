@@ -162,7 +162,7 @@ class SimulatedNetwork:
             self._generator(1),
             self.invariants.after,
             self.invariants.before_sending,
-            [cut for cut in cuts if cut.hosts],
+            [cut for cut in cuts if cut.inside],
             faults.dropping,
             twins,
         )
