@@ -34,7 +34,7 @@ class Faults:
     slow : float
         Share of the peers that take up to a twentieth of a second to handle a message.
     restored : float
-        Share of the peers that restart from the records of an earlier life. The clocks of half of them are set back too.
+        Share of the peers that restart from the records of an earlier life. Half of their clocks are set back too.
     doubled : float
         Share of the peers that run as two processes for a quarter of the run.
     damaged : float
