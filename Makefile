@@ -4,7 +4,7 @@
 #   make bench   measure speed                   make web     build the page of the dashboard (needs npm)
 #   make fuzz    messages to break a peer        make clean   remove the environment and every cache
 #   DADA_RAY=1 make test    tests on a Ray cluster too
-#   make soak    a million events of simulated networks with every fault
+#   make soak    two million events of simulated networks with every fault
 #   make attack  attacks on real peers of this machine, beside their bounds
 #   make mutants which of many broken peers the simulation detects
 # ARGS reaches the command: make demo ARGS=--json, make test ARGS="tests/core -k graph".
