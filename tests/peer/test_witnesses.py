@@ -8,6 +8,7 @@ from dada.peer.config import PeerConfig
 from dada.peer.inputs import GraphStep, ModelStep, Received, Refused
 from dada.peer.member import Member, Planner, Rhythm
 from dada.peer.messages import (
+    Descriptor,
     Equivocation,
     FollowAck,
     ModelSnapshot,
@@ -15,10 +16,11 @@ from dada.peer.messages import (
     SnapshotRequest,
     Statement,
     Witness,
+    WitnessRequest,
 )
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
-from dada.peer.witnesses import MOST_UNANSWERED, content_of, statement_of
+from dada.peer.witnesses import MOST_UNANSWERED, Doubt, content_of, statement_of
 from dada.sim.seal import VirtualSeal
 from tests.helpers.peers import WiredPeers
 
@@ -129,3 +131,20 @@ def test_statements_that_agree_prove_nothing(four):
     same = Statement(1, 5, b"digest", b"signature")
     four.give(b"ann", Received(0.0, b"bob", Equivocation(b"eve", same, same)))
     assert not four[b"ann"].exposed
+
+
+def test_a_peer_that_has_doubted_a_neighbour_asks_for_witnesses_at_every_wake_up(four):
+    rng = np.random.default_rng(0)
+    planner = Planner(Rhythm(local_steps=0, first_graph_steps=0), rng)
+    ann = Member(four[b"ann"], PeerSampling(b"ann", rng), planner)
+    ann.sampling.introduce([Descriptor(b"bob", 0)])
+
+    def asked():
+        ann.next_wakeup = 1.0
+        return [
+            effect.to for effect in ann.on_timer(1.0) if isinstance(getattr(effect, "message", None), WitnessRequest)
+        ]
+
+    assert asked() == []
+    four[b"ann"].neighbourhood.doubts[b"liar"] = Doubt().again(step=1)
+    assert asked() == asked() == [b"bob"]

@@ -36,7 +36,7 @@ from dada.peer.messages import (
 from dada.peer.model import Fallback
 from dada.peer.peer import Peer
 from dada.peer.releases import Releases
-from dada.peer.sampling import PeerSampling, Search
+from dada.peer.sampling import PeerSampling, Search, draw
 from dada.peer.witnesses import Seal, content_of, statement_of, statements_in
 from dada.privacy.release import Estimate
 
@@ -199,6 +199,8 @@ class Planner:
 
 # First exchanges of views, which follow each other five times as fast as later ones.
 HURRIED_EXCHANGES = 5
+# Peers asked for witnesses at each wake-up of a peer that has doubted a neighbour.
+ASKED_IN_DOUBT = 2
 # Model steps with others, block steps or single moves, after which a peer judges the strength of the coupling.
 JUDGED_AFTER, JUDGED_AFTER_MOVES = 12, 100
 # Messages with statements of peers about models, or of the founder about members.
@@ -333,12 +335,20 @@ class Member:
             action = self.planner.next_action(self.search.sample, now)
             effects += [self.planner.record(), *self._handle(action)]
             effects += self.search.ask() if isinstance(action, GraphStep) else []
-            effects += self._judge(now)
+            effects += [*self._judge(now), *self._ask_in_doubt()]
         if waiting is not None and self.peer.neighbourhood.rounds.current is not waiting:
             for peer in waiting.batch:
                 if peer not in waiting.replies:
                     self.sampling.doubt(peer)
         return effects
+
+    def _ask_in_doubt(self) -> list[Effect]:
+        """Ask for witnesses at every wake-up once some neighbour was doubted: liars are seldom alone."""
+        graph = self.peer.neighbourhood
+        if not isinstance(graph, EvidenceGraph) or not graph.doubts:
+            return []
+        partners = draw(self.planner.rng, list(self.sampling.view), ASKED_IN_DOUBT)
+        return [effect for partner in partners for effect in graph.ask_for_witness(partner)]
 
     def receive_bytes(self, sender: PeerId, data: bytes, now: float) -> list[Effect]:
         """Answer an encoded message."""
