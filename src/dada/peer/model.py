@@ -8,6 +8,7 @@ from functools import cached_property
 
 import msgspec
 import numpy as np
+from scipy.special import log_softmax
 
 from dada.core import block_steps as blocks
 from dada.core import model_steps as steps
@@ -459,7 +460,7 @@ class Fallback:
         if rows.offset is not None:
             return np.asarray(-((margins + rows.offset) ** 2))
         behind = np.pad(-margins.reshape(-1, self._per_sample), ((0, 0), (1, 0)))
-        return np.asarray(-np.logaddexp.reduce(behind, axis=1))
+        return np.asarray(log_softmax(behind, axis=1)[:, 0])
 
     def learned(
         self, rows: UserRows, confidence: float, degree: float, neighbour_sum: Array, mu: float | None = None
