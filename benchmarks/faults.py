@@ -23,7 +23,7 @@ FAULTS = ("none", "loss,churn", "byzantine", "all")
 
 def measure(faults, seed, users, steps, graph):
     """Mean accuracies of the honest users of one network."""
-    case = make_case(synthetic_peers("moons", users, seed), steps, seed, faults, graph, step="pairwise")
+    case = make_case(synthetic_peers("moons", users, seed), steps, seed, faults, graph, step="block")
     outcome = case.network.run()
     return {**case.accuracies(outcome), "edges": outcome.edges, "bytes": outcome.counts["bytes"]}
 
