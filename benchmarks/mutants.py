@@ -6,8 +6,9 @@
 
 Each mutant replaces a piece of text that occurs exactly once in a file. It is applied to a copy of the packages `peer`
 and `net` in a temporary folder, and small networks with all faults and many liars run with this copy, until the first
-violation. A mutant is caught if an invariant is violated or an error is raised. `--tests` also runs the tests of peers,
-simulations and stores with the copy, for those that the simulation does not catch; that takes minutes per mutant.
+violation; for mutants of sessions, links and nodes, these are networks of real nodes on virtual links. A mutant is
+caught if an invariant is violated or an error is raised. `--tests` also runs the tests of peers, simulations and stores
+with the copy, for those that the simulation does not catch; that takes minutes per mutant.
 """
 
 import argparse
@@ -153,7 +154,32 @@ MUTANTS = (
     Mutant("clock-ignored", "net/store.py",
            "return max(stored, newest) if len(stored) == len(newest) else stored", "return stored",
            "a peer that starts from an old copy of its records repeats an epoch"),
+    # -- sessions, links and nodes ---------------------------------------------------------------------------------
+    Mutant("write-error-raised", "net/session.py", "except TransportError:", "except KeyError:",
+           "a link that breaks during a write ends with an error"),
+    Mutant("silence-ignored", "net/session.py", "if silence >= self._options.dead_after_s:", "if False:",
+           "a link that is dead in one direction stays open"),
+    Mutant("ping-not-answered", "net/session.py", "                    self._queue(_PONG)", "                    pass",
+           "links without messages end"),
+    Mutant("frame-error-raised", "net/links.py", "except FrameError as error:", "except KeyError as error:",
+           "a link that breaks inside a frame ends with an error"),
+    Mutant("session-not-removed", "net/links.py", "is session:\n            self._retire(session)", "is session:",
+           "messages go to a closed link"),
+    Mutant("replaced-link-not-closed", "net/links.py", "        session.close()\n        self._past += session.traffic",
+           "        self._past += session.traffic", "links pile up"),
+    Mutant("refused-link-not-closed", "net/links.py", "        except BaseException:\n            link.close()\n",
+           "        except BaseException:\n", "strangers keep links open"),
+    Mutant("both-links-closed", "net/links.py", "return (self._transport.me < new.peer) == new.is_dialler",
+           "return not new.is_dialler", "two peers that dial each other keep different links"),
+    Mutant("neighbours-not-redialled", "net/links.py", "                else:\n                    self._dial(peer)",
+           "                else:\n                    pass", "a broken link is not replaced"),
+    Mutant("full-disk-ignored", "net/node.py", "self.stop()\n                return", "return",
+           "a node that cannot store continues"),
+    Mutant("sends-what-is-not-stored", "net/node.py", "self.stop()\n                return", "self.stop()",
+           "a crash loses what neighbours already have"),
 )  # fmt: skip
+# Files whose mutants run in networks of nodes.
+NODE_FILES = ("net/session.py", "net/links.py", "net/node.py")
 
 
 def mutated(mutant, folder):
@@ -203,6 +229,31 @@ def violation(seeds, users, steps, problems):
     return None
 
 
+def nodes_violation(seeds, problems, users=8, duration_s=60.0):
+    """The first violation in networks of real nodes on virtual links, or None."""
+    from dada.sim import network_of, network_problem
+    from dada.sim.faults import Faults
+    from dada.sim.nodes import NodeNetwork
+
+    for seed in seeds:
+        if ("nodes", seed) not in problems:
+            people = moons(seed, n_users=users, n_test=1).train
+            _, problems["nodes", seed] = network_problem(people, Stumps(n=40), mu=1.0)
+        problem = problems["nodes", seed]
+        usual = network_of(
+            problem, Faults(), graph=("evidence", "distance")[seed % 2], step="block", steps=20, seed=seed
+        )
+        config = replace(usual.config, n_neighbours=3)
+        signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST_S)
+        try:
+            NodeNetwork(problem, config, usual.rhythm, duration_s=duration_s, seed=seed).run()
+        except Exception as error:
+            return f"seed {seed}: {type(error).__name__}: {str(error).splitlines()[0]}"
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    return None
+
+
 def _hang(*_):
     raise TimeoutError(f"no end after {LONGEST_S} s")
 
@@ -227,16 +278,24 @@ def main():
     signal.signal(signal.SIGVTALRM, _hang)
     chosen = [mutant for mutant in MUTANTS if any(part in mutant.name for part in options.only)]
     problems = {}
-    sound = violation(range(options.seeds), options.users, options.steps, problems)
-    if sound is not None:
-        raise SystemExit(f"the code without mutants fails: {sound}")
+
+    def find(file):
+        seeds = range(options.seeds)
+        if file in NODE_FILES:
+            return nodes_violation(seeds, problems)
+        return violation(seeds, options.users, options.steps, problems)
+
+    # One file for each kind of network.
+    for file in {mutant.file in NODE_FILES: mutant.file for mutant in chosen}.values():
+        if (sound := find(file)) is not None:
+            raise SystemExit(f"the code without mutants fails: {sound}")
     rows = []
     for mutant in chosen:
         started = time.process_time()
         with tempfile.TemporaryDirectory() as folder:
             mutated(mutant, Path(folder))
             reload_from(Path(folder))
-            found = violation(range(options.seeds), options.users, options.steps, problems)
+            found = find(mutant.file)
             reload_from(None)
             by_tests = caught_by_tests(folder) if options.tests and found is None else None
         row = {"mutant": mutant.name, "breaks": mutant.breaks, "simulation": found, "tests": by_tests}

@@ -2,6 +2,7 @@
 
     python benchmarks/soak.py --seeds 200 --jobs 2
     python benchmarks/soak.py --seeds 1000 --out build/soak.jsonl
+    python benchmarks/soak.py --nodes --seeds 20
 
 Peers of odd seeds choose neighbours by evidence, those of even seeds as in the paper; half of the networks make block
 steps. Each violated invariant is printed with the command that repeats the run.
@@ -9,6 +10,8 @@ steps. Each violated invariant is printed with the command that repeats the run.
 `--out` names a file to which each finished network is appended, as a line of JSON with a hash of its models, counts and
 events. Networks that it holds are not run again, unless the code has changed. The hash of all networks does not depend
 on the process: runs with two values of PYTHONHASHSEED print the same one.
+
+`--nodes` runs ten real nodes per network instead, with their sessions, links and stores, on virtual links and disks.
 """
 
 import argparse
@@ -18,6 +21,7 @@ import multiprocessing
 import sys
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -25,8 +29,10 @@ import dada
 from dada.cli.network_users import synthetic_peers
 from dada.cli.simulated_runs import make_case
 from dada.sim.invariants import InvariantError
+from dada.sim.nodes import NodeNetwork
 
 USERS, STEPS = 50, 20
+NODES, NODE_STEPS = 10, 120
 PACKAGE = Path(dada.__file__).parent
 
 
@@ -51,23 +57,45 @@ def soak(seed, users=USERS, steps=STEPS, faults="all"):
     }
 
 
-def code_of(users, steps):
+def soak_nodes(seed, users=NODES, steps=NODE_STEPS):
+    """As `soak`, for real nodes on virtual links and disks; nodes wake up once a second."""
+    graph, step = ("distance", "evidence")[seed % 2], ("pairwise", "block")[seed // 2 % 2]
+    case = make_case(synthetic_peers("moons", users, seed), steps, seed, "none", graph, step=step).network
+    config = replace(case.config, n_neighbours=3)
+    replay = f"python benchmarks/soak.py --nodes --first {seed} --seeds 1 --users {users} --steps {steps}"
+    network = NodeNetwork(case.problem, config, case.rhythm, duration_s=float(steps), seed=seed, replay=replay)
+    violation, state = None, ""
+    try:
+        state = network.run().hash
+    except InvariantError as error:
+        violation = str(error)
+    return {
+        "seed": seed,
+        "events": network.events,
+        "messages": network.counts["messages"],
+        "checks": network.invariants.checked,
+        "violation": violation,
+        "hash": state,
+    }
+
+
+def code_of(*details):
     """Digest of all that decides on a network."""
-    digest = hashlib.sha256(repr((users, steps)).encode())
+    digest = hashlib.sha256(repr(details).encode())
     for path in sorted(path for package in ("core", "peer", "sim", "net") for path in (PACKAGE / package).glob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def soak_all(seeds, users=USERS, steps=STEPS, jobs=1, file=None, report=lambda text: None):
+def soak_all(seeds, users=USERS, steps=STEPS, jobs=1, file=None, report=lambda text: None, run=soak):
     """Run networks in several processes, except those that a file holds; returns the totals."""
-    started, code = time.monotonic(), code_of(users, steps)
+    started, code = time.monotonic(), code_of(users, steps, run.__name__)
     lines = file.read_text().splitlines() if file is not None and file.exists() else ()
     rows = {row["seed"]: row for row in map(json.loads, lines) if row["code"] == code and row["seed"] in seeds}
     missing = [seed for seed in seeds if seed not in rows]
     # A forked process would share the compiler's locks.
     with multiprocessing.get_context("spawn").Pool(jobs) if jobs > 1 else nullcontext() as pool:
-        for row in (map if pool is None else pool.imap_unordered)(partial(soak, users=users, steps=steps), missing):
+        for row in (map if pool is None else pool.imap_unordered)(partial(run, users=users, steps=steps), missing):
             rows[row["seed"]] = row
             if file is not None:
                 with file.open("a") as out:
@@ -90,8 +118,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=200, help="number of networks")
     parser.add_argument("--first", type=int, default=0, help="first seed")
-    parser.add_argument("--users", type=int, default=USERS, help="peers of each network")
-    parser.add_argument("--steps", type=int, default=STEPS, help="wake-ups per peer")
+    parser.add_argument("--nodes", action="store_true", help="run real nodes on virtual links")
+    parser.add_argument("--users", type=int, help=f"peers of each network ({USERS}, or {NODES} nodes)")
+    parser.add_argument("--steps", type=int, help=f"wake-ups per peer ({STEPS}, or {NODE_STEPS} of a node)")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--out", type=Path, help="file for the result of each network, to continue from")
     parser.add_argument("--json", action="store_true", help="print nothing but JSON on stdout")
@@ -102,7 +131,9 @@ def main():
             print(text, file=sys.stderr)
 
     seeds = range(options.first, options.first + options.seeds)
-    result = soak_all(seeds, options.users, options.steps, options.jobs, options.out, report)
+    run, users, steps = (soak_nodes, NODES, NODE_STEPS) if options.nodes else (soak, USERS, STEPS)
+    users, steps = options.users or users, options.steps or steps
+    result = soak_all(seeds, users, steps, options.jobs, options.out, report, run)
     if options.json:
         print(json.dumps(result, indent=2))
     else:

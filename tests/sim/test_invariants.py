@@ -149,10 +149,10 @@ def test_a_view_that_grows_without_bound_is_detected(replace):
 
 
 def test_records_that_are_never_deleted_are_detected(replace):
-    def write(original, disk, record):
-        original(disk, record)
+    def write(original, disk, changes):
+        original(disk, changes)
         for _ in range(10):
-            original(disk, Persist(b"old:" + len(disk.records).to_bytes(4, "big"), b"never deleted"))
+            original(disk, [Persist(b"old:" + len(disk.kept).to_bytes(4, "big"), b"never deleted")])
 
     replace(VirtualDisk, "write", write)
     run_until_found("records, at most", steps=60, faults="none")

@@ -18,7 +18,7 @@ import asyncio
 import hmac
 import struct
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -90,12 +90,15 @@ class Terms:
         Of a network with a founder: verifies certificates.
     certificate : Certificate, optional
         The own certificate.
+    unix_time : callable
+        Clock for epochs and for the expiry of certificates.
     """
 
     secret: bytes = b""
     allowed: frozenset[PeerId] | None = None
     membership: Membership | None = None
     certificate: Certificate | None = None
+    unix_time: Callable[[], float] = time.time
 
     def refusal_of(self, peer: PeerId, revoked: Collection[PeerId]) -> Refusal | None:
         """Why a peer is refused, whatever it proves."""
@@ -105,7 +108,7 @@ class Terms:
 
     def flaw_of(self, certificate: Certificate | None, peer: PeerId) -> str | None:
         """Why a peer's certificate does not admit it now; None if it does, or if none is needed."""
-        return None if self.membership is None else self.membership.flaw_of(certificate, peer, time.time())
+        return None if self.membership is None else self.membership.flaw_of(certificate, peer, self.unix_time())
 
 
 class Introduction(NamedTuple):

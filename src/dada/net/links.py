@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import secrets
-import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, field
@@ -124,7 +122,7 @@ class Links:
         self._past_received: OrderedDict[PeerId, int] = OrderedDict()
         self._dials: dict[PeerId, _Dial] = {}
         self._absent: dict[PeerId, _Absence] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._greeting = Pending(self.options.most_greeting, self.options.most_greeting_each, rng)
         self._past: Counter[str] = Counter()
         self._past_wire_bytes = 0
@@ -264,8 +262,7 @@ class Links:
     async def _introduce(self, link: Link, is_dialler: bool) -> Session:
         """Perform the handshake on a new link; the link is closed if that fails."""
         stream = FrameStream(link)
-        # Nonces must be unpredictable, so they do not come from a seeded generator.
-        nonce = secrets.token_bytes(NONCE_SIZE)
+        nonce = self.options.token_bytes(NONCE_SIZE)
         me, addresses = self._transport.me, self._transport.addresses
         party = Party(me, is_dialler, self._terms, self._user.hello(), addresses, nonce, self._user.revoked)
         try:
@@ -315,7 +312,7 @@ class Links:
         """Close the link to a member that was excluded, or whose certificate has expired."""
         peer, certificate = session.peer, session.introduction.certificate
         refusal, detail = self._terms.refusal_of(peer, self._user.revoked), ""
-        if refusal is None and certificate is not None and 0 < certificate.expires < time.time():
+        if refusal is None and certificate is not None and 0 < certificate.expires < self._terms.unix_time():
             refusal, detail = Refusal.CERTIFICATE, "it has expired"
         if refusal is not None and not session.is_closed:
             self._count(peer, HandshakeError(refusal, detail))
@@ -375,5 +372,5 @@ class Links:
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))

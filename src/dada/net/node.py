@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import secrets
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -125,6 +123,7 @@ class Node:
         self.messages_refused = self.model_bytes = 0
         self.is_up = False
         self._clock = asyncio.get_running_loop().time
+        self._unix_time = terms.unix_time
         self.links = Links(transport, terms, self, rng, self._clock, options)
         self._failure: StoreError | None = None
         self._changed = asyncio.Event()
@@ -145,13 +144,14 @@ class Node:
             records = self.store.records()
             # Nothing that a peer is given, or a journal records, depends on exact rows.
             records.pop(HOME_KEY, None)
-            records[EPOCH_KEY] = last_epoch(records.get(EPOCH_KEY), time.time())
+            records[EPOCH_KEY] = last_epoch(records.get(EPOCH_KEY), self._unix_time())
             try:
                 self.member.restore(records)
                 self._recall_addresses(records, known)
             except ValueError as error:
                 raise damaged(self.store.path, str(error)) from error
-            self._perform(self.member.start(self._clock(), known, secrets.token_bytes(LIFE_SIZE)))
+            life = self.links.options.token_bytes(LIFE_SIZE)
+            self._perform(self.member.start(self._clock(), known, life))
             accepting = asyncio.create_task(self.links.accept_all())
             self.is_up = True
             self.observer(Listening(self.member.me, self.ticket))

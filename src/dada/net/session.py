@@ -9,6 +9,7 @@ model. A silent link is pinged, and closed if it stays silent. Regular pings als
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,6 +54,8 @@ class LinkOptions:
         Silence after which a link is pinged, and after which it is closed.
     measure_after_s, measure_every_s : float
         When the round-trip time is first measured, and how often.
+    token_bytes : callable
+        Source of nonces and of ids of lives. They must be unpredictable, except in a simulation.
     """
 
     most_links: int = 48
@@ -69,6 +72,7 @@ class LinkOptions:
     dead_after_s: float = 10.0
     measure_after_s: float = 1.0
     measure_every_s: float = 10.0
+    token_bytes: Callable[[int], bytes] = secrets.token_bytes
 
 
 class Outbox:
@@ -192,7 +196,8 @@ class Session:
         reader = asyncio.create_task(self._read())
         try:
             done, _ = await asyncio.wait((writer, reader), return_when=asyncio.FIRST_COMPLETED)
-            return done.pop().result()
+            # If both ended, the reader has the reason.
+            return (reader if reader in done else writer).result()
         finally:
             self.close()
             for task in (writer, reader):

@@ -1,8 +1,8 @@
 """A simulated machine: a member in its lives, its clock, and the disk under the store of a real peer.
 
-The disk is a database in memory, which `dada.net.store.Store` reads and writes with the same commands as a file. It
-watches these commands: a power cut loses some of the last records, but none that the store had synced. It may also
-change a byte of a record, which the store must detect.
+The disk is a `dada.net.store.Store` on a database in memory, with the same commands as on a file. It watches these
+commands: a power cut loses some of the last records, but none that the store had synced. It may also change a byte of a
+record, which the store must detect, and it may be full.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import math
 import sqlite3
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from dada.net.store import START_OF_EPOCHS, CorruptStoreError, Store, last_epoch
+from dada.net.store import START_OF_EPOCHS, CorruptStoreError, Store, StoreError, last_epoch
 from dada.peer.inputs import Effect, Persist
 from dada.peer.member import Member
 from dada.peer.messages import Descriptor, PeerId, decode
@@ -46,34 +46,34 @@ class _Unsynced:
             self.changes.clear()
 
 
-class VirtualDisk:
-    """The disk of one machine. `records` is what it should contain; the store reads what it does.
+class VirtualDisk(Store):
+    """The disk of one machine. `kept` is what it should contain; `records` reads what it does.
 
     >>> disk = VirtualDisk({b"epoch": b"1"})
-    >>> disk.write(Persist(b"model", b"..."))
+    >>> disk.write([Persist(b"model", b"...")])
     >>> disk.cut_power(n_lost=5)
-    >>> disk.load()
+    >>> disk.records()
     {b'epoch': b'1'}
     """
 
     def __init__(self, records: Mapping[bytes, bytes] | None = None) -> None:
-        self.records: dict[bytes, bytes] = {}
+        self.kept: dict[bytes, bytes] = {}
+        self.is_full = False
         self._database = sqlite3.connect(":memory:", isolation_level=None)
-        self._store = Store(Path("virtual disk"), self._database)
+        super().__init__(Path("virtual disk"), self._database)
         self._unsynced = _Unsynced()
         self._database.set_trace_callback(self._unsynced.on_command)
         weakref.finalize(self, self._database.close)
         if records:
             self._put([Persist(key, value) for key, value in records.items()])
 
-    def write(self, record: Persist) -> None:
-        """Store a record; an empty value deletes its key."""
-        self._unsynced.changes.append(Persist(record.key, self.records.get(record.key, b"")))
-        self._put([record])
-
-    def load(self) -> dict[bytes, bytes]:
-        """The records, read by the store; raises `CorruptStoreError` if they are damaged."""
-        return self._store.records()
+    def write(self, changes: Iterable[Persist]) -> None:
+        """See `Store`."""
+        if self.is_full:
+            raise StoreError("no room on the virtual disk")
+        changes = list(changes)
+        self._unsynced.changes += [Persist(change.key, self.kept.get(change.key, b"")) for change in changes]
+        self._put(changes)
 
     def cut_power(self, n_lost: int) -> None:
         """Undo the last changes, but none that was synced."""
@@ -87,18 +87,18 @@ class VirtualDisk:
 
     def damage(self, rng: np.random.Generator) -> None:
         """Change a byte of a record, without the knowledge of the store."""
-        key = sorted(self.records)[int(rng.integers(len(self.records)))]
-        value = bytearray(self.records[key])
+        key = sorted(self.kept)[int(rng.integers(len(self.kept)))]
+        value = bytearray(self.kept[key])
         value[int(rng.integers(len(value)))] ^= 1 << int(rng.integers(8))
         self._database.execute("UPDATE records SET value = ? WHERE key = ?", (bytes(value), key))
 
     def _put(self, records: Sequence[Persist]) -> None:
-        self._store.write(records)
+        super().write(records)
         for key, value in records:
             if value:
-                self.records[key] = value
+                self.kept[key] = value
             else:
-                self.records.pop(key, None)
+                self.kept.pop(key, None)
 
 
 @dataclass(eq=False)
@@ -144,23 +144,27 @@ class Host:
     @property
     def records(self) -> dict[bytes, bytes]:
         """The stored records."""
-        return self.disk.records
+        return self.disk.kept
 
     @property
     def bits(self) -> float:
         """Bits about models in all lives, as its members counted them."""
         return self.earlier_bits + (self.member.peer.neighbourhood.ledger.bits if self.life else 0.0)
 
-    def begin_life(self, now: float, known: Sequence[Descriptor], has_clock: bool = True) -> Sequence[Deed]:
-        """Make a member, give it the stored records, and start it; without a clock, they alone give its epoch."""
+    def make_member(self) -> None:
+        """Make the member of the next life."""
         self.earlier_bits = self.bits
         self.life += 1
         self.is_up, self.is_doomed = True, False
-        self._began = now if self.rate != 1.0 else 0.0
         self._member, self._liar = self.make(self.life)
+
+    def begin_life(self, now: float, known: Sequence[Descriptor], has_clock: bool = True) -> Sequence[Deed]:
+        """Make a member, give it the stored records, and start it; without a clock, they alone give its epoch."""
+        self.make_member()
+        self._began = now if self.rate != 1.0 else 0.0
         unix_time = START_OF_EPOCHS + now if has_clock else 0.0
         try:
-            records = self.disk.load()
+            records = self.disk.records()
         except CorruptStoreError:
             # As by `dada peer init --recover`.
             self.replace_disk({}, now)

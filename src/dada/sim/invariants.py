@@ -28,6 +28,8 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -57,7 +59,6 @@ from dada.peer.sampling import MOST_CANDIDATES, MOST_KNOWN_ADDRESSES, STORED_EVE
 from dada.peer.sampling import RECORD_KEY as VIEW_KEY
 from dada.peer.witnesses import MOST_EXPOSED, Trail
 from dada.sim.host import MOST_LOST_RECORDS, Host
-from dada.sim.world import World
 
 # Models of each owner kept for comparison; copies of older ones are not compared.
 MODELS_KEPT = 128
@@ -71,8 +72,35 @@ class InvariantError(AssertionError):
     """An invariant is violated."""
 
 
+class Watched(Protocol):
+    """A network whose invariants are checked."""
+
+    @property
+    def hosts(self) -> Sequence[Host]:
+        """All hosts, by number."""
+
+    @property
+    def numbers(self) -> Mapping[PeerId, int]:
+        """The number of each host, by its id."""
+
+    @property
+    def now(self) -> float:
+        """Virtual time."""
+
+    @property
+    def events(self) -> int:
+        """Events so far."""
+
+    @property
+    def failures(self) -> Sequence[str]:
+        """Messages that raised an error."""
+
+    def is_message_under_way(self, host: Host, other: Host) -> bool:
+        """Whether a message between two hosts has not arrived yet."""
+
+
 class Invariants:
-    """Watches a world, and raises `InvariantError` after the first event that violates an invariant.
+    """Watches a network, and raises `InvariantError` after the first event that violates an invariant.
 
     The error contains `replay`, the command that repeats the run.
     """
@@ -90,7 +118,7 @@ class Invariants:
         # The last change that was sent, the followers at that time, and whether the model was stored.
         self._sent: tuple[Message | None, list[PeerId] | None, bool] = None, None, False
 
-    def before_sending(self, world: World, host: Host, send: Send) -> None:
+    def before_sending(self, world: Watched, host: Host, send: Send) -> None:
         """Check that a message states nothing that a crash could undo."""
         message, peer, records = send.message, host.member.peer, host.records
         epoch = epoch_of(message)
@@ -116,7 +144,7 @@ class Invariants:
             is_stored = records.get(VIEW_KEY) == host.member.sampling.record().value
             self._require(is_stored, world, host, "an exchange of views begins before the view is stored")
 
-    def after(self, world: World, host: Host, other: Host | None) -> None:
+    def after(self, world: Watched, host: Host, other: Host | None) -> None:
         """Check the host of an event: all of it when it starts or wakes up, otherwise what it holds of the other."""
         self._require(not world.failures, world, host, "{}", world.failures)
         if not host.is_honest:
@@ -134,7 +162,7 @@ class Invariants:
             self._check_held(world, host, other.me)
             self._check_edge(world, host, other)
 
-    def check_all(self, world: World) -> None:
+    def check_all(self, world: Watched) -> None:
         """Check every host and every edge, settled or not, at the end of a run."""
         running = [host for host in world.hosts if host.is_honest and host.is_up]
         n_edges = 0
@@ -151,7 +179,7 @@ class Invariants:
 
     # -- one peer --------------------------------------------------------------------------------------------------
 
-    def _note_model(self, world: World, host: Host) -> None:
+    def _note_model(self, world: Watched, host: Host) -> None:
         """Check the model after each step, and keep it by its number."""
         own, config = host.member.peer.own, host.member.peer.config
         state = host.life, own.updates, own.shared.number
@@ -175,7 +203,7 @@ class Invariants:
         if len(history) > MODELS_KEPT:
             history.popitem(last=False)
 
-    def _check_bounds(self, world: World, host: Host) -> None:
+    def _check_bounds(self, world: Watched, host: Host) -> None:
         member = host.member
         peer, sampling, neighbourhood = member.peer, member.sampling, member.peer.neighbourhood
         round_ = neighbourhood.rounds.current
@@ -214,14 +242,14 @@ class Invariants:
         slandered = [other.number for other in exposed if other.is_honest and not other.may_repeat]
         self._require(not slandered, world, host, "honest peers taken for liars: {}", slandered)
 
-    def _check_degree(self, world: World, host: Host) -> None:
+    def _check_degree(self, world: Watched, host: Host) -> None:
         edges = host.member.peer.edges
         weights = sum(edge.weight for edge in edges.values())
         self._require(0.0 <= edges.degree < math.inf, world, host, "a degree of {}", edges.degree)
         is_sum = abs(weights - edges.degree) <= _slack(host.member.peer.config)
         self._require(is_sum, world, host, "a degree of {}, weights of {}", edges.degree, weights)
 
-    def _check_sum(self, world: World, host: Host) -> None:
+    def _check_sum(self, world: Watched, host: Host) -> None:
         """The sum of the neighbours' models, which changes update, is that of the copies."""
         own, edges = host.member.peer.own, host.member.peer.edges
         if not own.is_stale:
@@ -230,7 +258,7 @@ class Invariants:
             is_sum = difference <= _slack(own.config) * max(1.0, weights)
             self._require(is_sum, world, host, "a sum of models off by {}", difference)
 
-    def _check_records(self, world: World, host: Host) -> None:
+    def _check_records(self, world: Watched, host: Host) -> None:
         """Stored counters are those in memory, and the store loads what it stored."""
         self._require(host.is_loaded, world, host, "records differ from those that were stored")
         member, records = host.member, host.records
@@ -242,7 +270,7 @@ class Invariants:
         n_stored = sum(key.startswith(EDGE_KEY) for key in records)
         self._require(n_stored == len(member.peer.edges), world, host, "{} edges stored", n_stored)
 
-    def _check_versions(self, world: World, host: Host) -> None:
+    def _check_versions(self, world: Watched, host: Host) -> None:
         """Versions rise from life to life."""
         latest = host.member.peer.edges.versions.latest(0)
         life, before = self._versions.get(host.number, (0, 0))
@@ -252,7 +280,7 @@ class Invariants:
 
     # -- two peers -------------------------------------------------------------------------------------------------
 
-    def _check_edge(self, world: World, host: Host, other: Host) -> None:
+    def _check_edge(self, world: Watched, host: Host, other: Host) -> None:
         edge = host.member.peer.edges.get(other.me)
         if edge is not None:
             self._require(0.0 <= edge.weight < math.inf, world, host, "weight {} to {}", edge.weight, other.number)
@@ -268,7 +296,7 @@ class Invariants:
         elif _is_informed(host, other) and _is_informed(other, host):
             self._check_agreement(world, host, other)
 
-    def _check_held(self, world: World, host: Host, other: PeerId) -> None:
+    def _check_held(self, world: Watched, host: Host, other: PeerId) -> None:
         """States of an edge only change to higher ones, and no liar's model or weight is beyond its bounds."""
         peer = host.member.peer
         config, neighbourhood, edge = peer.config, peer.neighbourhood, peer.edges.get(other)
@@ -296,12 +324,12 @@ class Invariants:
             self._require(is_newer, world, host, what, edge.weight, edge.rank, weight, rank)
             self._held[host.number, other] = host.life, edge.rank, edge.weight
 
-    def _check_model(self, world: World, host: Host, copy: ModelCopy) -> None:
+    def _check_model(self, world: Watched, host: Host, copy: ModelCopy) -> None:
         config = host.member.peer.config
         norm, most = copy.norm, MOST_SHARED if config.sends_codes else 1 + SLACK
         self._require(norm <= most * config.beta, world, host, "a copy of l1 norm {}", norm)
 
-    def _check_present(self, world: World, host: Host, other: Host) -> bool:
+    def _check_present(self, world: Watched, host: Host, other: Host) -> bool:
         """Whether a peer learns from another; in an evidence graph, its copy is then the other's present model."""
         edge = host.member.peer.edges.get(other.me, Edge())
         if edge.weight == 0.0:
@@ -312,7 +340,7 @@ class Invariants:
             self._require(number == present, world, host, what, other.number, number, present)
         return True
 
-    def _check_copy(self, world: World, host: Host, other: Host) -> None:
+    def _check_copy(self, world: Watched, host: Host, other: Host) -> None:
         edge = host.member.peer.edges.get(other.me)
         if edge is None or edge.copy is None or other.may_repeat:
             return
@@ -330,7 +358,7 @@ class Invariants:
             )
             self._require(is_same, world, host, what, other.number)
 
-    def _check_agreement(self, world: World, host: Host, other: Host) -> None:
+    def _check_agreement(self, world: Watched, host: Host, other: Host) -> None:
         here, there = host.member.peer, other.member.peer
         if isinstance(there.neighbourhood, EvidenceGraph):
             follows, is_follower = here.edges.has_neighbour(there.me), here.me in there.neighbourhood.followers
@@ -341,7 +369,7 @@ class Invariants:
         what, is_same = "edge to {}: {} at {} here, {} at {} there", edge.weight == back.weight
         self._require(is_same, world, host, what, other.number, edge.weight, edge.rank, back.weight, back.rank)
 
-    def _require(self, holds: bool, world: World, host: Host, what: str, *values: object) -> None:
+    def _require(self, holds: bool, world: Watched, host: Host, what: str, *values: object) -> None:
         self.checked += 1
         if not holds:
             where = f"at {world.now:.3f} s, event {world.events}, host {host.number}"

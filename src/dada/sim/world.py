@@ -244,7 +244,7 @@ class World:
                     self._encoded = deed.message, encode(deed.message)
                 self._transmit(host, deed.to, self._encoded[1])
             elif isinstance(deed, Persist):
-                host.disk.write(deed)
+                host.disk.write([deed])
             elif isinstance(deed, Refused):
                 if isinstance(deed, Failed):
                     self.failures.append(f"host {host.number}: {deed.reason}")

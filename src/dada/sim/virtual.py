@@ -1,0 +1,313 @@
+"""Virtual time and links for the code of real nodes: an event loop that never waits, and a transport with faults.
+
+The loop moves its clock to the next timer whenever nothing is ready, so that minutes of a network take seconds. Links
+carry bytes with a latency and deliver them in pieces of any size. They break, end at one side only, or stop in one
+direction for a time or for good; some are slow. Dials fail, get no answer, or open a second link that nobody uses. All
+of it is drawn from one generator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import selectors
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dada.net.transport import CHUNK, TransportError
+from dada.peer.messages import PeerId
+from dada.sim.faults import Cut
+
+# A real connection takes this much before its first message.
+SETUP_BYTES = 15_000
+# Unread bytes of a link for which its sender waits.
+WINDOW = 8192
+# Bytes per second of a slow link, and the longest stop of a link that continues.
+SLOW, LONGEST_STOP_S = 3000.0, 20.0
+
+
+class _Skipping(selectors.SelectSelector):
+    """Watches no file; it moves a clock instead of waiting."""
+
+    def __init__(self, advance: Callable[[float], None]) -> None:
+        super().__init__()
+        self._advance = advance
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        if timeout is None:
+            raise RuntimeError("nothing will ever happen: all tasks wait for each other")
+        self._advance(timeout)
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop in virtual time, which begins at zero.
+
+    >>> with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    ...     runner.run(asyncio.sleep(3600.0))
+    ...     runner.get_loop().time()
+    3600.0
+    """
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        super().__init__(_Skipping(self._advance))
+
+    def time(self) -> float:
+        """Seconds of virtual time."""
+        return self._now
+
+    def _advance(self, seconds: float) -> None:
+        self._now += seconds
+
+
+@dataclass(frozen=True)
+class LinkFaults:
+    """Faults of virtual links.
+
+    Parameters
+    ----------
+    latency_s : float
+        Median latency.
+    failing, doubled, slow : float
+        Shares of dials that fail, that open a second link which stays silent, and that open a slow link.
+    lasting_s : float
+        Mean time until a link fails.
+    """
+
+    latency_s: float = 0.03
+    failing: float = 0.1
+    doubled: float = 0.1
+    slow: float = 0.1
+    lasting_s: float = 30.0
+
+
+CALM = LinkFaults(failing=0.0, doubled=0.0, slow=0.0, lasting_s=math.inf)
+
+
+class VirtualInternet:
+    """All virtual links. During `cuts`, bytes wait and dials get no answer; transports are known by their numbers."""
+
+    def __init__(self, rng: np.random.Generator, faults: LinkFaults = CALM, cuts: Sequence[Cut] = ()) -> None:
+        self.rng, self.faults, self.cuts = rng, faults, cuts
+        self.listeners: dict[str, VirtualTransport] = {}
+        self.wires: dict[_Wire, None] = {}
+        self.counts: Counter[str] = Counter()
+
+    def latency(self) -> float:
+        """Latency of the next bytes."""
+        return self.faults.latency_s * float(np.exp(0.5 * self.rng.standard_normal()))
+
+    def cut_until(self, sender: int, receiver: int) -> float:
+        """End of the cut that stops bytes now, or zero."""
+        now = asyncio.get_running_loop().time()
+        return max((cut.stop for cut in self.cuts if cut.stops(sender, receiver, now)), default=0.0)
+
+    def break_all(self) -> None:
+        """Break all links."""
+        for wire in list(self.wires):
+            wire.end()
+
+
+@dataclass(eq=False)
+class _Way:
+    """One direction of a link: bytes that are under way in order, and those that have arrived."""
+
+    sender: int
+    receiver: int
+    bytes_per_s: float = math.inf
+    arrived: bytearray = field(default_factory=bytearray)
+    under_way: deque[bytes] = field(default_factory=deque)
+    is_ended: bool = False
+    is_lost: bool = False
+    stopped_until: float = 0.0
+    last_at: float = 0.0
+
+    @property
+    def unread(self) -> int:
+        return len(self.arrived) + sum(map(len, self.under_way))
+
+
+class _Wire:
+    """Both directions of a link, and its faults."""
+
+    def __init__(self, internet: VirtualInternet, dialler: int, listener: int) -> None:
+        self.internet, self._changed = internet, asyncio.Event()
+        self.ways = _Way(dialler, listener), _Way(listener, dialler)
+        rng, faults = internet.rng, internet.faults
+        if rng.random() < faults.slow:
+            self.ways[int(rng.integers(2))].bytes_per_s = SLOW
+        internet.wires[self] = None
+        self._fail_later()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            self._changed.clear()
+            await self._changed.wait()
+
+    def change(self) -> None:
+        self._changed.set()
+        if all(way.is_ended for way in self.ways):
+            self.internet.wires.pop(self, None)
+
+    def put(self, way: _Way, data: bytes) -> None:
+        """Send bytes; none are the end of the stream."""
+        loop = asyncio.get_running_loop()
+        way.last_at = max(way.last_at, loop.time() + self.internet.latency()) + len(data) / way.bytes_per_s
+        way.under_way.append(data)
+        loop.call_at(way.last_at, self._arrive, way)
+
+    def _arrive(self, way: _Way) -> None:
+        loop = asyncio.get_running_loop()
+        held_until = max(way.stopped_until, self.internet.cut_until(way.sender, way.receiver))
+        if way.is_lost or way.is_ended:
+            return
+        if held_until > loop.time():
+            loop.call_at(held_until, self._arrive, way)
+            return
+        data = way.under_way.popleft()
+        way.arrived += data
+        way.is_ended = not data
+        self.change()
+
+    def end(self) -> None:
+        """Break the link: what is under way is lost. An end that receives nothing does not notice."""
+        for way in self.ways:
+            way.is_ended |= not way.is_lost
+        self.change()
+
+    def _fail_later(self) -> None:
+        if self.internet.faults.lasting_s < math.inf:
+            loop = asyncio.get_running_loop()
+            loop.call_later(float(self.internet.rng.exponential(self.internet.faults.lasting_s)), self._fail)
+
+    def _fail(self) -> None:
+        if self not in self.internet.wires or self.internet.faults is CALM:
+            return
+        rng = self.internet.rng
+        one, other = self.ways if rng.integers(2) else self.ways[::-1]
+        kind = ("broken", "half-open", "deaf", "stopped")[int(rng.integers(4))]
+        self.internet.counts[kind] += 1
+        if kind == "broken":
+            self.end()
+        elif kind == "stopped":
+            one.stopped_until = asyncio.get_running_loop().time() + float(rng.uniform(1.0, LONGEST_STOP_S))
+            self._fail_later()
+        else:
+            one.is_lost = True
+            if kind == "half-open":
+                other.is_ended = True
+            self.change()
+
+
+class VirtualTransport:
+    """A transport of one node; see `dada.net.transport.Transport`. `ends` are the open ends of its links."""
+
+    def __init__(self, internet: VirtualInternet, me: PeerId, number: int, address: str) -> None:
+        self.me, self.number, self.address, self.internet = me, number, address, internet
+        self.ends: dict[VirtualLink, None] = {}
+        self._incoming: asyncio.Queue[VirtualLink] = asyncio.Queue()
+        internet.listeners[address] = self
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """See `Transport`."""
+        return (self.address,)
+
+    async def accept(self) -> VirtualLink:
+        """See `Transport`."""
+        return await self._incoming.get()
+
+    async def dial(self, peer: PeerId, addresses: Sequence[str]) -> VirtualLink:
+        """See `Transport`."""
+        internet, listeners = self.internet, self.internet.listeners
+        luck = float(internet.rng.random())
+        await asyncio.sleep(2.0 * internet.latency())
+        other = next((listeners[address] for address in addresses if address in listeners), None)
+        pair = () if other is None else ((self.number, other.number), (other.number, self.number))
+        if luck < 0.5 * internet.faults.failing or any(internet.cut_until(*ends) for ends in pair):
+            internet.counts["unanswered"] += 1
+            await asyncio.get_running_loop().create_future()
+        if other is None or other.me != peer or luck < internet.faults.failing:
+            raise TransportError(f"nobody answers at {', '.join(addresses)}")
+        if internet.rng.random() < internet.faults.doubled:
+            internet.counts["doubled"] += 1
+            self._open(other)
+        link = self._open(other)
+        self.ends[link] = None
+        return link
+
+    def _open(self, other: VirtualTransport) -> VirtualLink:
+        wire = _Wire(self.internet, self.number, other.number)
+        there = VirtualLink(other, self.me, wire, (wire.ways[1], wire.ways[0]), self.addresses)
+        other.ends[there] = None
+        other._incoming.put_nowait(there)
+        return VirtualLink(self, other.me, wire, wire.ways, other.addresses)
+
+    async def close(self) -> None:
+        """See `Transport`."""
+        if self.internet.listeners.get(self.address) is self:
+            del self.internet.listeners[self.address]
+        for link in list(self.ends):
+            link.close()
+
+    def vanish(self) -> None:
+        """Stop without a word to the other ends, as a machine without power."""
+        self.internet.listeners.pop(self.address, None)
+        for link in list(self.ends):
+            link.vanish()
+
+
+class VirtualLink:
+    """One end of a virtual link; see `dada.net.transport.Link`."""
+
+    def __init__(
+        self, owner: VirtualTransport, peer: PeerId, wire: _Wire, ways: tuple[_Way, _Way], addresses: tuple[str, ...]
+    ) -> None:
+        self.peer, self.addresses, self.is_closed = peer, addresses, False
+        self.wire_bytes, self.received_bytes = 0, SETUP_BYTES
+        self._owner, self._wire, (self._out, self._back) = owner, wire, ways
+
+    async def send(self, data: bytes) -> None:
+        """See `Link`."""
+        await self._wire.until(lambda: self._is_over or self._out.unread < WINDOW)
+        if self._is_over:
+            raise TransportError("the link is closed")
+        self.wire_bytes += len(data)
+        if data:
+            self._wire.put(self._out, data)
+
+    async def recv(self) -> bytes:
+        """See `Link`."""
+        await self._wire.until(lambda: self._is_over or bool(self._back.arrived))
+        if self.is_closed or not self._back.arrived:
+            return b""
+        rng = self._wire.internet.rng
+        size = len(self._back.arrived) if rng.random() < 0.5 else int(rng.integers(len(self._back.arrived))) + 1
+        data = bytes(self._back.arrived[: min(size, CHUNK)])
+        del self._back.arrived[: len(data)]
+        self.received_bytes += len(data)
+        self._wire.change()
+        return data
+
+    @property
+    def _is_over(self) -> bool:
+        return self.is_closed or self._back.is_ended
+
+    def close(self) -> None:
+        """See `Link`."""
+        if not self.is_closed:
+            self.vanish()
+            self._back.is_ended = True
+            self._wire.put(self._out, b"")
+            self._wire.change()
+
+    def vanish(self) -> None:
+        """Close this end alone."""
+        self.is_closed = True
+        self._owner.ends.pop(self, None)
+        self._wire.change()

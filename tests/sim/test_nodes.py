@@ -1,0 +1,27 @@
+"""Real nodes on virtual links and disks: they keep their promises, and a seed repeats them."""
+
+import pytest
+
+from dada.net.session import Session
+from dada.peer.member import Rhythm
+from dada.sim.invariants import InvariantError
+from dada.sim.nodes import NodeNetwork
+from tests.sim.test_network import CONFIGS, users
+
+
+def nodes(seed, duration_s=30.0, n=6, graph="evidence"):
+    rhythm = Rhythm(local_steps=5, first_graph_steps=3, graph_every=2)
+    return NodeNetwork(users(n), CONFIGS[graph], rhythm, duration_s=duration_s, seed=seed)
+
+
+@pytest.mark.parametrize(("graph", "seed"), [("evidence", 1), ("distance, block", 2)])
+def test_nodes_survive_crashes_broken_links_and_bad_disks(graph, seed):
+    result = nodes(seed, graph=graph).run()
+    assert result.counts["messages"] > 300
+    assert {"crash", "broken", "half-open", "doubled", "unanswered"} <= set(result.counts)
+
+
+def test_a_dead_link_that_stays_open_is_found(monkeypatch):
+    monkeypatch.setattr(Session, "beat", lambda session, now: True)
+    with pytest.raises(InvariantError, match="which has none"):
+        nodes(1).run()
