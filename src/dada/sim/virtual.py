@@ -1,9 +1,9 @@
 """Virtual time and links for the code of real nodes: an event loop that never waits, and a transport with faults.
 
 The loop moves its clock to the next timer whenever nothing is ready, so that minutes of a network take seconds. Links
-carry bytes with a latency and deliver them in pieces of any size. They break, end at one side only, or stop in one
-direction for a time or for good; some are slow. Dials fail, get no answer, or open a second link that nobody uses. All
-of it is drawn from one generator.
+carry bytes with a latency and deliver them in pieces of any size. They break, end at one side only, refuse to be
+written to, or stop in one direction for a time or for good; some are slow. Dials fail, get no answer, or open a second
+link that nobody uses. All of it is drawn from one generator.
 """
 
 from __future__ import annotations
@@ -124,6 +124,7 @@ class _Way:
     under_way: deque[bytes] = field(default_factory=deque)
     is_ended: bool = False
     is_lost: bool = False
+    is_refused: bool = False
     stopped_until: float = 0.0
     last_at: float = 0.0
 
@@ -175,9 +176,12 @@ class _Wire:
         self.change()
 
     def end(self) -> None:
-        """Break the link: what is under way is lost. An end that receives nothing does not notice."""
+        """Break the link: most of what is under way is lost. An end that receives nothing does not notice."""
         for way in self.ways:
-            way.is_ended |= not way.is_lost
+            if not (way.is_lost or way.is_ended):
+                part = way.under_way[0] if way.under_way else b""
+                way.arrived += part[: int(self.internet.rng.integers(len(part) + 1))]
+                way.is_ended = True
         self.change()
 
     def _fail_later(self) -> None:
@@ -190,13 +194,15 @@ class _Wire:
             return
         rng = self.internet.rng
         one, other = self.ways if rng.integers(2) else self.ways[::-1]
-        kind = ("broken", "half-open", "deaf", "stopped")[int(rng.integers(4))]
+        kind = ("broken", "half-open", "deaf", "refusing", "stopped")[int(rng.integers(5))]
         self.internet.counts[kind] += 1
         if kind == "broken":
             self.end()
         elif kind == "stopped":
             one.stopped_until = asyncio.get_running_loop().time() + float(rng.uniform(1.0, LONGEST_STOP_S))
             self._fail_later()
+        elif kind == "refusing":
+            one.is_refused = True
         else:
             one.is_lost = True
             if kind == "half-open":
@@ -256,7 +262,7 @@ class VirtualTransport:
             link.close()
 
     def vanish(self) -> None:
-        """Stop without a word to the other ends, as a machine without power."""
+        """Stop without closing any link, as a machine that loses power."""
         self.internet.listeners.pop(self.address, None)
         for link in list(self.ends):
             link.vanish()
@@ -275,11 +281,12 @@ class VirtualLink:
     async def send(self, data: bytes) -> None:
         """See `Link`."""
         await self._wire.until(lambda: self._is_over or self._out.unread < WINDOW)
-        if self._is_over:
-            raise TransportError("the link is closed")
+        if self._is_over or self._out.is_refused:
+            raise TransportError("the link is closed, or the other end reads no more")
         self.wire_bytes += len(data)
-        if data:
-            self._wire.put(self._out, data)
+        middle = int(self._wire.internet.rng.integers(len(data) + 1))
+        for piece in filter(None, (data[:middle], data[middle:])):
+            self._wire.put(self._out, piece)
 
     async def recv(self) -> bytes:
         """See `Link`."""
