@@ -26,9 +26,10 @@ import numpy as np
 
 from dada.cli.network_runs import make_homes, make_network
 from dada.cli.network_users import synthetic_peers
+from dada.net.credentials import read_ticket
 from dada.net.forkserver import ForkServer, SwarmPeer
 from dada.net.handshake import HandshakeError, Party, Terms, shake_hands
-from dada.net.home import Home, read_ticket
+from dada.net.home import Home
 from dada.net.iroh_transport import IrohSeal, IrohTransport, new_secret_key, public_key
 from dada.net.process import RunOptions
 from dada.net.store import read_records

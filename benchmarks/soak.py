@@ -37,45 +37,40 @@ PACKAGE = Path(dada.__file__).parent
 
 
 def soak(seed, users=USERS, steps=STEPS, faults="all"):
-    """Run one network; returns the numbers of events, messages and checks, the violation, if any, and a hash."""
-    graph, step = ("distance", "evidence")[seed % 2], ("pairwise", "block")[seed // 2 % 2]
-    network = make_case(synthetic_peers("moons", users, seed), steps, seed, faults, graph, step=step).network
-    violation, state = None, b""
-    try:
-        state = network.check().tobytes()
-    except InvariantError as error:
-        violation = str(error)
-    world = network.world
-    state += repr((world.events, sorted(world.counts.items()), network.invariants.checked)).encode()
-    return {
-        "seed": seed,
-        "events": world.events,
-        "messages": world.counts["messages"],
-        "checks": network.invariants.checked,
-        "violation": violation,
-        "hash": hashlib.sha256(state).hexdigest()[:16],
-    }
+    """Run one network; see `outcome`."""
+    network = _case(seed, users, steps, faults)
+    return outcome(seed, network.world, network.invariants, lambda: network.check().tobytes())
 
 
 def soak_nodes(seed, users=NODES, steps=NODE_STEPS):
     """As `soak`, for real nodes on virtual links and disks; nodes wake up once a second."""
-    graph, step = ("distance", "evidence")[seed % 2], ("pairwise", "block")[seed // 2 % 2]
-    case = make_case(synthetic_peers("moons", users, seed), steps, seed, "none", graph, step=step).network
+    case = _case(seed, users, steps, "none")
     config = replace(case.config, n_neighbours=3)
     replay = f"python benchmarks/soak.py --nodes --first {seed} --seeds 1 --users {users} --steps {steps}"
     network = NodeNetwork(case.problem, config, case.rhythm, duration_s=float(steps), seed=seed, replay=replay)
-    violation, state = None, ""
+    return outcome(seed, network, network.invariants, lambda: network.run().hash.encode())
+
+
+def _case(seed, users, steps, faults):
+    graph, step = ("distance", "evidence")[seed % 2], ("pairwise", "block")[seed // 2 % 2]
+    return make_case(synthetic_peers("moons", users, seed), steps, seed, faults, graph, step=step).network
+
+
+def outcome(seed, world, invariants, run):
+    """The numbers of events, messages and checks of a run, the violation, if any, and a hash of all and of the end."""
+    violation, end = None, b""
     try:
-        state = network.run().hash
+        end = run()
     except InvariantError as error:
         violation = str(error)
+    end += repr((world.events, sorted(world.counts.items()), invariants.checked)).encode()
     return {
         "seed": seed,
-        "events": network.events,
-        "messages": network.counts["messages"],
-        "checks": network.invariants.checked,
+        "events": world.events,
+        "messages": world.counts["messages"],
+        "checks": invariants.checked,
         "violation": violation,
-        "hash": state,
+        "hash": hashlib.sha256(end).hexdigest()[:16],
     }
 
 

@@ -13,7 +13,8 @@ from dada.cli.app import app
 from dada.cli.peer_tables import predict_table, read_rows
 from dada.core.model_steps import UserRows
 from dada.data import Population, predictors_from_arrays
-from dada.net.home import Home, HomeError, read_revocation
+from dada.net.credentials import read_revocation
+from dada.net.home import Home, HomeError
 from dada.net.iroh_transport import IrohSeal, public_key
 from dada.net.network_file import read_network
 from dada.net.store import Store

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from dada.core.model_steps import UserRows
+from dada.net.credentials import TicketError, read_ticket
 from dada.net.handshake import HandshakeError, read_claims, read_greeting, read_hello
-from dada.net.home import TicketError, read_ticket
 from dada.net.transport import FrameError, FrameReader, Kind
 from dada.peer.config import PeerConfig
 from dada.peer.copies import MOST_SHARED

@@ -14,7 +14,8 @@ from dada.core.model_steps import UserRows
 from dada.dashboard.logfile import LogReader
 from dada.dashboard.recorder import Recorder
 from dada.dashboard.records import decode
-from dada.net.home import Home, HomeError, write_ticket
+from dada.net.credentials import write_ticket
+from dada.net.home import Home, HomeError
 from dada.net.process import RunOptions, open_node
 from dada.peer.config import PeerConfig
 from dada.peer.member import Member, Planner, Rhythm

@@ -23,8 +23,9 @@ from dada.core.compiled import Array
 from dada.core.regularizers import LogDegree
 from dada.engine import Plan
 from dada.fitting.exam import Exam
+from dada.net.credentials import read_ticket
 from dada.net.forkserver import Swarm
-from dada.net.home import Home, read_ticket
+from dada.net.home import Home
 from dada.net.iroh_transport import new_secret_key
 from dada.net.network_file import NetworkFile, Target
 from dada.net.node import Node

@@ -312,7 +312,8 @@ def run_peer(
     - `dada peer run --listen 0.0.0.0:4040`
     """
     from dada.cli import peer_tables as tables
-    from dada.net.home import Home, read_ticket
+    from dada.net.credentials import read_ticket
+    from dada.net.home import Home
     from dada.net.process import LEAN_ENVIRONMENT, RunOptions, arguments
 
     place = Home(home)
@@ -386,7 +387,8 @@ def status(home: HomeFolder = Path("peer"), as_json: AsJson = False) -> None:
 
 
 def _lines(status: dict[str, Any], names: dict[str, str]) -> list[tuple[str, str]]:
-    from dada.net.home import is_for_one_machine, privacy_text, read_ticket, shown
+    from dada.net.credentials import is_for_one_machine, read_ticket
+    from dada.net.home import privacy_text, shown
 
     age_s = time.time() - status["time"]
     lines = [
@@ -477,9 +479,9 @@ def _cell(value: str | float) -> str:
 
 def _identity(text: str) -> bytes:
     """The id of a peer, given as such or as a ticket."""
-    from dada.net.home import PREFIX, read_ticket
+    from dada.net.credentials import TICKET_PREFIX, read_ticket
 
-    return read_ticket(text).peer if text.startswith(PREFIX) else _peer_id(text)
+    return read_ticket(text).peer if text.startswith(TICKET_PREFIX) else _peer_id(text)
 
 
 def _peer_id(text: str) -> bytes:

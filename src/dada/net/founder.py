@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dada import atomic
-from dada.net.home import (
+from dada.net.credentials import (
     CERTIFICATE_PREFIX,
     REVOCATION_PREFIX,
     KeyFileError,

@@ -1,41 +1,32 @@
-"""The folder of one peer: key, network file, samples, state and status; and texts that users pass to each other.
-
-Tickets, certificates of membership and lists of revoked members are lines of text with a checksum.
-"""
+"""The folder of one peer: key, network file, samples, state and status."""
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import io
-import ipaddress
 import json
 import os
 import secrets
-import stat
 import time
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from dada import atomic
 from dada.core.compiled import Array
 from dada.core.model_steps import UserRows, rows_per_sample
-from dada.net.address_book import is_relay
-from dada.net.network_file import KEY_SIZE, NetworkFile, read_network
+from dada.net.credentials import CERTIFICATE_PREFIX, from_text, read_key, read_revocation, write_key
+from dada.net.network_file import NetworkFile, read_network
 from dada.net.store import damaged, needing_room, read_records
 from dada.peer.config import PeerConfig
 from dada.peer.membership import Membership
-from dada.peer.messages import Certificate, Descriptor, PeerId, Revocation
+from dada.peer.messages import Certificate, PeerId, Revocation
 from dada.peer.model import Fallback, OwnModel, checked_rows
 from dada.peer.releases import ExactRows, Releases, ReleaseTerms, public_row
 from dada.peer.witnesses import Seal, Unsealed
@@ -44,120 +35,6 @@ from dada.privacy.noise import Bits
 from dada.privacy.release import read_labels, release_labels
 
 LONGEST_NAME = 40
-
-
-class KeyFileError(OSError):
-    """A key file is missing, damaged or readable by others."""
-
-
-def write_key(path: Path, key: bytes) -> None:
-    """Create a key file with mode 0600; an existing file is never replaced.
-
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> write_key(folder / "key", bytes(32))
-    >>> read_key(folder / "key") == bytes(32)
-    True
-    """
-    if path.exists():
-        raise KeyFileError(f"{path} exists already and is kept: a new key would be a new peer")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(key.hex().encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        # Unlike a rename, a hard link fails if the file exists.
-        os.link(temporary, path)
-    except FileExistsError as error:
-        raise KeyFileError(f"{path} was just created by another process") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def read_key(path: Path, way_out: str = "create one with `dada peer init`") -> bytes:
-    """Read a key file; raises if others can read it. The error of a missing one ends with the way out."""
-    try:
-        mode = path.stat().st_mode
-        text = path.read_text(encoding="ascii", errors="replace").strip()
-    except OSError as error:
-        raise KeyFileError(f"no key at {path} ({error.strerror}): {way_out}") from error
-    if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise KeyFileError(
-            f"{path} has mode {stat.S_IMODE(mode):04o}, so others may have copied this identity: "
-            f"`chmod 600 {path}` if they cannot have, else move it away and create a new one with `dada peer init`"
-        )
-    try:
-        key = bytes.fromhex(text)
-    except ValueError:
-        key = b""
-    if len(key) != KEY_SIZE:
-        raise KeyFileError(f"{path} is damaged: a key is {2 * KEY_SIZE} hexadecimal digits on one line")
-    return key
-
-
-PREFIX, CERTIFICATE_PREFIX, REVOCATION_PREFIX = "dada1", "dadacert1", "dadarevoked1"
-
-
-class TicketError(ValueError):
-    """The text is not a valid ticket, certificate or list."""
-
-
-def to_text(prefix: str, content: Any) -> str:
-    """Encode a value as a line of text with a checksum.
-
-    >>> text = to_text("dada1", (b"ann", 3))
-    >>> from_text("dada1", text, tuple[bytes, int], "a ticket")
-    (b'ann', 3)
-    """
-    packed = msgspec.msgpack.encode(content)
-    checked = packed + zlib.crc32(packed).to_bytes(4, "big")
-    return prefix + base64.b32encode(checked).decode().rstrip("=").lower()
-
-
-def from_text(prefix: str, line: str, kind: type[Any], name: str) -> Any:
-    """Decode a line of text; `name` is what an error calls it."""
-    text = line.strip()
-    if not text.startswith(prefix):
-        raise TicketError(f"{name} begins with {prefix!r}, got {text[:20]!r}: copy the whole line")
-    body = text[len(prefix) :].upper()
-    try:
-        checked = base64.b32decode(body + "=" * (-len(body) % 8))
-        content, checksum = checked[:-4], checked[-4:]
-        if zlib.crc32(content).to_bytes(4, "big") != checksum:
-            raise ValueError("its checksum does not fit")
-        return msgspec.msgpack.decode(content, type=kind)
-    except (binascii.Error, msgspec.DecodeError, ValueError) as error:
-        raise TicketError(f"{name} {text[:20]}... is damaged ({error}): copy it again") from error
-
-
-def write_ticket(peer: Descriptor) -> str:
-    """Encode a peer's id and addresses as text.
-
-    >>> ticket = write_ticket(Descriptor(bytes(32), 0, ("127.0.0.1:4040",)))
-    >>> read_ticket(ticket).addresses
-    ('127.0.0.1:4040',)
-    """
-    return to_text(PREFIX, (peer.peer, peer.addresses))
-
-
-def read_ticket(ticket: str) -> Descriptor:
-    """Decode a ticket."""
-    peer, addresses = from_text(PREFIX, ticket, tuple[bytes, tuple[str, ...]], "a ticket")
-    return Descriptor(peer, 0, addresses)
-
-
-def is_for_one_machine(peer: Descriptor) -> bool:
-    """Whether all addresses of a ticket are loopback addresses, which other machines cannot reach.
-
-    >>> is_for_one_machine(Descriptor(bytes(32), 0, ("127.0.0.1:4040", "[::1]:4040")))
-    True
-    >>> is_for_one_machine(Descriptor(bytes(32), 0, ("127.0.0.1:4040", "192.0.2.1:4040")))
-    False
-    """
-    hosts = [address.rpartition(":")[0].strip("[]") for address in peer.addresses if not is_relay(address)]
-    return len(hosts) == len(peer.addresses) and all(ipaddress.ip_address(host).is_loopback for host in hosts)
 
 
 def shown(peer: str, names: Mapping[str, str]) -> str:
@@ -606,13 +483,6 @@ def _digest(*content: bytes) -> str:
 
 def _name_of(rows: ExactRows) -> str:
     return f"statistics of rows {_digest(rows.h.tobytes(), rows.y.tobytes())}"
-
-
-def read_revocation(path: Path) -> Revocation:
-    """The list of revoked members in a file."""
-    text = path.read_text(encoding="ascii", errors="replace")
-    found: Revocation = from_text(REVOCATION_PREFIX, text, Revocation, f"the list in {path}")
-    return found
 
 
 def _how_to_join(me: PeerId) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -17,8 +17,9 @@ from dada.core.compiled import Array
 from dada.core.model_steps import UserRows
 from dada.events import heaviest_predictors
 from dada.net.address_book import Hearsay
+from dada.net.credentials import write_ticket
 from dada.net.handshake import Terms
-from dada.net.home import HOME_KEY, TRUST_KEY, write_ticket
+from dada.net.home import HOME_KEY, TRUST_KEY
 from dada.net.links import Links, PeerEvent
 from dada.net.session import LinkOptions
 from dada.net.store import Store, StoreError, damaged, last_epoch
@@ -83,6 +84,7 @@ MOST_SHOWN = 8
 # Time in which the last messages of a leaving node are sent.
 FAREWELL_S = 0.5
 ADDRESSES_KEY = b"addresses"
+Given = TypeVar("Given")
 # Random bytes that distinguish two processes with one identity.
 LIFE_SIZE = 8
 # Choosing between the shared and the local model takes about 0.1 s.
@@ -210,11 +212,7 @@ class Node:
             self.observer(NodeStatus(self.member.me, self.status()))
 
     def _take_new_rows(self) -> None:
-        try:
-            rows = self._new_rows()
-        except (OSError, ValueError) as error:
-            self.observer(NodeWarning(self.member.me, str(error)))
-            return
+        rows = self._read(self._new_rows)
         if rows is not None:
             self._perform(self.member.change_rows(rows, self._clock()))
             self._choose_at = self._clock()
@@ -222,15 +220,17 @@ class Node:
     def _follow_orders(self) -> None:
         """Exclude members as the founder has decided; other peers receive the list by exchanges of views."""
         membership = self.member.membership
-        if membership is None:
-            return
+        revocation = None if membership is None else self._read(self._orders)
+        if membership is not None and revocation is not None:
+            self._perform(self.member.receive(membership.founder, revocation, self._clock()))
+
+    def _read(self, source: Callable[[], Given | None]) -> Given | None:
+        """What lies in the folder of this peer; a file that cannot be read is reported and left there."""
         try:
-            revocation = self._orders()
+            return source()
         except (OSError, ValueError) as error:
             self.observer(NodeWarning(self.member.me, str(error)))
-            return
-        if revocation is not None:
-            self._perform(self.member.receive(membership.founder, revocation, self._clock()))
+            return None
 
     def _perform(self, effects: list[Effect]) -> None:
         """Store changes, then send messages; a node that cannot store sends nothing."""

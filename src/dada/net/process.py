@@ -21,8 +21,9 @@ import msgspec
 import numpy as np
 
 from dada.core.model_steps import UserRows
+from dada.net.credentials import is_for_one_machine, read_ticket
 from dada.net.handshake import Terms
-from dada.net.home import Home, is_for_one_machine, read_ticket, shown
+from dada.net.home import Home, shown
 from dada.net.iroh_transport import LOOPBACK, IrohSeal, IrohTransport, public_key
 from dada.net.links import LinkClosed, LinkFailed, LinkOpened, LinkRefused
 from dada.net.node import Listening, MessageRefused, Node, NodeEvent, NodeStatus, NodeWarning, PeerGone, unwatched
