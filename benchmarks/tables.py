@@ -32,8 +32,7 @@ from dada.cli.fit import kept_rows
 from dada.core.accuracy import mean_per_user
 from dada.data import UserTable
 from dada.data.datasets import dataset_path
-from dada.experiments.public_tables import TABLES as PUBLIC_TABLES
-from dada.experiments.public_tables import RawTable
+from dada.experiments.public_tables import RAW, RawTable
 
 HOLDOUT = 0.2
 HEADER = ("table", "rows", "users", "columns", "features", "label", "ours", "alone", "one for all", "commonest", "s")
@@ -151,7 +150,7 @@ def packaged(table: RawTable) -> Callable[[], pl.DataFrame]:
     return make
 
 
-SHIPPED = {**PUBLIC_TABLES, "lecturers": RawTable("InstEval", "d", "y")}
+SHIPPED = {**RAW, "lecturers": RawTable("InstEval", "d", "y")}
 PUBLIC = tuple(Table(name, packaged(table), table.user, table.label) for name, table in SHIPPED.items())
 TABLES = (
     *PUBLIC,

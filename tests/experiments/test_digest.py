@@ -35,8 +35,31 @@ def test_a_constant_of_a_method_changes_the_digest(sources):
 
 
 def test_code_that_is_imported_indirectly_changes_the_digest(sources):
-    changed = sources("core/losses.py", "import numpy as np", "import numpy as np\n\nEXTRA = 1")
+    changed = sources("core/regularizers.py", "class LogDegree:", "@str\nclass LogDegree:")
     assert digest([PAGE], sources=changed) != digest([PAGE])
+
+
+def test_what_a_module_does_when_it_is_imported_changes_the_digest(sources):
+    changed = sources("core/losses.py", "import numpy as np", "import numpy as np\n\nnp.seterr(all='raise')")
+    assert digest([PAGE], sources=changed) != digest([PAGE])
+
+
+def test_a_definition_that_nothing_refers_to_does_not_count(sources):
+    changed = sources("core/losses.py", "import numpy as np", "import numpy as np\n\nEXTRA = 1")
+    assert digest([PAGE], sources=changed) == digest([PAGE])
+
+
+def test_a_name_that_is_not_defined_is_reported(sources):
+    changed = sources("experiments/methods.py", "BasePredictors, Population", "BasePredictors, Populace as Population")
+    with pytest.raises(ValueError, match=r"dada\.data defines no 'Populace'"):
+        digest([PAGE], sources=changed)
+
+
+def test_results_of_rivals_do_not_depend_on_our_choices(sources):
+    changed = sources("fitting/held_out.py", "N_FOLDS = 3", "N_FOLDS = 4")
+    score, ours = "dada.experiments.public_tables.fold_score", "dada.experiments.ours"
+    assert digest([score], sources=changed) == digest([score])
+    assert digest([score, ours], sources=changed) != digest([score, ours])
 
 
 def test_comments_docstrings_and_empty_lines_do_not_count(sources):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from itertools import product
 from typing import Any
 
@@ -11,11 +12,10 @@ import numpy as np
 from dada.core.accuracy import mean_by_owner
 from dada.core.compiled import Array
 from dada.data.datasets import load
-from dada.estimators import DadaClassifier, DadaRegressor
 from dada.experiments import page
 from dada.experiments.lab import Job, Lab, run_groups
 from dada.experiments.ladders import Settings, at_the_end
-from dada.experiments.methods import method_of, train_job
+from dada.experiments.methods import OURS, method_of, train_job
 from dada.experiments.ours import METHODS as OUR_METHODS
 from dada.experiments.page import Block, Heading, Page, Table
 from dada.experiments.protocol import FAR, ChosenSettings, Pair, Summary, method_data, try_all
@@ -268,7 +268,10 @@ def other_tasks(lab: Lab, datasets: Sequence[str]) -> tuple[list[Block], dict[st
 
 
 def _run(lab: Lab, study: Callable[..., dict[str, Any]], dataset: str, arguments: list[dict[str, Any]]) -> list[Any]:
-    jobs = [Job(study, some | {"seed": lab.seed}, data_digest(dataset)) for some in arguments]
+    jobs = [
+        Job(study, some | {"seed": lab.seed}, data_digest(dataset), (OURS,) if some["who"] == OUR_DEFAULTS else ())
+        for some in arguments
+    ]
     return lab.run(jobs, study.__name__.replace("_", " "))
 
 
@@ -277,7 +280,7 @@ def six_activities(who: str, seed: int) -> dict[str, Any]:
     rows = load("harws")
     X, y, users = rows.X.astype(np.float64), rows.extras["activity"], rows.users
     train = rows.extras["split20"] == 0
-    found = _predicted(who, DadaClassifier, (X[train], y[train], users[train]), (X[~train], users[~train]), seed)
+    found = _predicted(who, (X[train], y[train], users[train]), (X[~train], users[~train]), seed)
     return {"test": mean_by_owner(found.labels == y[~train], users[~train]).tolist(), "chosen": found.settings}
 
 
@@ -289,7 +292,7 @@ def school_scores(who: str, split: int, seed: int) -> dict[str, Any]:
     rows = load("school")
     X, y, users = rows.X.astype(np.float64), rows.extras["score"].astype(np.float64), rows.users
     train = rows.extras[f"split{split}"] == 0
-    found = _predicted(who, DadaRegressor, (X[train], y[train], users[train]), (X[~train], users[~train]), seed)
+    found = _predicted(who, (X[train], y[train], users[train]), (X[~train], users[~train]), seed)
     wrong = float(np.mean((y[~train] - found.labels) ** 2))
     school = np.unique(users[~train], return_inverse=True)[1]
     around = y[~train] - mean_by_owner(y[~train], users[~train])[school]
@@ -301,14 +304,11 @@ def school_scores(who: str, split: int, seed: int) -> dict[str, Any]:
     }
 
 
-def _predicted(
-    who: str, ours: Any, train: tuple[Array, Array, Array], test: tuple[Array, Array], seed: int
-) -> Prediction:
+def _predicted(who: str, train: tuple[Array, Array, Array], test: tuple[Array, Array], seed: int) -> Prediction:
     """Predictions of our estimator with its defaults, or of a rival."""
-    if who != OUR_DEFAULTS:
-        return predicted(who, *train, *test, rng=np.random.default_rng(seed))
-    X, y, users = train
-    return Prediction(ours(random_state=seed).fit(X, y, users=users).predict(*test), {})
+    if who == OUR_DEFAULTS:
+        return Prediction(import_module(OURS).fitted_labels(*train, *test, seed), {})
+    return predicted(who, *train, *test, rng=np.random.default_rng(seed))
 
 
 def _six_table(found: dict[str, dict[str, Any]]) -> Table:

@@ -24,10 +24,9 @@ from dada.experiments.messages import messages_page
 from dada.experiments.moons import graph_page, moons100_page, moons_page, size_page
 from dada.experiments.page import TEXTS, Heading, Page, PageLinks
 from dada.experiments.privacy_page import privacy_page
-from dada.experiments.public_tables import tables_page
+from dada.experiments.public_tables import tables_page, untouched
 from dada.experiments.table1 import table1
 from dada.experiments.tasks import REAL, present
-from dada.experiments.untouched import untouched
 
 _PACKAGES = ("numpy", "numba", "scipy", "scikit-learn")
 
@@ -65,7 +64,10 @@ class Reproduction:
 
     def digest(self, seed: int, mode: str) -> str:
         """Digest of all that the page depends on except the data: code, prose, published numbers, seed and mode."""
-        roots, prose = [self.make.__module__], json.dumps(TEXTS.get(self.name), sort_keys=True)
+        roots, prose = (
+            [f"{self.make.__module__}.{self.make.__qualname__}"],
+            json.dumps(TEXTS.get(self.name), sort_keys=True),
+        )
         numbers = files("dada.experiments").joinpath("published.toml").read_text(encoding="utf-8")
         is_compared = "dada.experiments.published" in modules_of(roots)
         return digest(roots, prose, numbers if is_compared else "", f"seed {seed}", mode)

@@ -7,6 +7,7 @@ import hashlib
 import io
 import tokenize
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,18 +16,20 @@ import dada
 SOURCES = Path(dada.__file__).parents[1]
 # Parts that show results or run peers: no number of a page depends on them. `dada` itself holds names only.
 _LEFT_OUT = ("dada.cli", "dada.dashboard", "dada.net", "dada.peer", "dada.plot", "dada.sim")
+# A module and the name of a definition in it; the empty name stands for statements that define nothing.
+_Place = tuple[str, str]
 
 
-def digest(modules: Iterable[str], *more: str, sources: Path = SOURCES) -> str:
-    """Digest of the code of modules and of everything in the package that they import, and of other texts.
+def digest(roots: Iterable[str], *more: str, sources: Path = SOURCES) -> str:
+    """Digest of the code of definitions, of everything in the package that they refer to, and of other texts.
 
-    Comments, docstrings and empty lines do not count. A name imported from a package stands for the module that defines
-    it, so that a change elsewhere in the package has no effect.
+    A definition is a function, a class, or a constant of a module. Comments, docstrings and empty lines do not count,
+    nor do definitions that nothing refers to, so that a change elsewhere has no effect.
 
     Parameters
     ----------
-    modules : iterable of str
-        Names of modules of the package.
+    roots : iterable of str
+        Names of definitions, or of modules for everything in them.
     *more : str
         Other texts that results depend on, such as settings.
     sources : Path
@@ -34,62 +37,133 @@ def digest(modules: Iterable[str], *more: str, sources: Path = SOURCES) -> str:
 
     Examples
     --------
-    >>> digest(["dada.core.losses"]) == digest(["dada.core.losses"], "seed 1")
+    >>> digest(["dada.core.regularizers.LogDegree"]) == digest(["dada.core.regularizers.LogDegree"], "seed 1")
     False
     """
     found = hashlib.sha256()
-    for module in modules_of(modules, sources):
-        found.update(f"{module}\n{_code(_file(module, sources))}\n".encode())
+    for module, name in _reached(roots, sources):
+        found.update(f"{module} {name}\n{_module(module, sources).code_of(name)}\n".encode())
     for text in more:
         found.update(b"\0" + text.encode())
     return found.hexdigest()[:16]
 
 
-def modules_of(modules: Iterable[str], sources: Path = SOURCES) -> list[str]:
-    """Modules and all modules of the package that they import, directly or not, in alphabetical order.
+def modules_of(roots: Iterable[str], sources: Path = SOURCES) -> list[str]:
+    """The modules of the package with a definition that the roots refer to, directly or not, in alphabetical order.
 
-    Modules of other packages do not count.
+    >>> modules_of(["dada.core.bits.Ledger"])
+    ['dada.core.bits', 'dada.core.compiled']
     """
-    found: set[str] = set()
-    new = [module for module in modules if module.startswith("dada.")]
+    return sorted({module for module, _ in _reached(roots, sources)})
+
+
+def _reached(roots: Iterable[str], sources: Path) -> list[_Place]:
+    """All definitions that the roots refer to, directly or not, in alphabetical order."""
+    found: set[_Place] = set()
+    new = [place for root in roots for place in _home(sources, *root.rpartition(".")[::2])]
     while new:
-        module = new.pop()
-        if module not in found:
-            found.add(module)
-            new += _imported(module, sources)
+        place = new.pop()
+        if place not in found:
+            found.add(place)
+            module, name = place
+            known = _module(module, sources)
+            new += [(module, other) for other in known.refers_to(name)]
+            new += [home for names in known.imports_of(name) for home in _home(sources, *names)]
     return sorted(found)
 
 
+def _home(sources: Path, module: str, name: str, attribute: str | None = None) -> list[_Place]:
+    """Where a name imported from a module is defined; all definitions of a module, or the one that is asked of it."""
+    if module.startswith(_LEFT_OUT) or f"{module}.{name}".startswith(_LEFT_OUT):
+        return []
+    if _file(inner := f"{module}.{name}", sources).is_file():
+        if attribute is not None:
+            return _home(sources, inner, attribute)
+        return [(inner, each) for each in _module(inner, sources).definitions]
+    known = _module(module, sources)
+    if name in known.definitions:
+        return [(module, name)]
+    if name in known.imports:
+        return _home(sources, *known.imports[name], attribute)
+    raise ValueError(f"{module} defines no {name!r}")
+
+
+@dataclass(frozen=True)
+class _Module:
+    """The lines of code of a module, the statements that define each name, and what it imports from the package.
+
+    Statements that define nothing belong to the empty name.
+    """
+
+    lines: list[str]
+    definitions: dict[str, list[ast.stmt]]
+    imports: dict[str, _Place]
+
+    def code_of(self, name: str) -> str:
+        """The code of a definition."""
+        parts = []
+        for statement in self.definitions[name]:
+            first = min([statement.lineno, *(node.lineno for node in getattr(statement, "decorator_list", ()))])
+            parts += self.lines[first - 1 : statement.end_lineno]
+        return "\n".join(line for line in parts if line)
+
+    def refers_to(self, name: str) -> Iterator[str]:
+        """Other definitions of the module that a definition refers to; every one needs what the module does at once."""
+        yield ""
+        for node in self._nodes(name):
+            if isinstance(node, ast.Name) and node.id in self.definitions:
+                yield node.id
+
+    def imports_of(self, name: str) -> Iterator[tuple[str, str, str | None]]:
+        """What a definition refers to in other modules: module, name, and attribute of the name, if one is taken."""
+        nodes = list(self._nodes(name))
+        known = self.imports | {alias: place for node in nodes for alias, place in _imported(node).items()}
+        taken = {id(node.value): node.attr for node in nodes if isinstance(node, ast.Attribute)}
+        for node in nodes:
+            if isinstance(node, ast.Name) and node.id in known:
+                yield *known[node.id], taken.get(id(node))
+
+    def _nodes(self, name: str) -> Iterator[ast.AST]:
+        for statement in self.definitions[name]:
+            yield from ast.walk(statement)
+
+
 @lru_cache(maxsize=1024)
-def _imported(module: str, sources: Path) -> tuple[str, ...]:
-    found = dict.fromkeys(_home(*names, sources) for names in _names(_tree(_file(module, sources))))
-    return tuple(name for name in found if name != "dada" and not name.startswith(_LEFT_OUT))
-
-
-def _names(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """Modules of the package that a tree imports, each with the name imported from it; not those for type checks."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+def _module(name: str, sources: Path) -> _Module:
+    text = _file(name, sources).read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    module = _Module(_code(text, tree), {"": []}, {})
+    for statement in tree.body:
+        if (
+            isinstance(statement, ast.If)
+            and isinstance(statement.test, ast.Name)
+            and statement.test.id == "TYPE_CHECKING"
+        ):
             continue
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "dada":
-            yield from ((str(node.module), alias.name) for alias in node.names)
-        elif isinstance(node, ast.Import):
-            yield from ((alias.name, "") for alias in node.names if alias.name.split(".")[0] == "dada")
-        else:
-            yield from _names(node)
-
-
-def _home(module: str, name: str, sources: Path) -> str:
-    """The module that defines a name imported from a module or package."""
-    inner = f"{module}.{name}"
-    if name and _file(inner, sources).is_file():
-        return inner
-    path = _file(module, sources)
-    if path.name == "__init__.py":
-        for node in _tree(path).body:
-            if isinstance(node, ast.ImportFrom) and name in (alias.asname or alias.name for alias in node.names):
-                return _home(str(node.module), name, sources)
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            module.imports.update(_imported(statement))
+            continue
+        for bound in _bound(statement) or [""]:
+            module.definitions.setdefault(bound, []).append(statement)
     return module
+
+
+def _imported(node: ast.AST) -> dict[str, _Place]:
+    """Names that a statement imports from the package, each with the module and the name there."""
+    if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "dada":
+        return {alias.asname or alias.name: (str(node.module), alias.name) for alias in node.names}
+    return {}
+
+
+def _name(node: ast.AST) -> str | None:
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def _bound(statement: ast.stmt) -> list[str]:
+    """Names that a statement of a module defines."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [statement.name]
+    return [node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
 
 
 def _file(module: str, sources: Path) -> Path:
@@ -97,22 +171,15 @@ def _file(module: str, sources: Path) -> Path:
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
-@lru_cache(maxsize=1024)
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-@lru_cache(maxsize=1024)
-def _code(path: Path) -> str:
-    """Lines of a file without comments, docstrings and empty lines; the same in every version of Python."""
-    text = path.read_text(encoding="utf-8")
+def _code(text: str, tree: ast.Module) -> list[str]:
+    """Lines of a file, empty where it has comments and docstrings only; the same in every version of Python."""
     lines = text.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             row, column = token.start
             lines[row - 1] = lines[row - 1][:column]
-    for node in ast.walk(_tree(path)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             for row in range(node.lineno - 1, node.end_lineno or node.lineno):
                 lines[row] = ""
-    return "\n".join(line.rstrip() for line in lines if line.strip())
+    return [line.rstrip() for line in lines]

@@ -35,8 +35,8 @@ class Job:
     """A call of a function with plain arguments. Equal keys give equal results, in any process and at any time.
 
     The function is at the top level of a module; its keyword arguments and its result are what JSON can hold. `data` is
-    the digest of the data that it reads from disk. The key contains the digest of the function's module and of what
-    that imports; `loads` names modules that the function loads by name.
+    the digest of the data that it reads from disk. The key contains the digest of the function and of what it refers
+    to; `loads` names modules that the function loads by name.
 
     Examples
     --------
@@ -70,7 +70,7 @@ class Job:
 def _code_of(function: Callable[..., Any], loads: tuple[str, ...]) -> str:
     """Digest of the code behind a function; of its file only if it is not of this package."""
     if function.__module__.startswith("dada."):
-        return digest([function.__module__, *loads])
+        return digest([f"{function.__module__}.{function.__qualname__}", *loads])
     return hashlib.sha256(Path(inspect.getfile(function)).read_bytes()).hexdigest()[:16]
 
 

