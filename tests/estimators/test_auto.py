@@ -41,6 +41,20 @@ def test_users_who_are_alike_learn_from_everyone():
     assert 5 < model.graph_.mean_neighbours <= 10
 
 
+def test_evidence_that_leads_early_must_not_be_behind_at_the_end():
+    # What all have in common is a small difference of correlated features, which takes long to find.
+    rng = np.random.default_rng(0)
+    users, habits = np.repeat(np.arange(100), 4), np.repeat(rng.integers(0, 2, 100), 4)
+    y = np.where(rng.random(400) < 0.85, habits, 1 - habits)
+    X = rng.normal(size=(400, 8)) + 8 * rng.normal(size=(400, 1))
+    X[:, 0] += 4 * (2 * y - 1)
+    used = DadaClassifier(random_state=0, predictors="linear").fit(X, y, users=users).settings_
+    tried = used["held_out"]
+    assert tried["linear, evidence, early"] > tried["linear, everyone, early"]
+    assert tried["linear, evidence, whole"] < tried["linear, everyone, whole"]
+    assert used["graph"] == "everyone"
+
+
 def test_settings_tell_what_was_used():
     rows = opposites()
     used = fitted(rows).settings_

@@ -253,8 +253,7 @@ def decide(
     best = trials.best(equals or by_family[:1], doubt=0.0)
     best = trials.best([best, *(c for c in by_family if c not in (*equals, best))], doubt=doubt)._replace(whole=False)
     if is_open and n_users > 2 and settings.mu != 0:
-        best = trials.best([best._replace(graph=name, early=True) for name in GRAPHS], doubt=doubt)
-        best = best._replace(early=False)
+        best = trials.best_graph(best, doubt)
     shares = settings.is_graph(AUTO, *GRAPHS) and n_users > 1 and settings.mu != 0
     if shares and settings.mu == AUTO:
         best = trials.best_mu(best)
@@ -268,8 +267,7 @@ def decide(
                 continue
             best = richer._replace(whole=False)
             if is_open and best.graph != GRAPHS[-1]:
-                best = trials.best([best._replace(graph=name, early=True) for name in GRAPHS], doubt=doubt)
-                best = best._replace(early=False)
+                best = trials.best_graph(best, doubt)
     mu = settings.mu
     if isinstance(mu, str):
         mu = best.mu_scale * settings.resolved(population, 1, best.family).model_settings["mu1"]
@@ -367,10 +365,21 @@ class Trials:
                 best = other
         return best
 
+    def best_graph(self, choice: Choice, doubt: float) -> Choice:
+        """The choice with evidence if that is clearly ahead early, and everyone is not clearly ahead at the end.
+
+        Early models separate graphs best, but those of correlated features are still far from converged.
+        """
+        early = self.best([choice._replace(graph=name, early=True) for name in GRAPHS], doubt=doubt)
+        late = [choice._replace(graph=name, whole=True) for name in (early.graph, GRAPHS[0])]
+        best = self.best(late, doubt=doubt) if self.settings.takes_blocks else early
+        return best._replace(whole=False, early=False)
+
     def best_mu(self, choice: Choice) -> Choice:
         """The choice with the best of a few values of mu, by likelihood; the next is tried only if the last was better.
 
         A stronger coupling is tried among everyone only: evidence follows few, and likelihood favours caution there.
+        Short trials favour a mu whose models converge fast, so the one that they prefer is compared again at the end.
         """
         best = choice
         paths = (WEAKER, STRONGER) if choice.graph == "everyone" else (WEAKER,)
@@ -383,7 +392,10 @@ class Trials:
                 best = other
             if best != choice:
                 break
-        return best
+        if best == choice or not self.settings.takes_blocks:
+            return best
+        late = [one._replace(whole=True) for one in (best, choice)]
+        return self.best(late, "log_score", DOUBT)._replace(whole=False)
 
     def means(self) -> dict[str, float]:
         """The share of right rows of each choice tried."""
