@@ -7,8 +7,9 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dada import DadaClassifier, DadaClassifierCV, DadaRegressor, Linear, Population, Privacy, load_model, save_model
+from dada.fitting.settings import families
 from dada.privacy.accounting import BudgetError, content_hash
-from dada.privacy.pooling import Pool, mixture
+from dada.privacy.pooling import Pool, find_groups
 from dada.privacy.release import read_labels, read_statistics
 
 ROWS = {"ranges": (-1, 1), "noise": "seeded"}
@@ -73,8 +74,7 @@ def test_released_models_follow_from_the_released_bytes():
     train = people(n_users=30, n_rows=40)
     model = DadaClassifier(privacy=Privacy(4.0, **ROWS), random_state=0).fit(**rows(train))
     pool = Pool.of([read_statistics(body)[0] for body in model.privacy_.releases], model.predictors_.coupling, 4)
-    groups = mixture(pool, 1, np.random.default_rng(0))
-    released = pool.released_models(np.repeat(groups.centres, 30, axis=0))[:, :, 0]
+    released = find_groups(pool, np.random.default_rng(0), most=1).released_models()[:, :, 0]
     assert_array_equal(model.released_models_, released.astype(np.float32))
 
 
@@ -147,6 +147,17 @@ def test_useless_labels_do_not_pull_users_below_learning_alone():
     alone = DadaClassifier(graph="none", **settings).fit(**rows(train))
     error = np.sqrt(0.25 / test.n_rows)
     assert right(home, test) > right(alone, test) - 2 * error
+
+
+def test_base_predictors_are_those_that_were_right_most_often_on_flipped_labels():
+    """Few flipped labels show no significant difference; the best bet counts."""
+    rng = np.random.default_rng(2)
+    X, users = rng.uniform(-1, 1, (240, 1)), np.repeat(np.arange(30), 8)
+    model = DadaClassifier(privacy=Privacy(1.0, **LABELS), n_updates=50, random_state=0)
+    model.fit(X, abs(X[:, 0]) < 0.5, users=users)
+    right = {name.split(",")[0]: share for name, share in model.settings_["held_out"].items() if "whole" in name}
+    best = max(right, key=right.get)
+    assert model.predictors_.n == families(Population.from_arrays(X, users % 2, users))[best].fit(X).n
 
 
 def test_a_model_file_keeps_the_budget(tmp_path):

@@ -274,7 +274,7 @@ def groups_scores(epsilon: float, seed: int) -> dict[str, float]:
     bodies = [mechanism.release(h[k], rows.y[k][:, None], source) for k in task.parts()]
     pool = Pool.of([read_statistics(body)[0] for body in bodies], task.coupling, predictors.n - 1)
     share = np.eye(n_groups)[np.arange(n_users) % n_groups]
-    true = Groups(share, np.stack([pool.centre(share[:, j]) for j in range(n_groups)]), 0.0)
+    true = Groups(share, np.stack([pool.centre(share[:, j]) for j in range(n_groups)]), 0.0, pool.residuals)
     ways = {"one group": mixture(pool, 1, rng), "found groups": find_groups(pool, rng), "true groups": true}
     found = {"alone": task.home_score(np.zeros((n_users, 0, predictors.n)))}
     for way, groups in ways.items():

@@ -25,7 +25,7 @@ from dada.engine import Ledger, RunResult
 from dada.engine.model_loops import nothing_shared
 from dada.events import Observer, TracePoint, silent
 from dada.fitting.held_out import DOUBT, HeldOutScores, PerUserKFold, better_alone, decide
-from dada.fitting.models import Checkpoint, Fit, decisions, fit
+from dada.fitting.models import Checkpoint, Decided, Fit, decisions, fit
 from dada.fitting.newcomers import NOBODY, Candidates, follow, learn_next_to
 from dada.fitting.settings import Settings, everyone
 from dada.privacy.accounting import Privacy, PrivacyCost, PrivacyLedger
@@ -183,7 +183,7 @@ def _by_statistics(
         constant = predictors.n - 1 if settings.predictors is None else None
         pool = Pool.of([_checked(body, spec) for body in bodies], coupling, constant)
         groups = find_groups(pool, rng)
-        released = pool.released_models(np.tensordot(groups.share, groups.centres, 1))
+        released = groups.released_models()
         centres = np.stack([own_excluded(pool, groups, k) for k in range(pool.n_users)])
         graph, name = _group_graph(groups.share.argmax(axis=1)), f"{groups.n} groups" if groups.n > 1 else "everyone"
     home = np.stack(
@@ -280,14 +280,30 @@ def _by_labels(
     bodies = _released(ledger, population, f"labels {privacy.epsilon!r}", cost, make)
     given = np.concatenate([read_labels(body) for body in bodies])
     noisy = replace(population, y=(2 * given - 1).astype(np.int8) if n_classes == 2 else given)
-    decided = decide(settings, noisy, rng.spawn(1)[0], observer)
+    decided = _decided(settings, noisy, rng.spawn(1)[0], observer)
     found = fit(decided, noisy, rng, observer, checkpoint)
-    home = home_models(found, population, rng, worth=math.tanh(privacy.epsilon / 2) ** 2)
+    few = math.exp(-privacy.epsilon)
+    home = home_models(found, population, rng, kept=(1 - few) / (1 + (n_classes - 1) * few))
     reason = f"Labels are sent after randomised response with epsilon {privacy.epsilon:g}; features are not protected."
     report = PrivacyReport(True, reason, cost, bodies)
     # Home models are other models than those of the trials.
     kept = replace(found, result=replace(found.result, models=home), values=None)
     return PrivateFit(kept, found.result.models, report)
+
+
+def _decided(settings: Settings, noisy: Population, rng: np.random.Generator, observer: Observer) -> Decided:
+    """Choices on flipped labels; of the families of base predictors, the one that was right most often.
+
+    The usual choice takes a simpler family unless another is significantly better. Flipped labels hide such a
+    difference, but users who learn from exact labels at home still lose it.
+    """
+    decided = decide(settings, noisy, rng, observer)
+    right = {trial.split(", ")[0]: share for trial, share in decided.held_out.items() if trial.endswith(", whole")}
+    family = max(right, key=lambda name: right[name], default=decided.family)
+    if settings.predictors is not None or family == decided.family:
+        return decided
+    again = decide(replace(settings, predictors=family), noisy, rng, observer)
+    return again._replace(held_out=decided.held_out | again.held_out)
 
 
 class HomeTrials(NamedTuple):
@@ -301,7 +317,7 @@ class HomeTrials(NamedTuple):
 
 
 def home_models(
-    released: Fit, population: Population, rng: np.random.Generator, doubt: float = DOUBT, worth: float = 1.0
+    released: Fit, population: Population, rng: np.random.Generator, doubt: float = DOUBT, kept: float = 1.0
 ) -> NDArray[Any]:
     """Each user's model from its exact rows next to its neighbours' released models, or alone if held-out rows say so.
 
@@ -319,24 +335,30 @@ def home_models(
         Decides the folds.
     doubt : float
         Standard errors by which the less usual model must be better.
-    worth : float
-        Information of a released label as a part of that of an exact one.
+    kept : float
+        Correlation of a released label with the exact one; its information is the square of this.
     """
-    models, (alone, together) = home_trials(released, population, rng)
-    is_little = worth * (population.n_rows - population.sizes) < population.sizes
+    models, (alone, together) = home_trials(released, population, rng, kept)
+    is_little = kept**2 * (population.n_rows - population.sizes) < population.sizes
     gains = alone - together
     stays = np.where(is_little, ~better_alone(-gains, population, doubt), better_alone(gains, population, doubt))
     return np.where(stays[:, None], models[:, 0], models[:, 1])
 
 
-def home_trials(released: Fit, population: Population, rng: np.random.Generator) -> HomeTrials:
-    """Learn each user's model alone and next to its neighbours, from all of its rows and without each fold."""
+def home_trials(released: Fit, population: Population, rng: np.random.Generator, kept: float = 1.0) -> HomeTrials:
+    """Learn each user's model alone and next to its neighbours, from all of its rows and without each fold.
+
+    Flipped labels shorten a linear rule by the factor `kept`, and so the differences between users' rules, for which mu
+    was chosen. At home, neighbours' models are lengthened by 1 / `kept`, up to the bound beta, and mu is multiplied by
+    its square.
+    """
     used, result = released.settings, released.result
     h = released.predictors.predict(population.X)
-    candidates = Candidates(result.models, population.confidence, result.graph)
-    whole = problem(
-        population, released.predictors, predictions=h, loss=used["loss"], beta=used["beta"], mu1=used["mu"]
-    )
+    norms = np.abs(result.models).sum(axis=1, keepdims=True)
+    longer = np.clip(used["beta"] / np.maximum(norms, np.finfo(np.float32).tiny), 1.0, 1 / kept)
+    candidates = Candidates(result.models * longer.astype(result.models.dtype), population.confidence, result.graph)
+    mu = kept**2 * used["mu"]
+    whole = problem(population, released.predictors, predictions=h, loss=used["loss"], beta=used["beta"], mu1=mu)
     per_row = max(1, population.n_classes - 1)
 
     def learned(k: int, rows: NDArray[np.intp]) -> NDArray[Any]:
