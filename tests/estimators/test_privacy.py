@@ -155,9 +155,9 @@ def test_base_predictors_are_those_that_were_right_most_often_on_flipped_labels(
     X, users = rng.uniform(-1, 1, (240, 1)), np.repeat(np.arange(30), 8)
     model = DadaClassifier(privacy=Privacy(1.0, **LABELS), n_updates=50, random_state=0)
     model.fit(X, abs(X[:, 0]) < 0.5, users=users)
-    right = {name.split(",")[0]: share for name, share in model.settings_["held_out"].items() if "whole" in name}
-    best = max(right, key=right.get)
-    assert model.predictors_.n == families(Population.from_arrays(X, users % 2, users))[best].fit(X).n
+    recipes, right = families(Population.from_arrays(X, users % 2, users)), model.settings_["held_out"]
+    best = max(recipes, key=lambda family: right[f"{family}, everyone, whole"])
+    assert model.predictors_.n == recipes[best].fit(X).n
 
 
 def test_a_model_file_keeps_the_budget(tmp_path):

@@ -24,7 +24,7 @@ from dada.data import BasePredictors, Constant, Linear, Population, Recipe, Unio
 from dada.engine import Ledger, RunResult
 from dada.engine.model_loops import nothing_shared
 from dada.events import Observer, TracePoint, silent
-from dada.fitting.held_out import DOUBT, HeldOutScores, PerUserKFold, better_alone, decide
+from dada.fitting.held_out import DOUBT, Choice, HeldOutScores, PerUserKFold, better_alone, decide
 from dada.fitting.models import Checkpoint, Decided, Fit, decisions, fit
 from dada.fitting.newcomers import NOBODY, Candidates, follow, learn_next_to
 from dada.fitting.settings import Settings, everyone
@@ -298,7 +298,9 @@ def _decided(settings: Settings, noisy: Population, rng: np.random.Generator, ob
     difference, but users who learn from exact labels at home still lose it.
     """
     decided = decide(settings, noisy, rng, observer)
-    right = {trial.split(", ")[0]: share for trial, share in decided.held_out.items() if trial.endswith(", whole")}
+    graph = "evidence" if settings.is_graph("evidence") else "everyone"
+    trials = {family: str(Choice(family, graph, whole=True)) for family in settings.recipes(noisy)}
+    right = {family: decided.held_out[trial] for family, trial in trials.items() if trial in decided.held_out}
     family = max(right, key=lambda name: right[name], default=decided.family)
     if settings.predictors is not None or family == decided.family:
         return decided
@@ -374,9 +376,9 @@ def home_trials(released: Fit, population: Population, rng: np.random.Generator,
     models = np.stack([learned(k, rows) for k, rows in enumerate(rows_of)])
     found = HomeTrials(models, np.zeros((models.shape[1], population.n_rows), np.float32))
     folds = PerUserKFold(HOME_FOLDS, shuffle=True, random_state=rng)
-    for kept, tested in folds.split(population.owners, population.y, users=population.owners):
-        held_out, ends = population.take(tested), np.searchsorted(kept, population.row_start)
-        parts = [kept[ends[k] : ends[k + 1]] for k in range(n_users)]
+    for remaining, tested in folds.split(population.owners, population.y, users=population.owners):
+        held_out, ends = population.take(tested), np.searchsorted(remaining, population.row_start)
+        parts = [remaining[ends[k] : ends[k + 1]] for k in range(n_users)]
         trial = np.stack([learned(k, rows) if rows.size else models[k] for k, rows in enumerate(parts)])
         for way in range(trial.shape[1]):
             values = decisions(h[tested], held_out.row_start, trial[:, way])
