@@ -93,6 +93,8 @@ def import_ray() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Adopt Ray's future handling of graphics cards, which silences its warning.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # Calls that fail because an actor died are repeated; Ray would print each of them.
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     try:
         import ray
     except ImportError as error:
@@ -140,7 +142,10 @@ class OnRay:
         """Start one actor per shard."""
         self.close()
         self.held = held
-        self.actors = [self._actor(one) for one in held]
+        share = self.cpus_per_shard
+        if share is None:
+            share = min(1.0, cluster_cpus() / len(held) // SMALLEST_SHARE * SMALLEST_SHARE)
+        self.actors = [self._actor(one, share) for one in held]
 
     def run(self, parts: list[ShardJob], awake: Array, n_windows: int) -> list[ShardResult]:
         """Make the windows of a segment; if an actor dies, all begin the segment again."""
@@ -193,7 +198,8 @@ class OnRay:
         """Replace dead actors; returns whether there were any."""
         dead = [number for number, actor in enumerate(self.actors) if not self._is_alive(actor)]
         for number in dead:
-            self.actors[number] = self._actor(self.held[number])
+            # It reserves no processor: those of a lost node are gone, and the other actors hold the rest.
+            self.actors[number] = self._actor(self.held[number], 0.0)
         return bool(dead)
 
     def _is_alive(self, actor: Any) -> bool:
@@ -202,11 +208,8 @@ class OnRay:
         except self.ray.exceptions.RayActorError:
             return False
 
-    def _actor(self, held: ShardData) -> Any:
-        share = self.cpus_per_shard
-        if share is None:
-            share = min(1.0, cluster_cpus() / len(self.held) // SMALLEST_SHARE * SMALLEST_SHARE)
-        options = {"num_cpus": share, "max_restarts": 0, "scheduling_strategy": "SPREAD"}
+    def _actor(self, held: ShardData, n_cpus: float) -> Any:
+        options = {"num_cpus": n_cpus, "max_restarts": 0, "scheduling_strategy": "SPREAD"}
         return self.ray.remote(**options)(ShardActor).remote(held)
 
 
