@@ -168,8 +168,15 @@ def init(
     protects: Annotated[
         Literal["labels", "rows"], typer.Option(help="With --epsilon: what is protected, the labels or whole rows.")
     ] = "labels",
+    secure_sum: Annotated[
+        bool, typer.Option("--secure-sum", help="With --protects rows: others see sums of all peers' statistics only.")
+    ] = False,
     peers: Annotated[
-        int, typer.Option(min=0, help="Peers that will protect rows, if more than the 30 that one peer meets.")
+        int,
+        typer.Option(
+            min=0,
+            help="Peers that will protect rows, if more than the 30 that one peer meets; of a secure sum, at least.",
+        ),
     ] = 0,
     certificate: Annotated[
         str | None, typer.Option(help="Line that `dada peer admit` printed, for this or an existing peer.")
@@ -181,13 +188,16 @@ def init(
 
     With --epsilon, other peers learn from labels that were flipped at random, once; the features are not protected. The
     model for predictions is learned from the true labels and never sent. With --protects rows, all that others receive
-    are statistics of the rows with noise, made once; peers pool them, and each learns its model at home.
+    are statistics of the rows with noise, made once; peers pool them, and each learns its model at home. With
+    --secure-sum peers mask them, so that only their sum can be read, and the noise is divided among all: a smaller
+    epsilon is enough. All peers of the network must choose the same.
 
     **Examples**
 
     - `dada peer init --network net.json`
     - `dada peer init --home ann --network net.json --epsilon 4`
     - `dada peer init --home ann --network net.json --epsilon 4 --protects rows`
+    - `dada peer init --home ann --network net.json --epsilon 0.25 --protects rows --secure-sum`
     - `dada peer init --home ann --recover`
     - `dada peer init --home ann --certificate dadacert1...`
     """
@@ -208,7 +218,7 @@ def init(
             raise ValueError("--network is needed: the file that `dada peer new-network` wrote")
         key, described = place.read()
         if epsilon is not None:
-            place.protect(epsilon, protects, peers)
+            place.protect(epsilon, protects, peers, secure_sum)
         if certificate is not None:
             place.write_certificate(certificate, described.membership(IrohSeal(key)), public_key(key))
     stdout().print(f"Peer {public_key(key).hex()} is in {home}.", soft_wrap=True)

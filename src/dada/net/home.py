@@ -28,7 +28,8 @@ from dada.peer.config import PeerConfig
 from dada.peer.membership import Membership
 from dada.peer.messages import Certificate, PeerId, Revocation
 from dada.peer.model import Fallback, OwnModel, checked_rows
-from dada.peer.releases import ExactRows, Releases, ReleaseTerms, public_row
+from dada.peer.releases import ExactRows, Releases, ReleaseTerms, SignedReleases, public_row
+from dada.peer.secure_sums import SecureSums
 from dada.peer.witnesses import Seal, Unsealed
 from dada.privacy.accounting import BudgetError, Privacy, PrivacyCost, PrivacyLedger
 from dada.privacy.noise import Bits
@@ -62,7 +63,8 @@ def privacy_text(status: Mapping[str, Any]) -> list[str]:
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one["time"]))
             lines.append(f"{privacy['protects']} released {when}, SHA-256 {one['sha256']}")
     if releases := status.get("releases"):
-        lines.append(f"{releases['held']} releases of others held. {releases['reason']}")
+        what = "peers are in the sums held" if releases.get("is_summed") else "releases of others held"
+        lines.append(f"{releases['held']} {what}. {releases['reason']}")
     return lines
 
 
@@ -191,10 +193,16 @@ class Home:
         """What a private peer protects: labels or rows; empty for another."""
         return str(json.loads(self.budget.read_bytes())["protects"]) if self.is_private else ""
 
-    def protect(self, epsilon: float, protects: str = "labels", n_peers: int = 0) -> None:
+    @property
+    def is_summed(self) -> bool:
+        """Whether others see the statistics of this peer's rows in sums only."""
+        return self.is_private and bool(json.loads(self.budget.read_bytes()).get("secure_sum"))
+
+    def protect(self, epsilon: float, protects: str = "labels", n_peers: int = 0, is_summed: bool = False) -> None:
         """Fix the budget of this peer, before its first samples; the same one again changes nothing.
 
-        `n_peers` is the number of peers that are expected to release statistics of their rows.
+        `n_peers` is the number of peers that are expected to release statistics of their rows. If `is_summed`, only
+        sums of these are seen.
         """
         # Base predictors have public ranges: rows are clipped to them.
         checked = Privacy(epsilon, protects=protects, ranges=(-1, 1))
@@ -205,6 +213,8 @@ class Home:
                     "rows can be protected in networks with --graph evidence and without weights of classes"
                 )
             ReleaseTerms.of(network.config, checked.epsilon, checked.delta)
+        elif is_summed:
+            raise HomeError("secure sums are for rows: add --protects rows")
         elif not network.target.classes:
             raise HomeError(
                 "the labels of this network are numbers, which randomised response cannot protect: protect rows"
@@ -213,8 +223,11 @@ class Home:
             raise HomeError(f"{self.folder} has samples, and what was sent cannot be withdrawn: use a new folder")
         # The budget comes first: a peer that is killed here is private, with an empty ledger.
         if not self.is_private:
-            content = json.dumps({"epsilon": checked.epsilon, "protects": checked.protects, "n_peers": n_peers})
-            atomic.write_bytes(self.budget, content.encode(), private=True)
+            content = {"epsilon": checked.epsilon, "protects": checked.protects, "n_peers": n_peers}
+            content |= {"secure_sum": True} if is_summed else {}
+            atomic.write_bytes(self.budget, json.dumps(content).encode(), private=True)
+        if self.is_summed != is_summed:
+            raise HomeError(f"{self.folder} was created {'with' if self.is_summed else 'without'} --secure-sum")
         with self.open_ledger() as ledger:
             if (ledger.epsilon, self.protects) != (checked.epsilon, checked.protects):
                 raise HomeError(
@@ -263,7 +276,7 @@ class Home:
         _write_arrays(self.exact, {"h": rows.h, "y": rows.y})
         self.write_samples(samples, public_row(self.read()[1].config))
 
-    def open_releases(self, me: PeerId, seal: Seal) -> Releases:
+    def open_releases(self, me: PeerId, seal: Seal) -> SignedReleases:
         """The releases of a peer that protects its rows, with its own if it was made."""
         try:
             with self.exact.open("rb") as file, np.load(file, allow_pickle=False) as parts:
@@ -272,25 +285,24 @@ class Home:
             raise HomeError(f"no samples in {self.folder} yet: give them once with `dada peer run --data`") from error
         budget, config = json.loads(self.budget.read_bytes()), self.read()[1].config
         terms = ReleaseTerms.of(config, budget["epsilon"], Privacy.delta)
-        found = Releases(me, terms, rows, seal, budget.get("n_peers", 0))
+        found = (SecureSums if self.is_summed else Releases)(me, terms, rows, seal, budget.get("n_peers", 0))
         with self.open_ledger() as ledger:
             is_made = bool(ledger.entries(ME))
         if is_made:
             found.publish(self.release_statistics(found, Bits()))
         return found
 
-    def release_statistics(self, releases: Releases, source: Bits) -> bytes:
+    def release_statistics(self, releases: SignedReleases, source: Bits) -> bytes:
         """The noisy statistics of a peer's rows, on disk before they are returned; always the same bytes.
 
         A release that others returned is entered in the ledger as it was.
         """
-        terms, rows, returned = releases.terms, releases.rows, releases.returned
         with self.open_ledger() as ledger:
             return ledger.release(
                 ME,
-                _name_of(rows),
-                terms.mechanism.cost(ledger.epsilon),
-                lambda: returned or terms.mechanism.release(rows.h, rows.y, source, terms.spec),
+                _name_of(releases.rows),
+                releases.terms.mechanism.cost(ledger.epsilon),
+                lambda: releases.returned or releases.draw(source),
             )
 
     def privacy_status(self) -> dict[str, Any]:

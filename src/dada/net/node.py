@@ -39,6 +39,7 @@ from dada.peer.messages import (
     encode,
 )
 from dada.peer.model import EPOCH_KEY
+from dada.peer.secure_sums import SecureSums
 
 
 class Listening(NamedTuple):
@@ -385,6 +386,7 @@ class Node:
         if releases is None:
             return {}
         is_sent = releases.own is not None
-        reason = "The release is sent." if is_sent else self.member.release_estimate.reason
-        held = len(releases.held) - is_sent
-        return {"samples": len(releases.rows.h), "releases": {"held": held, "is_sent": is_sent, "reason": reason}}
+        reason = releases.progress if is_sent else self.member.release_estimate.reason
+        found = {"held": releases.n_pooled, "is_sent": is_sent, "reason": reason}
+        found |= {"is_summed": True} if isinstance(releases, SecureSums) else {}
+        return {"samples": len(releases.rows.h), "releases": found}

@@ -17,10 +17,11 @@ from pathlib import Path
 
 from dada.peer.inputs import Persist
 from dada.peer.model import EPOCH_KEY
+from dada.peer.secure_sums import SUMS_KEY
 
 VERSION = 1
 _APPLICATION = 0x64616461  # "dada", in the header of the file
-_DURABLE_KEYS = (EPOCH_KEY,)
+_DURABLE_KEYS = (EPOCH_KEY, SUMS_KEY)
 # 1 January 2020, UTC.
 START_OF_EPOCHS = 1_577_836_800
 

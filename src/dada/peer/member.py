@@ -35,8 +35,9 @@ from dada.peer.messages import (
 )
 from dada.peer.model import Fallback
 from dada.peer.peer import Peer
-from dada.peer.releases import Releases
+from dada.peer.releases import SignedReleases
 from dada.peer.sampling import PeerSampling, Search, draw
+from dada.peer.secure_sums import SUMS_KEY
 from dada.peer.witnesses import Seal, content_of, statement_of, statements_in
 from dada.privacy.release import Estimate
 
@@ -229,7 +230,7 @@ class Member:
         limit: RateLimit | None = None,
         journal: PeerJournal | None = None,
         exact: UserRows | None = None,
-        releases: Releases | None = None,
+        releases: SignedReleases | None = None,
         membership: Membership | None = None,
     ) -> None:
         if not 0 < exchange_every_s < math.inf:
@@ -288,7 +289,8 @@ class Member:
 
     def restore(self, records: dict[bytes, bytes]) -> None:
         """Take over the records of an earlier life; call before `start`."""
-        self._handle(inputs.Restored(records))
+        # A journal does not contain the secrets of a sum.
+        self._handle(inputs.Restored({key: value for key, value in records.items() if key != SUMS_KEY}))
         self._exclude()
         self.planner.restore(records)
         self.sampling.restore(records)

@@ -23,8 +23,8 @@ LARGEST_EPOCH, LARGEST_VERSION, LARGEST_STORED_VERSION = 2**32, 2**61, 2**62
 LARGEST_COUNT, LARGEST_SIZE = 2**53, 10**9
 LONGEST_ID, OLDEST, MOST_ADDRESSES, LONGEST_ADDRESS = 64, 10_000, 8, 256
 DIGEST_SIZE, SIGNATURE_SIZE = 16, 64
-# Releases that a peer holds, and bytes of the name of one.
-MOST_RELEASES, RELEASE_NAME_SIZE = 1024, 8
+# Releases, or parts of secure sums, that a peer holds, and bytes of the name of one.
+MOST_RELEASES, RELEASE_NAME_SIZE = 4096, 8
 MOST_REVOKED = 1024
 # Records of a census, bytes of the check of one, and the largest gain in it.
 MOST_RECORDS, CHECK_SIZE, MOST_GAIN = 128, 4, 1000
@@ -309,7 +309,10 @@ class ReleaseNames(_Message, frozen=True, tag=31):
 
 
 class Release(_Message, frozen=True, tag=32):
-    """Private rows: the noisy statistics that a peer released, as it signed them (see `dada.peer.releases`)."""
+    """Private rows: the noisy statistics that a peer released, as it signed them (see `dada.peer.releases`).
+
+    Of a secure sum, one of its parts (see `dada.peer.secure_sums`).
+    """
 
     owner: SentId
     body: bytes
@@ -370,7 +373,7 @@ def epoch_of(message: Message) -> int | None:
     return None
 
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 # A model of a hundred thousand coordinates fits; no message needs more.
 LARGEST_MESSAGE = 1 << 20
 

@@ -18,11 +18,14 @@ peer. A peer that sends nothing still learns from others.
 
 *Old backups.* A peer waits a few exchanges before it draws its release. If others hold one that it signed, its folder
 is older than that release: it takes the bytes back instead of drawing a second time.
+
+*Secure sums* (`dada.peer.secure_sums`) pass their parts on by the same gossip; no single release is then seen.
 """
 
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import msgspec
@@ -46,6 +49,7 @@ from dada.peer.messages import (
     ReleaseNames,
 )
 from dada.peer.witnesses import Seal
+from dada.privacy.noise import Bits
 from dada.privacy.pooling import Pool, find_groups, home_model, own_excluded
 from dada.privacy.release import (
     Estimate,
@@ -128,8 +132,8 @@ class ReleaseTerms:
         return found
 
 
-class Releases:
-    """The release of one peer, those of others, and the home model.
+class SignedReleases(ABC):
+    """Releases of all peers, signed by their owners and passed on by gossip, and the home model.
 
     Parameters
     ----------
@@ -140,37 +144,56 @@ class Releases:
     rows : ExactRows
         The user's rows.
     seal : Seal
-        Signs this peer's release and verifies others'.
+        Signs this peer's releases and verifies others'.
     expected : int
-        Peers that are expected to release; peers met count if they are more.
+        Peers that are expected to release.
     """
 
     def __init__(self, me: PeerId, terms: ReleaseTerms, rows: ExactRows, seal: Seal, expected: int = 0) -> None:
         self.me, self.terms, self.rows, self.expected = me, terms, rows, expected
         self._seal = seal
-        self.held: dict[PeerId, Release] = {}
-        self._statistics: dict[PeerId, Statistics] = {}
+        # By slot: the first release of an owner in each slot counts.
+        self.held: dict[bytes, Release] = {}
         self.returned: bytes | None = None
         self._model: Array | None = None
         self._answers = 0
 
     @property
+    @abstractmethod
     def own(self) -> Release | None:
-        """The release of this peer, if it was made."""
-        return self.held.get(self.me)
+        """The release of this peer's rows, if it was made."""
 
-    def publish(self, body: bytes) -> None:
-        """Send this release from now on; it is on disk."""
-        self._hold(Release(self.me, body, self._seal.sign(_content(body))), self.terms.checked(body))
+    @property
+    @abstractmethod
+    def n_pooled(self) -> int:
+        """Number of other peers whose statistics the home model uses."""
 
+    @property
+    @abstractmethod
+    def progress(self) -> str:
+        """What has become of this peer's release, as a sentence."""
+
+    @abstractmethod
+    def draw(self, source: Bits) -> bytes:
+        """Make the release of this peer's rows; spends the budget."""
+
+    @abstractmethod
     def estimate(self, n_known: int) -> Estimate:
-        """Whether a release is worth its noise, if as many other peers are known; uses public numbers only."""
-        n_others = len(self.held) - (self.own is not None)
-        n_users = max(self.expected, n_known + 1, n_others + 1)
-        if n_users == 1:
-            return Estimate(False, "Nothing is sent: no other peer is known yet.")
-        of_others = sum(found.n_rows for owner, found in self._statistics.items() if owner != self.me)
-        return worth_sending(self.terms.mechanism, n_users, of_others + (n_users - n_others) * len(self.rows.h))
+        """Whether to make the release now, if as many other peers are known; uses public numbers only."""
+
+    @abstractmethod
+    def _slot(self, release: Release) -> bytes:
+        """The slot of a release; raises `ImplausibleError` for one that no peer of this network makes."""
+
+    @abstractmethod
+    def _centres(self, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Centres of the groups of other users; none if there is nothing to compute them from."""
+
+    def publish(self, body: bytes) -> Release:
+        """Send this release from now on; it is on disk."""
+        release = Release(self.me, body, self._seal.sign(_content(body)))
+        self._hold(self._slot(release), release)
+        return release
 
     def home_model(self, rng: np.random.Generator) -> Array:
         """The model for predictions, with a block of weights per output: exact rows, and the releases held."""
@@ -178,24 +201,6 @@ class Releases:
             found = home_model(self.rows.h, self.rows.y, self._centres(rng), self.terms.coupling)
             self._model = np.ascontiguousarray(found.T).ravel()
         return self._model
-
-    def _centres(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Centres of the groups of users; none if no release of another is held, or if liars made them meaningless."""
-        owners, mechanism = sorted(self.held), self.terms.mechanism
-        alone = np.zeros((0, mechanism.n_predictors, mechanism.n_outputs))
-        if not owners or owners == [self.me]:
-            return alone
-        pool = Pool.of([self._statistics[owner] for owner in owners], self.terms.coupling)
-        try:
-            groups = find_groups(pool, rng)
-            # The own rows take part at home already.
-            is_in = self.me in self.held
-            found = own_excluded(pool, groups, owners.index(self.me)) if is_in else groups.centres
-        except (ValueError, np.linalg.LinAlgError):
-            return alone
-        return found if np.isfinite(found).all() else alone
-
-    # -- gossip ----------------------------------------------------------------------------------------------------
 
     def ask(self, partner: PeerId) -> list[Effect]:
         """Let a peer compare its releases with these, at an exchange of views."""
@@ -215,17 +220,14 @@ class Releases:
         for key, value in records.items():
             if key.startswith(RELEASE_KEY):
                 stored = msgspec.msgpack.decode(value, type=Release)
-                self._hold(stored, self.terms.checked(stored.body))
+                self._hold(self._slot(stored), stored)
 
     def _on_names(self, sender: PeerId, message: ReleaseNames) -> list[Effect]:
         self._answers += 1
         if self._answers > MOST_ANSWERS:
             return [Refused(sender, f"names of releases beyond {MOST_ANSWERS} between two exchanges")]
-        theirs = {
-            message.names[start : start + RELEASE_NAME_SIZE]
-            for start in range(0, len(message.names), RELEASE_NAME_SIZE)
-        }
-        mine = {_name(release): release for _, release in sorted(self.held.items())}
+        theirs = set(split_names(message.names))
+        mine = {name_of(release): release for _, release in sorted(self.held.items())}
         effects: list[Effect] = []
         n_bytes = 0
         for name, release in mine.items():
@@ -237,35 +239,108 @@ class Releases:
         return effects
 
     def _on_release(self, sender: PeerId, release: Release) -> list[Effect]:
-        known = self.held.get(release.owner)
+        slot = self._slot(release)
+        known = self.held.get(slot)
         if known is not None and known.body == release.body:
             return []
-        found = self.terms.checked(release.body)
         if not self._seal.verify(release.owner, _content(release.body), release.signature):
             raise ImplausibleError("a release with a false signature")
         if release.owner == self.me:
             if known is None:
-                self.returned = release.body
-                return []
+                return self._take_back(release)
             return [Warned("another release of this peer is known: an old folder was restored, and both were sent")]
         if known is not None:
             return [Refused(sender, f"a second release of {release.owner.hex()[:10]}, the first one is kept")]
         if any(other.body == release.body for other in self.held.values()):
             return [Refused(sender, f"a copy of another release, signed by {release.owner.hex()[:10]}")]
-        if len(self.held) >= MOST_RELEASES or (len(self.held) + 1) * len(release.body) > MOST_KEPT:
+        if not self._is_wanted(release):
+            return [Refused(sender, "a part of a sum that is not known yet")]
+        n_bytes = sum(len(other.body) for other in self.held.values()) + len(release.body)
+        if len(self.held) >= MOST_RELEASES or n_bytes > MOST_KEPT:
             return [Refused(sender, f"a release beyond {MOST_RELEASES} or {MOST_KEPT >> 20} MB")]
-        self._hold(release, found)
-        return [Persist(RELEASE_KEY + release.owner, msgspec.msgpack.encode(release))]
+        self._hold(slot, release)
+        return [Persist(RELEASE_KEY + slot, msgspec.msgpack.encode(release))]
 
-    def _hold(self, release: Release, found: Statistics) -> None:
-        self.held[release.owner], self._statistics[release.owner] = release, found
+    def _take_back(self, release: Release) -> list[Effect]:
+        """Others hold a release of this peer that its folder does not have."""
+        self.returned = release.body
+        return []
+
+    def _is_wanted(self, release: Release) -> bool:
+        """Whether a release of another peer can be used; others may send it again."""
+        return True
+
+    def _hold(self, slot: bytes, release: Release) -> None:
+        self.held[slot] = release
         self._model = None
 
     def _names(self) -> bytes:
-        return b"".join(sorted(_name(release) for release in self.held.values()))
+        return b"".join(sorted(name_of(release) for release in self.held.values()))
 
     def _check(self) -> bytes:
         return hashlib.blake2b(self._names(), digest_size=RELEASE_NAME_SIZE).digest()
+
+
+class Releases(SignedReleases):
+    """Releases of single peers, one of each: the slot is the owner."""
+
+    def __init__(self, me: PeerId, terms: ReleaseTerms, rows: ExactRows, seal: Seal, expected: int = 0) -> None:
+        super().__init__(me, terms, rows, seal, expected)
+        self._statistics: dict[PeerId, Statistics] = {}
+
+    @property
+    def own(self) -> Release | None:
+        """See `SignedReleases`."""
+        return self.held.get(self.me)
+
+    @property
+    def n_pooled(self) -> int:
+        """See `SignedReleases`."""
+        return len(self.held) - (self.own is not None)
+
+    @property
+    def progress(self) -> str:
+        """See `SignedReleases`."""
+        return "The release is sent."
+
+    def draw(self, source: Bits) -> bytes:
+        """See `SignedReleases`."""
+        return self.terms.mechanism.release(self.rows.h, self.rows.y, source, self.terms.spec)
+
+    def estimate(self, n_known: int) -> Estimate:
+        """See `SignedReleases`; peers known count if they are more than expected."""
+        n_users = max(self.expected, n_known + 1, self.n_pooled + 1)
+        if n_users == 1:
+            return Estimate(False, "Nothing is sent: no other peer is known yet.")
+        of_others = sum(self._read(release).n_rows for owner, release in self.held.items() if owner != self.me)
+        return worth_sending(self.terms.mechanism, n_users, of_others + (n_users - self.n_pooled) * len(self.rows.h))
+
+    def _slot(self, release: Release) -> bytes:
+        known = self.held.get(release.owner)
+        if known is None or known.body != release.body:
+            self.terms.checked(release.body)
+        return release.owner
+
+    def _read(self, release: Release) -> Statistics:
+        if release.owner not in self._statistics:
+            self._statistics[release.owner] = self.terms.checked(release.body)
+        return self._statistics[release.owner]
+
+    def _centres(self, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Centres of the groups of users; none if no release of another is held, or if liars made them meaningless."""
+        owners, mechanism = sorted(self.held), self.terms.mechanism
+        alone = np.zeros((0, mechanism.n_predictors, mechanism.n_outputs))
+        if not owners or owners == [self.me]:
+            return alone
+        pool = Pool.of([self._read(self.held[owner]) for owner in owners], self.terms.coupling)
+        try:
+            groups = find_groups(pool, rng)
+            # The own rows take part at home already.
+            is_in = self.me in self.held
+            found = own_excluded(pool, groups, owners.index(self.me)) if is_in else groups.centres
+        except (ValueError, np.linalg.LinAlgError):
+            return alone
+        return found if np.isfinite(found).all() else alone
 
 
 def _content(body: bytes) -> bytes:
@@ -273,5 +348,11 @@ def _content(body: bytes) -> bytes:
     return b"dada release" + body
 
 
-def _name(release: Release) -> bytes:
+def name_of(release: Release) -> bytes:
+    """The name of a release in gossip."""
     return hashlib.blake2b(release.owner + release.body, digest_size=RELEASE_NAME_SIZE).digest()
+
+
+def split_names(names: bytes) -> list[bytes]:
+    """Names of releases that follow each other."""
+    return [names[start : start + RELEASE_NAME_SIZE] for start in range(0, len(names), RELEASE_NAME_SIZE)]
