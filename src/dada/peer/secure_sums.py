@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -113,14 +114,15 @@ class _Own(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, eq=False)
 class _Round(MaskedRound):
-    """A call of which all shares and keys are held: owners by place, and the holders of each one's committee."""
+    """A call of which all shares and keys are held.
 
-    owners: tuple[PeerId, ...]
-    committees: tuple[tuple[PeerId, ...], ...]
+    Owners and the thresholds of their committees are listed by place. The charge of a holder are the places of the
+    owners whose shares it has, with its seat in the committee of each.
+    """
 
-    def charge(self, holder: PeerId) -> list[tuple[int, int]]:
-        """Places of the peers whose shares a holder has, and its place in their committees."""
-        return [(place, held.index(holder)) for place, held in enumerate(self.committees) if holder in held]
+    owners: Sequence[PeerId]
+    thresholds: Sequence[int]
+    charges: Mapping[PeerId, Sequence[tuple[int, int]]]
 
 
 class SecureSum(NamedTuple):
@@ -165,19 +167,20 @@ class SecureSums(SignedReleases):
         self._size = n * (n + 1) // 2 + n * outputs
         self._terms = _hash(repr((terms.spec, terms.mechanism)).encode())
         self._own: _Own | None = None
-        # Parts by their owners; owners of keys and shares by the names of these.
+        # Parts by their owners, openings by call; owners of keys and of shares by the names of these.
         self._keys: dict[PeerId, Keys] = {}
         self._shares: dict[PeerId, Shares] = {}
         self._calls: dict[PeerId, Call] = {}
         self._vectors: dict[PeerId, Masked] = {}
         self._openings: dict[bytes, dict[PeerId, Opening]] = {}
-        self._owners: dict[bytes, PeerId] = {}
+        self._key_owners: dict[bytes, PeerId] = {}
+        self._share_owners: dict[bytes, PeerId] = {}
         # Exchanges in this life; how many there were when the last keys and shares arrived; lists of called peers by
         # their names, and how many there were when each arrived. Callers who hold the same shares send the same list.
         self._exchanges = self._keys_at = self._shares_at = 0
         self._called: dict[bytes, tuple[int, bytes]] = {}
         self._rounds: dict[bytes, _Round] = {}
-        self._sums: list[SecureSum] = []
+        self._sums: dict[bytes, SecureSum] = {}
         self._n_summed = 0
 
     @property
@@ -306,16 +309,21 @@ class SecureSums(SignedReleases):
 
     def _due_opening(self) -> Opening | None:
         # A peer of two calls has shares opened for one of them only.
-        done = {
-            owner for name, some in self._openings.items() if self.me in some for owner in self._rounds[name].owners
-        }
+        opened = [self._round(name) for name in sorted(self._openings) if self.me in self._openings[name]]
+        if None in opened:
+            return None
+        done = {owner for one in opened if one is not None for owner in one.owners}
         for name, (called_at, _) in sorted(self._called.items()):
             found = self._round(name)
             if found is None or self.me in self._openings.get(name, {}) or done & set(found.owners):
                 continue
             n_absent = sum(not self._has_sent(owner, name) for owner in found.owners)
             is_closed = self._exchanges >= called_at + self.waits.closed
-            if (n_absent == 0 or is_closed) and n_absent <= MOST_ABSENT * len(found.owners) and found.charge(self.me):
+            if (
+                (n_absent == 0 or is_closed)
+                and n_absent <= MOST_ABSENT * len(found.owners)
+                and self.me in found.charges
+            ):
                 return self._opening(found)
         return None
 
@@ -323,7 +331,7 @@ class SecureSums(SignedReleases):
         assert self._own is not None
         secrets, opened = Secrets(*self._own.secrets), self._opened(found)
         kinds, shares = [], []
-        for place, seat in found.charge(self.me):
+        for place, seat in found.charges[self.me]:
             owner = found.owners[place]
             votes = [len(opened[place][kind]) for kind in (OWN, PAIR)]
             is_sent = votes[OWN] > votes[PAIR] or (votes[OWN] == votes[PAIR] and self._has_sent(owner, found.name))
@@ -361,9 +369,9 @@ class SecureSums(SignedReleases):
         super()._hold(slot, release)
         part, owner, name = read_part(release.body, self._terms, self._size), release.owner, name_of(release)
         if isinstance(part, Keys):
-            self._keys[owner], self._owners[name], self._keys_at = part, owner, self._exchanges
+            self._keys[owner], self._key_owners[name], self._keys_at = part, owner, self._exchanges
         elif isinstance(part, Shares):
-            self._shares[owner], self._owners[name], self._shares_at = part, owner, self._exchanges
+            self._shares[owner], self._share_owners[name], self._shares_at = part, owner, self._exchanges
         elif isinstance(part, Call):
             self._calls[owner] = part
             self._called.setdefault(_hash(part.called), (self._exchanges, part.called))
@@ -394,31 +402,33 @@ class SecureSums(SignedReleases):
 
     def _round(self, name: bytes) -> _Round | None:
         """The round of a call; None until all shares in it, and the keys of their committees, are held."""
-        if name not in self._rounds:
-            owners = [self._owners.get(one) for one in split_names(self._called[name][1])]
-            if not all(owner in self._shares and owner in self._keys for owner in owners):
-                return None
-            called = tuple(owner for owner in owners if owner is not None)
-            seats = [[self._owners.get(one) for one in split_names(self._shares[owner].holders)] for owner in called]
-            if not all(holder in self._keys for seat in seats for holder in seat):
-                return None
-            committees = tuple(tuple(holder for holder in seat if holder is not None) for seat in seats)
-            places = {owner: place for place, owner in enumerate(called)}
-            partners: list[set[int]] = [set() for _ in called]
-            for place, committee in enumerate(committees):
-                for holder in committee:
-                    if holder in places and places[holder] != place:
-                        partners[place].add(places[holder])
-                        partners[places[holder]].add(place)
-            keys = [self._keys[owner].pair for owner in called]
-            self._rounds[name] = _Round(name, keys, [sorted(some) for some in partners], called, committees)
+        if name in self._rounds:
+            return self._rounds[name]
+        names = split_names(self._called[name][1])
+        owners = tuple(self._share_owners[one] for one in names if one in self._share_owners)
+        seats = [split_names(self._shares[owner].holders) for owner in owners]
+        keys = [self._keys[owner].pair for owner in owners if owner in self._keys]
+        if not len(names) == len(owners) == len(keys) or not self._key_owners.keys() >= set().union(*seats):
+            return None
+        places = {owner: place for place, owner in enumerate(owners)}
+        partners: list[set[int]] = [set() for _ in owners]
+        charges: dict[PeerId, list[tuple[int, int]]] = {}
+        for place, committee in enumerate(seats):
+            for seat, one in enumerate(committee):
+                holder = self._key_owners[one]
+                charges.setdefault(holder, []).append((place, seat))
+                if places.get(holder, place) != place:
+                    partners[place].add(places[holder])
+                    partners[places[holder]].add(place)
+        thresholds = [threshold_of(len(committee)) for committee in seats]
+        self._rounds[name] = _Round(name, keys, [sorted(some) for some in partners], owners, thresholds, charges)
         return self._rounds[name]
 
     def _opened(self, found: _Round) -> list[tuple[dict[int, bytes], dict[int, bytes]]]:
         """Valid shares that holders have opened of each peer of a round: by kind, and by seat in its committee."""
         opened: list[tuple[dict[int, bytes], dict[int, bytes]]] = [({}, {}) for _ in found.owners]
         for holder, opening in sorted(self._openings.get(found.name, {}).items()):
-            charge = found.charge(holder)
+            charge = found.charges.get(holder, ())
             if len(charge) != len(opening.kinds):
                 continue
             for number, (place, seat) in enumerate(charge):
@@ -429,18 +439,20 @@ class SecureSums(SignedReleases):
         return opened
 
     def complete(self) -> list[SecureSum]:
-        """All sums that can be computed from the parts held; none of a peer is counted twice."""
+        """All sums that can be computed from the parts held."""
         if self._n_summed != len(self.held):
             self._n_summed = len(self.held)
-            sums = (self._sum(found) for name in sorted(self._called) if (found := self._round(name)) is not None)
-            self._sums = [found for found in sums if found is not None]
-        return self._sums
+            for name in sorted(self._called.keys() - self._sums.keys()):
+                found = self._round(name)
+                total = None if found is None else self._sum(found)
+                if total is not None:
+                    self._sums[name] = total
+        return [total for _, total in sorted(self._sums.items())]
 
     def _sum(self, found: _Round) -> SecureSum | None:
         """The sum of a round; None until enough shares of every peer are opened, or if the numbers are implausible."""
         opened, kinds = self._opened(found), []
-        thresholds = [threshold_of(len(committee)) for committee in found.committees]
-        for shares, least in zip(opened, thresholds, strict=True):
+        for shares, least in zip(opened, found.thresholds, strict=True):
             kinds.append(next((kind for kind in (OWN, PAIR) if len(shares[kind]) >= least), None))
         present = [place for place, kind in enumerate(kinds) if kind == OWN]
         owners = tuple(found.owners[place] for place in present)
@@ -451,7 +463,7 @@ class SecureSums(SignedReleases):
         try:
             for place, kind in enumerate(kinds):
                 assert kind is not None
-                secrets[kind][place] = joined(opened[place][kind], thresholds[place])
+                secrets[kind][place] = joined(opened[place][kind], found.thresholds[place])
             values = found.total(vectors, *secrets)
         except ValueError:
             return None
@@ -485,10 +497,9 @@ class SecureSums(SignedReleases):
 
     def _own_values(self, sums: list[SecureSum]) -> NDArray[np.int64]:
         """The noisy statistics of this peer in these sums: its rows take part at home already."""
-        name = self._vectors[self.me].call if self.me in self._vectors else b""
         if self._own is None or not any(self.me in found.owners for found in sums):
             return np.zeros(self._size, np.int64)
-        found = self._rounds[name]
+        found = self._rounds[self._vectors[self.me].call]
         masks = found.masks(found.owners.index(self.me), Secrets(*self._own.secrets), self._size)
         return (_vector(self._vectors[self.me]) - masks).astype(np.int64)
 
