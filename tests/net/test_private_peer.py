@@ -15,8 +15,9 @@ from dada.dashboard.logfile import LogReader
 from dada.dashboard.recorder import Recorder
 from dada.dashboard.records import decode
 from dada.net.credentials import write_ticket
-from dada.net.home import Home, HomeError
+from dada.net.home import Home, HomeError, privacy_text
 from dada.net.process import RunOptions, open_node
+from dada.net.store import read_records
 from dada.peer.config import PeerConfig
 from dada.peer.member import Member, Planner, Rhythm
 from dada.peer.messages import Descriptor, EdgeState, ModelSnapshot
@@ -24,6 +25,7 @@ from dada.peer.model import Fallback
 from dada.peer.peer import Peer
 from dada.peer.releases import ExactRows
 from dada.peer.sampling import PeerSampling
+from dada.peer.secure_sums import Waits
 from dada.peer.witnesses import Unsealed
 from dada.privacy.noise import Bits
 from tests.helpers.net import Running, asynchronous, until
@@ -161,13 +163,13 @@ def test_the_live_page_shows_what_was_spent_and_released(home, tmp_path):
     assert [decode(content).text for content in LogReader(tmp_path / "run.dadalog")] == [text]
 
 
-def rows_home(tmp_path, name, m=300):
+def rows_home(tmp_path, name, m=300, *options):
     """A peer that protects rows of two features."""
     path = tmp_path / "rows.json"
     if not path.exists():
         features = ("--feature", "x:-1:1", "--feature", "y:-1:1")
         dada("peer", "new-network", path, *features, "--classes", "no,yes", "--stumps", 0)
-    dada("peer", "init", "--home", tmp_path / name, "--network", path, "--epsilon", 4, "--protects", "rows")
+    dada("peer", "init", "--home", tmp_path / name, "--network", path, "--epsilon", 4, "--protects", "rows", *options)
     made, rng = Home(tmp_path / name), np.random.default_rng(m)
     h = np.column_stack([rng.uniform(-1, 1, (m, 2)), np.ones(m)])
     y = np.where(h[:, :1] > 0, 1.0, -1.0)
@@ -207,6 +209,38 @@ async def test_nodes_exchange_their_releases_and_nothing_else(tmp_path):
         assert all(not node.member.peer.own.model.alpha.any() for node in nodes)
     assert homes[0].read_model()[0] > 0.1
     assert spent(homes[0]) == 4.0
+
+
+@asynchronous
+async def test_nodes_agree_on_a_secure_sum_and_send_what_their_ledgers_hold(tmp_path):
+    homes = [rows_home(tmp_path, f"peer {m}", m, "--secure-sum") for m in (300, 310, 320)]
+    nodes = [await open_node(home, RunOptions(exchange_every_s=0.02)) for home in homes]
+    for node in nodes:
+        node.member.releases.waits = Waits(settled=3, turn=2, answer=2)
+    first = nodes[0].member.releases
+    async with Running(*nodes):
+        await until(lambda: all(node.member.releases.complete() for node in nodes))
+        (found,) = first.complete()
+        assert sorted(found.owners) == sorted(node.member.me for node in nodes)
+        assert found.n_rows == 930
+        for node in nodes:
+            assert_array_equal(node.member.releases.complete()[0].values, found.values)
+        status = nodes[0].status()
+        assert privacy_text(status) == ["2 peers are in the sums held. The sum of 3 peers is known."]
+    for home, node in zip(homes, nodes, strict=True):
+        again = home.open_releases(node.member.me, Unsealed())
+        assert again.own.body == node.member.releases.own.body
+        assert again.own.body in [release.body for release in first.held.values()]
+        assert (spent(home), home.read_model()[0] > 0.1) == (4.0, True)
+        again.restore(read_records(home.state))
+        assert_array_equal(again.complete()[0].values, found.values)
+    with pytest.raises(HomeError, match="was created with --secure-sum"):
+        homes[0].protect(4.0, "rows")
+
+
+def test_secure_sums_are_for_rows(home):
+    with pytest.raises(HomeError, match="add --protects rows"):
+        home.protect(1.0, "labels", is_summed=True)
 
 
 def member(released, exact):

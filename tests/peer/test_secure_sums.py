@@ -40,7 +40,7 @@ class Network:
 
     def born(self, name):
         rows = some_rows(self.names.index(name))
-        made = SecureSums(name, TERMS, rows, VirtualSeal(name), self.expected, self.rng.bytes, WAITS)
+        made = SecureSums(name, TERMS, rows, VirtualSeal(name), self.rng.bytes, self.expected, WAITS)
         if name in self.ledgers:
             made.publish(self.ledgers[name])
         made.restore(dict(self.records[name]))
@@ -184,7 +184,7 @@ def test_a_peer_that_drops_out_does_not_stop_the_sum(gone_after):
     assert (lost in owners) == (gone_after is Masked)
     assert len(owners) == (8 if gone_after is Masked else 7)
     # A newcomer computes the sum from the same parts.
-    late = SecureSums(b"late", TERMS, some_rows(20), VirtualSeal(b"late"), random_bytes=network.rng.bytes)
+    late = SecureSums(b"late", TERMS, some_rows(20), VirtualSeal(b"late"), network.rng.bytes)
     for release in network.peers[network.names[0]].held.values():
         late.receive(b"any", release)
     assert_array_equal(late.complete()[0].values, network.peers[network.names[0]].complete()[0].values)
@@ -265,7 +265,7 @@ def test_what_a_peer_stores_of_its_own_is_one_record():
     ids=str,
 )
 def test_implausible_parts_are_refused(part, reason):
-    ann = SecureSums(b"ann", TERMS, some_rows(0), VirtualSeal(b"ann"))
+    ann = SecureSums(b"ann", TERMS, some_rows(0), VirtualSeal(b"ann"), np.random.default_rng(0).bytes)
     body = part if isinstance(part, bytes) else msgspec.msgpack.encode(part)
     with pytest.raises(ImplausibleError, match=reason):
         ann.receive(b"eve", Release(b"eve", body, b"eve"))
@@ -274,7 +274,8 @@ def test_implausible_parts_are_refused(part, reason):
 def test_false_shares_are_not_counted():
     network = Network(5)
     assert network.run(lambda: all(peer.complete() for peer in network.present()))
-    eve, victim = network.names[0], SecureSums(b"late", TERMS, some_rows(9), VirtualSeal(b"late"))
+    eve = network.names[0]
+    victim = SecureSums(b"late", TERMS, some_rows(9), VirtualSeal(b"late"), network.rng.bytes)
     for release in network.peers[eve].held.values():
         part = msgspec.msgpack.decode(release.body, type=Part)
         if isinstance(part, Opening) and release.owner == eve:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from dada.privacy.masking import (
+    CHECK_SIZE,
     OWN,
     PAIR,
     SEALED_SIZE,
@@ -69,15 +70,19 @@ def test_either_secret_alone_leaves_a_vector_uniform(revealed):
 def test_holders_open_their_shares_and_nobody_else_does():
     owner, holders = USERS[0], USERS[1:]
     locks = [x25519(holder.lock) for holder in holders]
-    sealed, checks = owner.sealed(locks, 3, RNG.bytes, b"context")
+    sealed, checks = owner.sealed(locks, 3, RNG.bytes)
     opened = [
-        holder.unsealed(sealed[place * SEALED_SIZE :][:SEALED_SIZE], x25519(owner.lock), b"context")
+        holder.unsealed(
+            sealed[place * SEALED_SIZE :][:SEALED_SIZE],
+            checks[place * 2 * CHECK_SIZE :][: 2 * CHECK_SIZE],
+            x25519(owner.lock),
+        )
         for place, holder in enumerate(holders)
     ]
     assert b"".join(check(share) for shares in opened for share in shares) == checks
     for kind, secret in ((OWN, owner.own), (PAIR, owner.pair)):
         assert joined({place: opened[place][kind] for place in (0, 2, 4)}, 3) == secret
-    wrong = holders[1].unsealed(sealed[:SEALED_SIZE], x25519(owner.lock), b"context")
+    wrong = holders[1].unsealed(sealed[:SEALED_SIZE], checks[: 2 * CHECK_SIZE], x25519(owner.lock))
     assert check(wrong[OWN]) not in checks
 
 

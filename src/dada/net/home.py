@@ -285,7 +285,12 @@ class Home:
             raise HomeError(f"no samples in {self.folder} yet: give them once with `dada peer run --data`") from error
         budget, config = json.loads(self.budget.read_bytes()), self.read()[1].config
         terms = ReleaseTerms.of(config, budget["epsilon"], Privacy.delta)
-        found = (SecureSums if self.is_summed else Releases)(me, terms, rows, seal, budget.get("n_peers", 0))
+        n_peers = budget.get("n_peers", 0)
+        found: SignedReleases
+        if self.is_summed:
+            found = SecureSums(me, terms, rows, seal, secrets.token_bytes, n_peers)
+        else:
+            found = Releases(me, terms, rows, seal, n_peers)
         with self.open_ledger() as ledger:
             is_made = bool(ledger.entries(ME))
         if is_made:

@@ -152,8 +152,11 @@ class SignedReleases(ABC):
     def __init__(self, me: PeerId, terms: ReleaseTerms, rows: ExactRows, seal: Seal, expected: int = 0) -> None:
         self.me, self.terms, self.rows, self.expected = me, terms, rows, expected
         self._seal = seal
-        # By slot: the first release of an owner in each slot counts.
+        # By slot, with their names: the first release of an owner in each slot counts.
         self.held: dict[bytes, Release] = {}
+        self._named: dict[bytes, bytes] = {}
+        self._bodies: set[bytes] = set()
+        self._n_bytes = 0
         self.returned: bytes | None = None
         self._model: Array | None = None
         self._answers = 0
@@ -227,7 +230,7 @@ class SignedReleases(ABC):
         if self._answers > MOST_ANSWERS:
             return [Refused(sender, f"names of releases beyond {MOST_ANSWERS} between two exchanges")]
         theirs = set(split_names(message.names))
-        mine = {name_of(release): release for _, release in sorted(self.held.items())}
+        mine = {self._named[slot]: release for slot, release in sorted(self.held.items())}
         effects: list[Effect] = []
         n_bytes = 0
         for name, release in mine.items():
@@ -251,12 +254,11 @@ class SignedReleases(ABC):
             return [Warned("another release of this peer is known: an old folder was restored, and both were sent")]
         if known is not None:
             return [Refused(sender, f"a second release of {release.owner.hex()[:10]}, the first one is kept")]
-        if any(other.body == release.body for other in self.held.values()):
+        if release.body in self._bodies:
             return [Refused(sender, f"a copy of another release, signed by {release.owner.hex()[:10]}")]
         if not self._is_wanted(release):
             return [Refused(sender, "a part of a sum that is not known yet")]
-        n_bytes = sum(len(other.body) for other in self.held.values()) + len(release.body)
-        if len(self.held) >= MOST_RELEASES or n_bytes > MOST_KEPT:
+        if len(self.held) >= MOST_RELEASES or self._n_bytes + len(release.body) > MOST_KEPT:
             return [Refused(sender, f"a release beyond {MOST_RELEASES} or {MOST_KEPT >> 20} MB")]
         self._hold(slot, release)
         return [Persist(RELEASE_KEY + slot, msgspec.msgpack.encode(release))]
@@ -271,11 +273,14 @@ class SignedReleases(ABC):
         return True
 
     def _hold(self, slot: bytes, release: Release) -> None:
-        self.held[slot] = release
-        self._model = None
+        if slot not in self.held:
+            self._bodies.add(release.body)
+            self._n_bytes += len(release.body)
+        self.held[slot], self._model = release, None
+        self._named[slot] = hashlib.blake2b(release.owner + release.body, digest_size=RELEASE_NAME_SIZE).digest()
 
     def _names(self) -> bytes:
-        return b"".join(sorted(name_of(release) for release in self.held.values()))
+        return b"".join(sorted(self._named.values()))
 
     def _check(self) -> bytes:
         return hashlib.blake2b(self._names(), digest_size=RELEASE_NAME_SIZE).digest()
@@ -346,11 +351,6 @@ class Releases(SignedReleases):
 def _content(body: bytes) -> bytes:
     """What the owner of a release signs."""
     return b"dada release" + body
-
-
-def name_of(release: Release) -> bytes:
-    """The name of a release in gossip."""
-    return hashlib.blake2b(release.owner + release.body, digest_size=RELEASE_NAME_SIZE).digest()
 
 
 def split_names(names: bytes) -> list[bytes]:

@@ -31,7 +31,6 @@ can spoil a sum, or move it, but not open another's vector. Implausible parts ar
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -48,7 +47,6 @@ from dada.peer.releases import (
     ExactRows,
     ReleaseTerms,
     SignedReleases,
-    name_of,
     split_names,
 )
 from dada.peer.secure_parts import (
@@ -142,10 +140,10 @@ class SecureSums(SignedReleases):
     ----------
     me, terms, rows, seal
         As in `SignedReleases`.
+    random_bytes : callable
+        Source of secrets: the operating system's, or a generator's in tests.
     expected : int
         The fewest peers of a sum.
-    random_bytes : callable
-        The operating system's by default; a generator's for tests.
     waits : Waits
         How long a peer waits for others.
     """
@@ -156,8 +154,8 @@ class SecureSums(SignedReleases):
         terms: ReleaseTerms,
         rows: ExactRows,
         seal: Seal,
+        random_bytes: RandomBytes,
         expected: int = 0,
-        random_bytes: RandomBytes = os.urandom,
         waits: Waits | None = None,
     ) -> None:
         super().__init__(me, terms, rows, seal, expected)
@@ -274,7 +272,6 @@ class SecureSums(SignedReleases):
             [self._keys[holder].lock for holder in committee],
             threshold_of(len(committee)),
             self._random_bytes,
-            self._name(Keys, self.me),
         )
         return Shares(b"".join(self._name(Keys, holder) for holder in committee), sealed, checks)
 
@@ -335,17 +332,16 @@ class SecureSums(SignedReleases):
             owner = found.owners[place]
             votes = [len(opened[place][kind]) for kind in (OWN, PAIR)]
             is_sent = votes[OWN] > votes[PAIR] or (votes[OWN] == votes[PAIR] and self._has_sent(owner, found.name))
-            sealed = self._shares[owner].sealed[seat * SEALED_SIZE :][:SEALED_SIZE]
             kinds.append(OWN if is_sent else PAIR)
-            context = self._name(Keys, owner)
-            shares.append(secrets.unsealed(sealed, self._keys[owner].lock, context)[kinds[-1]])
+            sealed = self._shares[owner].sealed[seat * SEALED_SIZE :][:SEALED_SIZE]
+            checks = self._shares[owner].checks[2 * seat * CHECK_SIZE :][: 2 * CHECK_SIZE]
+            shares.append(secrets.unsealed(sealed, checks, self._keys[owner].lock)[kinds[-1]])
         return Opening(found.name, bytes(kinds), b"".join(shares))
 
     def _uncalled(self, but: bytes = b"") -> list[PeerId]:
-        """Peers with keys that are in no call, or only in this one."""
-        called = {one for name, (_, some) in self._called.items() if name != but for one in split_names(some)}
-        busy = {owner for owner in self._shares if self._name(Shares, owner) in called}
-        return sorted(self._keys.keys() - busy)
+        """Peers with keys that are in no round, or only in this one."""
+        rounds = [self._round(name) for name in sorted(self._called) if name != but]
+        return sorted(self._keys.keys() - {owner for one in rounds if one is not None for owner in one.owners})
 
     @property
     def _least(self) -> int:
@@ -367,7 +363,7 @@ class SecureSums(SignedReleases):
 
     def _hold(self, slot: bytes, release: Release) -> None:
         super()._hold(slot, release)
-        part, owner, name = read_part(release.body, self._terms, self._size), release.owner, name_of(release)
+        part, owner, name = read_part(release.body, self._terms, self._size), release.owner, self._named[slot]
         if isinstance(part, Keys):
             self._keys[owner], self._key_owners[name], self._keys_at = part, owner, self._exchanges
         elif isinstance(part, Shares):
@@ -393,7 +389,7 @@ class SecureSums(SignedReleases):
         return [Persist(RELEASE_KEY + slot, msgspec.msgpack.encode(release))]
 
     def _name(self, kind: type[Part], owner: PeerId) -> bytes:
-        return name_of(self.held[slot_of(kind, owner)])
+        return self._named[slot_of(kind, owner)]
 
     def _has_sent(self, owner: PeerId, call: bytes) -> bool:
         return owner in self._vectors and self._vectors[owner].call == call

@@ -71,25 +71,23 @@ class Secrets(NamedTuple):
         """New secrets."""
         return cls(*(random_bytes(KEY_SIZE) for _ in range(3)))
 
-    def sealed(
-        self, holders: Sequence[bytes], threshold: int, random_bytes: RandomBytes, context: bytes
-    ) -> tuple[bytes, bytes]:
+    def sealed(self, locks: Sequence[bytes], threshold: int, random_bytes: RandomBytes) -> tuple[bytes, bytes]:
         """Shares of `own` and `pair`, encrypted for each holder by its public lock, and a check of each share.
 
-        Whoever signs the result authenticates it. `context` must not repeat for the same two users in this order.
+        Whoever signs the result authenticates it.
         """
-        places = range(len(holders))
+        places = range(len(locks))
         split = [split_secret(secret, places, threshold, random_bytes) for secret in (self.own, self.pair)]
         sealed, checks = [], []
-        for place, lock in enumerate(holders):
+        for place, lock in enumerate(locks):
             shares = [shares[place].to_bytes(SHARE_SIZE, "little") for shares in split]
-            sealed.append(_crossed(b"".join(shares), x25519(self.lock, lock), context))
-            checks += [check(share) for share in shares]
+            checks.append(b"".join(check(share) for share in shares))
+            sealed.append(_crossed(b"".join(shares), x25519(self.lock, lock), checks[-1]))
         return b"".join(sealed), b"".join(checks)
 
-    def unsealed(self, sealed: bytes, owner: bytes, context: bytes) -> tuple[bytes, bytes]:
-        """The two shares that an owner, given by its public lock, sealed for this user."""
-        shares = _crossed(sealed, x25519(self.lock, owner), context)
+    def unsealed(self, sealed: bytes, checks: bytes, lock: bytes) -> tuple[bytes, bytes]:
+        """The two shares that the owner of a public lock sealed for this user, given their checks."""
+        shares = _crossed(sealed, x25519(self.lock, lock), checks)
         return shares[:SHARE_SIZE], shares[SHARE_SIZE:]
 
 
@@ -112,9 +110,9 @@ def threshold_of(n_holders: int) -> int:
     return -(-3 * n_holders // 5)
 
 
-def _crossed(content: bytes, agreed: bytes, context: bytes) -> bytes:
-    """Encrypt or decrypt with a pad that is used once."""
-    pad = hashlib.shake_256(b"dada share" + agreed + context).digest(len(content))
+def _crossed(content: bytes, agreed: bytes, checks: bytes) -> bytes:
+    """Encrypt or decrypt with a pad that is used once: other shares have other checks."""
+    pad = hashlib.shake_256(b"dada share" + agreed + checks).digest(len(content))
     return bytes(a ^ b for a, b in zip(content, pad, strict=True))
 
 
