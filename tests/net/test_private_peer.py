@@ -234,13 +234,19 @@ async def test_nodes_agree_on_a_secure_sum_and_send_what_their_ledgers_hold(tmp_
         assert (spent(home), home.read_model()[0] > 0.1) == (4.0, True)
         again.restore(read_records(home.state))
         assert_array_equal(again.complete()[0].values, found.values)
-    with pytest.raises(HomeError, match="was created with --secure-sum"):
+    with pytest.raises(HomeError, match="was created with another --secure-sum"):
         homes[0].protect(4.0, "rows")
 
 
-def test_secure_sums_are_for_rows(home):
+def test_secure_sums_are_for_rows_and_users(home, tmp_path):
     with pytest.raises(HomeError, match="add --protects rows"):
         home.protect(1.0, "labels", is_summed=True)
+    with pytest.raises(HomeError, match="needs --secure-sum and --rows-per-user"):
+        home.protect(1.0, "users", is_summed=True)
+    options = ("--protects", "users", "--secure-sum", "--rows-per-user", 20)
+    releases = rows_home(tmp_path, "user", 300, *options).open_releases(b"user", Unsealed())
+    assert releases.terms.rows_per_user == 20
+    assert releases.terms.noise.gram_steps == 20 * releases.terms.mechanism.gram_steps
 
 
 def member(released, exact):

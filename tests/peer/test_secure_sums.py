@@ -13,7 +13,7 @@ from dada.peer.secure_parts import Call, Keys, Masked, Opening, Part, Shares
 from dada.peer.secure_sums import SUMS_KEY, SecureSums, Waits
 from dada.privacy.noise import Bits
 from dada.privacy.pooling import Pool, home_model
-from dada.privacy.release import UNIT, Statistics
+from dada.privacy.release import UNIT, Statistics, sums
 from dada.privacy.secure_sum import noise_share
 from dada.sim.seal import VirtualSeal
 
@@ -31,8 +31,8 @@ def some_rows(seed, m=60):
 class Network:
     """Peers that exchange what they hold with random partners; a share of all messages is lost."""
 
-    def __init__(self, n_peers, seed=0, loss=0.0, expected=0):
-        self.rng, self.loss, self.expected = np.random.default_rng(seed), loss, expected
+    def __init__(self, n_peers, seed=0, loss=0.0, expected=0, terms=TERMS):
+        self.rng, self.loss, self.expected, self.terms = np.random.default_rng(seed), loss, expected, terms
         self.names = [b"peer %02d" % k for k in range(n_peers)]
         self.ledgers, self.records, self.absent = {}, {name: {} for name in self.names}, set()
         self.sent = {name: set() for name in self.names}
@@ -40,7 +40,7 @@ class Network:
 
     def born(self, name):
         rows = some_rows(self.names.index(name))
-        made = SecureSums(name, TERMS, rows, VirtualSeal(name), self.rng.bytes, self.expected, WAITS)
+        made = SecureSums(name, self.terms, rows, VirtualSeal(name), self.rng.bytes, self.expected, WAITS)
         if name in self.ledgers:
             made.publish(self.ledgers[name])
         made.restore(dict(self.records[name]))
@@ -201,6 +201,31 @@ def test_nothing_is_opened_if_too_many_vectors_are_missing():
     peer = network.present()[0]
     assert peer.own is not None
     assert (peer.n_pooled, "those of 6 peers and 0 openings are held" in peer.progress) == (0, True)
+
+
+def test_to_protect_users_few_rows_of_each_count_and_noise_hides_all_of_them():
+    terms = ReleaseTerms.of(CONFIG, 16.0, 1e-5, rows_per_user=10)
+    network = Network(6, terms=terms)
+    assert network.run(lambda: all(peer.complete() for peer in network.present()))
+    (found,) = network.peers[b"peer 00"].complete()
+    # Nobody learns that each peer has 60 rows.
+    assert found.n_rows == 60
+    assert {part.n_rows for parts in network.parts(Masked).values() for part in parts} == {10}
+    sigma = terms.mechanism.gram_sigma
+    assert found.gram_variance >= (10 * sigma) ** 2
+    # The sum of 60 rows, not of 360.
+    assert found.values[:3].sum() / UNIT < 60 * terms.mechanism.norm**2 + 6 * np.sqrt(3 * found.gram_variance)
+
+
+def test_a_user_moves_the_statistics_by_its_rows_times_the_sensitivity_of_one():
+    rng, mechanism = np.random.default_rng(0), TERMS.mechanism
+    for _ in range(200):
+        (gram, moment), (other_gram, other_moment) = (
+            sums(rng.choice([-1.0, 1.0], (1, 3)) * np.ones((5, 1)), rng.choice([-1.0, 1.0], (5, 1)), mechanism.norm)
+            for _ in range(2)
+        )
+        assert np.linalg.norm((gram - other_gram) / UNIT) <= 5 * np.sqrt(2) * mechanism.norm**2 * (1 + 1e-12)
+        assert np.linalg.norm((moment - other_moment) / UNIT) <= 5 * 2 * mechanism.norm * (1 + 1e-12)
 
 
 def test_a_vector_is_not_sent_after_an_opening():

@@ -166,11 +166,15 @@ def init(
     ] = False,
     epsilon: Annotated[float | None, typer.Option(min=1e-3, help="Protect your data with this budget.")] = None,
     protects: Annotated[
-        Literal["labels", "rows"], typer.Option(help="With --epsilon: what is protected, the labels or whole rows.")
+        Literal["labels", "rows", "users"],
+        typer.Option(help="With --epsilon: what is protected, the labels, whole rows, or all rows of a user."),
     ] = "labels",
     secure_sum: Annotated[
-        bool, typer.Option("--secure-sum", help="With --protects rows: others see sums of all peers' statistics only.")
+        bool, typer.Option("--secure-sum", help="With --protects rows: others see sums of peers' statistics only.")
     ] = False,
+    rows_per_user: Annotated[
+        int, typer.Option(min=0, help="With --protects users: rows of each user that count at most, for all peers.")
+    ] = 0,
     peers: Annotated[
         int,
         typer.Option(
@@ -190,7 +194,8 @@ def init(
     model for predictions is learned from the true labels and never sent. With --protects rows, all that others receive
     are statistics of the rows with noise, made once; peers pool them, and each learns its model at home. With
     --secure-sum peers mask them, so that only their sum can be read, and the noise is divided among all: a smaller
-    epsilon is enough. All peers of the network must choose the same.
+    epsilon is enough. All peers of the network must choose the same. With --protects users as well, the noise hides all
+    rows of a user: for networks of many hundred users.
 
     **Examples**
 
@@ -218,7 +223,7 @@ def init(
             raise ValueError("--network is needed: the file that `dada peer new-network` wrote")
         key, described = place.read()
         if epsilon is not None:
-            place.protect(epsilon, protects, peers, secure_sum)
+            place.protect(epsilon, protects, peers, secure_sum, rows_per_user)
         if certificate is not None:
             place.write_certificate(certificate, described.membership(IrohSeal(key)), public_key(key))
     stdout().print(f"Peer {public_key(key).hex()} is in {home}.", soft_wrap=True)

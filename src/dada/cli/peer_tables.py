@@ -225,7 +225,7 @@ def read_rows(path: Path, label: str, network: NetworkFile, weight: str | None =
 def store_samples(home: Home, path: Path, label: str, weight: str | None = None, append: bool = False) -> None:
     """Store the samples of a table in a peer's folder; a private peer releases its labels."""
     _, network = home.read()
-    if home.protects == "rows" and weight is not None:
+    if home.has_statistics and weight is not None:
         raise ValueError("--weight: samples of protected rows have equal weights")
     rows = read_rows(path, label, network, weight)
     if append:
@@ -235,7 +235,7 @@ def store_samples(home: Home, path: Path, label: str, weight: str | None = None,
         home.write_samples(rows)
         return
     samples = read_samples(path, label, network, weight)
-    if home.protects == "rows":
+    if home.has_statistics:
         home.write_exact(exact_rows(samples, network.target), rows)
     else:
         home.write_samples(rows, released_rows(home, samples, network.target, Bits()))

@@ -190,31 +190,40 @@ class Home:
 
     @property
     def protects(self) -> str:
-        """What a private peer protects: labels or rows; empty for another."""
+        """What a private peer protects: labels, rows or users; empty for another."""
         return str(json.loads(self.budget.read_bytes())["protects"]) if self.is_private else ""
 
     @property
-    def is_summed(self) -> bool:
-        """Whether others see the statistics of this peer's rows in sums only."""
-        return self.is_private and bool(json.loads(self.budget.read_bytes()).get("secure_sum"))
+    def has_statistics(self) -> bool:
+        """Whether all that this peer releases are statistics of its rows."""
+        return self.protects in ("rows", "users")
 
-    def protect(self, epsilon: float, protects: str = "labels", n_peers: int = 0, is_summed: bool = False) -> None:
+    def protect(
+        self,
+        epsilon: float,
+        protects: str = "labels",
+        n_peers: int = 0,
+        is_summed: bool = False,
+        rows_per_user: int = 0,
+    ) -> None:
         """Fix the budget of this peer, before its first samples; the same one again changes nothing.
 
         `n_peers` is the number of peers that are expected to release statistics of their rows. If `is_summed`, only
-        sums of these are seen.
+        sums of these are seen; to protect users, with `rows_per_user` of each at most.
         """
         # Base predictors have public ranges: rows are clipped to them.
-        checked = Privacy(epsilon, protects=protects, ranges=(-1, 1))
+        checked = Privacy(epsilon, protects="rows" if protects == "users" else protects, ranges=(-1, 1))
         _, network = self.read()
-        if protects == "rows":
+        if is_summed and protects == "labels":
+            raise HomeError("secure sums are for rows: add --protects rows, or users")
+        if (protects == "users") != (rows_per_user > 0) or (protects == "users" and not is_summed):
+            raise HomeError("--protects users needs --secure-sum and --rows-per-user, which nothing else does")
+        if protects != "labels":
             if network.target.class_weights or network.config.graph != "evidence":
                 raise HomeError(
                     "rows can be protected in networks with --graph evidence and without weights of classes"
                 )
             ReleaseTerms.of(network.config, checked.epsilon, checked.delta)
-        elif is_summed:
-            raise HomeError("secure sums are for rows: add --protects rows")
         elif not network.target.classes:
             raise HomeError(
                 "the labels of this network are numbers, which randomised response cannot protect: protect rows"
@@ -222,17 +231,22 @@ class Home:
         if self.samples.exists() and not self.is_private:
             raise HomeError(f"{self.folder} has samples, and what was sent cannot be withdrawn: use a new folder")
         # The budget comes first: a peer that is killed here is private, with an empty ledger.
+        wanted = {"epsilon": checked.epsilon, "protects": protects, "n_peers": n_peers}
+        wanted |= {"secure_sum": True} if is_summed else {}
+        wanted |= {"rows_per_user": rows_per_user} if rows_per_user else {}
         if not self.is_private:
-            content = {"epsilon": checked.epsilon, "protects": checked.protects, "n_peers": n_peers}
-            content |= {"secure_sum": True} if is_summed else {}
-            atomic.write_bytes(self.budget, json.dumps(content).encode(), private=True)
-        if self.is_summed != is_summed:
-            raise HomeError(f"{self.folder} was created {'with' if self.is_summed else 'without'} --secure-sum")
+            atomic.write_bytes(self.budget, json.dumps(wanted).encode(), private=True)
+        kept = json.loads(self.budget.read_bytes())
+        for option in ("secure_sum", "rows_per_user"):
+            if kept.get(option) != wanted.get(option):
+                raise HomeError(
+                    f"{self.folder} was created with another --{option.replace('_', '-')}: use a new folder"
+                )
         with self.open_ledger() as ledger:
-            if (ledger.epsilon, self.protects) != (checked.epsilon, checked.protects):
+            if (ledger.epsilon, self.protects) != (checked.epsilon, protects):
                 raise HomeError(
                     f"{self.folder} has the budget epsilon {ledger.epsilon:g} for {self.protects}, got "
-                    f"{checked.epsilon:g} for {checked.protects}: what was released cannot be withdrawn, so the budget "
+                    f"{checked.epsilon:g} for {protects}: what was released cannot be withdrawn, so the budget "
                     "stays"
                 )
 
@@ -284,10 +298,10 @@ class Home:
         except FileNotFoundError as error:
             raise HomeError(f"no samples in {self.folder} yet: give them once with `dada peer run --data`") from error
         budget, config = json.loads(self.budget.read_bytes()), self.read()[1].config
-        terms = ReleaseTerms.of(config, budget["epsilon"], Privacy.delta)
+        terms = ReleaseTerms.of(config, budget["epsilon"], Privacy.delta, budget.get("rows_per_user", 0))
         n_peers = budget.get("n_peers", 0)
         found: SignedReleases
-        if self.is_summed:
+        if budget.get("secure_sum"):
             found = SecureSums(me, terms, rows, seal, secrets.token_bytes, n_peers)
         else:
             found = Releases(me, terms, rows, seal, n_peers)
@@ -405,7 +419,7 @@ class Home:
         records = read_records(self.state)
         if HOME_KEY in records:
             return np.frombuffer(records[HOME_KEY], network.config.dtype)
-        if self.protects == "rows":
+        if self.has_statistics:
             alone = self.open_releases(b"", Unsealed()).home_model(np.random.default_rng(0))
             return alone.astype(network.config.dtype)
         if records.get(TRUST_KEY) == b"no":

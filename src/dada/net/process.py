@@ -99,7 +99,7 @@ async def open_node(
     store = Store(home.state)
     transport = await IrohTransport.bind(key, options.listen, options.relay)
     rng = np.random.default_rng()
-    releases = home.open_releases(transport.me, seal) if home.protects == "rows" else None
+    releases = home.open_releases(transport.me, seal) if home.has_statistics else None
     peer = Peer(transport.me, exact if released is None else released, network.config)
     member = Member(
         peer,

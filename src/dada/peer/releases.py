@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
@@ -93,14 +93,25 @@ def public_row(config: PeerConfig) -> UserRows:
 
 @dataclass(frozen=True, eq=False)
 class ReleaseTerms:
-    """What the peers of a network that protect rows agree on: mechanism, learning problem and coupling."""
+    """What the peers of a network that protect rows agree on: mechanism, learning problem and coupling.
+
+    To protect whole users, `rows_per_user` of each count at most, and the noise is as many times as large: replacing
+    all of them moves G by sqrt(2) R^2 for each at most, because G is positive semidefinite, and B by 2 R for each.
+    """
 
     mechanism: StatisticsMechanism
     spec: str
     coupling: Array
+    rows_per_user: int = 0
+
+    @property
+    def noise(self) -> StatisticsMechanism:
+        """The mechanism with the noise that is added."""
+        times, steps = max(1, self.rows_per_user), (self.mechanism.gram_steps, self.mechanism.moment_steps)
+        return replace(self.mechanism, gram_steps=times * steps[0], moment_steps=times * steps[1])
 
     @classmethod
-    def of(cls, config: PeerConfig, epsilon: float, delta: float) -> ReleaseTerms:
+    def of(cls, config: PeerConfig, epsilon: float, delta: float, rows_per_user: int = 0) -> ReleaseTerms:
         """The terms of a network's learning problem; raises if a release does not fit into a message."""
         blocks = n_blocks(config.n_classes)
         n = config.n_predictors // blocks
@@ -111,7 +122,8 @@ class ReleaseTerms:
                 "the network with fewer base predictors (--stumps), or protect labels"
             )
         mechanism = StatisticsMechanism.calibrated(epsilon, delta, n_predictors=n, n_outputs=blocks)
-        return cls(mechanism, config.digest.hex(), config.settings.coupling[:n].astype(np.float64))
+        coupling = config.settings.coupling[:n].astype(np.float64)
+        return cls(mechanism, config.digest.hex(), coupling, rows_per_user)
 
     def checked(self, body: bytes) -> Statistics:
         """The statistics in a release of this network; raises for any other."""

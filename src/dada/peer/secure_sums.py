@@ -163,7 +163,7 @@ class SecureSums(SignedReleases):
         self._random_bytes = random_bytes
         n, outputs = terms.mechanism.n_predictors, terms.mechanism.n_outputs
         self._size = n * (n + 1) // 2 + n * outputs
-        self._terms = _hash(repr((terms.spec, terms.mechanism)).encode())
+        self._terms = _hash(repr((terms.spec, terms.noise)).encode())
         self._own: _Own | None = None
         # Parts by their owners, openings by call; owners of keys and of shares by the names of these.
         self._keys: dict[PeerId, Keys] = {}
@@ -219,10 +219,14 @@ class SecureSums(SignedReleases):
         found = self._joined()
         assert found is not None
         assert self._own is not None
-        body = self._share(len(found.owners)).release(self.rows.h, self.rows.y, source)
+        rows = np.arange(len(self.rows.h))
+        if self.terms.rows_per_user:
+            # Others do not learn how many rows this user has.
+            rows = np.array(sorted(rows.tolist(), key=lambda row: source.bits(64))[: self.terms.rows_per_user])
+        body = self._share(len(found.owners)).release(self.rows.h[rows], self.rows.y[rows], source)
         values = np.frombuffer(body[-8 * self._size :], "<i8").astype(np.uint64)
         masked = values + found.masks(found.owners.index(self.me), Secrets(*self._own.secrets), self._size)
-        return msgspec.msgpack.encode(Masked(found.name, len(self.rows.h), masked.astype("<u8").tobytes()))
+        return msgspec.msgpack.encode(Masked(found.name, self._n_rows, masked.astype("<u8").tobytes()))
 
     # -- own parts -------------------------------------------------------------------------------------------------
 
@@ -349,11 +353,16 @@ class SecureSums(SignedReleases):
 
     def _worth(self, n_called: int) -> Estimate:
         """Whether a sum is worth its noise, judged by as many rows of each peer as this one has."""
-        return worth_sending(self._share(n_called), n_called, n_called * len(self.rows.h))
+        return worth_sending(self._share(n_called), n_called, n_called * self._n_rows)
+
+    @property
+    def _n_rows(self) -> int:
+        """Rows of this peer, as others know them."""
+        return self.terms.rows_per_user or len(self.rows.h)
 
     def _share(self, n_called: int) -> StatisticsMechanism:
         """The noise that each of some called peers adds."""
-        return noise_share(self.terms.mechanism, max(1, int(NOISE_SHARE * n_called)))
+        return noise_share(self.terms.noise, max(1, int(NOISE_SHARE * n_called)))
 
     # -- parts of all peers ----------------------------------------------------------------------------------------
 
@@ -478,7 +487,7 @@ class SecureSums(SignedReleases):
         if not sums:
             return alone
         values = np.sum([found.values for found in sums], axis=0) - self._own_values(sums)
-        n_rows = sum(found.n_rows for found in sums) - len(self.rows.h) * any(self.me in one.owners for one in sums)
+        n_rows = sum(found.n_rows for found in sums) - self._n_rows * any(self.me in one.owners for one in sums)
         cells = values / UNIT
         gram = np.zeros((n, n))
         gram[np.triu_indices(n, 1)] = cells[n : n * (n + 1) // 2]
