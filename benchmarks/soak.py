@@ -12,6 +12,7 @@ events. Networks that it holds are not run again, unless the code has changed. T
 on the process: runs with two values of PYTHONHASHSEED print the same one.
 
 `--nodes` runs ten real nodes per network instead, with their sessions, links and stores, on virtual links and disks.
+Two of them are liars, of other kinds in each network.
 """
 
 import argparse
@@ -29,10 +30,12 @@ import dada
 from dada.cli.network_users import synthetic_peers
 from dada.cli.simulated_runs import make_case
 from dada.sim.invariants import InvariantError
+from dada.sim.liars import ADAPTIVE_KINDS, KINDS
 from dada.sim.nodes import NodeNetwork
 
 USERS, STEPS = 50, 20
-NODES, NODE_STEPS = 10, 120
+NODES, NODE_STEPS, NODE_LIARS = 10, 120, 2
+LIAR_KINDS = (*KINDS, *ADAPTIVE_KINDS)
 PACKAGE = Path(dada.__file__).parent
 
 
@@ -47,7 +50,10 @@ def soak_nodes(seed, users=NODES, steps=NODE_STEPS):
     case = _case(seed, users, steps, "none")
     config = replace(case.config, n_neighbours=3)
     replay = f"python benchmarks/soak.py --nodes --first {seed} --seeds 1 --users {users} --steps {steps}"
-    network = NodeNetwork(case.problem, config, case.rhythm, duration_s=float(steps), seed=seed, replay=replay)
+    kinds = [LIAR_KINDS[(NODE_LIARS * seed + p) % len(LIAR_KINDS)] for p in range(NODE_LIARS)]
+    network = NodeNetwork(
+        case.problem, config, case.rhythm, duration_s=float(steps), seed=seed, replay=replay, liar_kinds=kinds
+    )
     return outcome(seed, network, network.invariants, lambda: network.run().hash.encode())
 
 

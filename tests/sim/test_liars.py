@@ -172,7 +172,7 @@ def test_a_mirror_sends_each_victim_its_own_model():
 def test_followers_of_a_mirror_find_it_and_no_honest_peer_is_doubted(kind):
     faults = Faults(lying=0.2)
     one = network(K=15, steps=40, seed=1, faults=faults, graph="evidence", liar_kinds=(kind,))
-    one.run()
+    one.check()
     honest = {host.me for host in one.joined}
     peers = [host.member.peer for host in one.joined]
     found = [liar for peer in peers for liar in (*peer.exposed, *peer.neighbourhood.doubts)]
@@ -190,6 +190,7 @@ def test_gossip_invents_friends():
 @pytest.mark.parametrize("kind", KINDS + ADAPTIVE_KINDS)
 def test_a_network_tolerates_a_fifth_of_any_kind(kind, graph):
     faults = Faults(lying=0.2, lost=0.1)
-    result = network(K=15, steps=25, seed=1, faults=faults, graph=graph, liar_kinds=(kind,)).run()
-    assert result.honest.sum() == 12
-    assert result.edges > 0
+    one = network(K=15, steps=16, seed=1, faults=faults, graph=graph, liar_kinds=(kind,))
+    # The invariants include that some of the honest peers learn from each other.
+    one.check()
+    assert len(one.joined) == 12

@@ -5,13 +5,14 @@ import pytest
 from dada.net.session import Session
 from dada.peer.member import Rhythm
 from dada.sim.invariants import InvariantError
+from dada.sim.liars import KINDS
 from dada.sim.nodes import NodeNetwork
 from tests.sim.test_network import CONFIGS, users
 
 
-def nodes(seed, duration_s=30.0, n=6, graph="evidence"):
+def nodes(seed, duration_s=30.0, n=6, graph="evidence", liar_kinds=()):
     rhythm = Rhythm(local_steps=5, first_graph_steps=3, graph_every=2)
-    return NodeNetwork(users(n), CONFIGS[graph], rhythm, duration_s=duration_s, seed=seed)
+    return NodeNetwork(users(n), CONFIGS[graph], rhythm, duration_s=duration_s, seed=seed, liar_kinds=liar_kinds)
 
 
 def test_nodes_survive_crashes_broken_links_and_bad_disks():
@@ -19,6 +20,14 @@ def test_nodes_survive_crashes_broken_links_and_bad_disks():
     assert min(evidence["messages"], distance["messages"]) > 500
     of_links = {"broken", "deaf", "half-open", "refusing", "stopped", "doubled", "unanswered"}
     assert of_links | {"crash", "power cut", "damage", "full"} <= {*evidence, *distance}
+
+
+@pytest.mark.parametrize("graph", ["evidence", "distance, block"])
+def test_nodes_keep_their_promises_among_liars(graph):
+    kinds = KINDS[::2] if graph == "evidence" else KINDS[1::2]
+    network = nodes(3, n=5 + len(kinds), graph=graph, liar_kinds=kinds)
+    assert network.run().counts["MessageRefused"] > 0
+    assert [host.number for host in network.hosts if not host.is_honest] == list(range(5, 5 + len(kinds)))
 
 
 def test_a_dead_link_that_stays_open_is_found(monkeypatch):

@@ -3,10 +3,11 @@
 A swarm does not take part in learning. It starts the first peer alone and gives its ticket to all others, which then
 find each other. It reads only the status and state files that peers write.
 
-*Fork server.* Numba and LLVM take about 100 MB and a second or two. One process pays for them: it imports and compiles
-everything, then forks a child per peer, and its children share its pages. It runs no event loop and opens no socket:
-iroh starts its threads in the children. Requests and replies are lines of JSON on its stdin and stdout. When stdin
-ends, it kills its children.
+*Fork server.* Numba and LLVM take about 90 MB and a second or two. One process pays for them: it imports and loads
+everything, then forks a child per peer, and its children share its pages. Compiling takes 100 MB more, which LLVM does
+not return: a server that has compiled a kernel starts itself again, and loads it from disk. It runs no event loop and
+opens no socket: iroh starts its threads in the children. Requests and replies are lines of JSON on its stdin and
+stdout. When stdin ends, it kills its children.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numba.core.event import install_recorder
 
 from dada.core.model_steps import UserRows, rows_per_sample
 from dada.net.home import Home
@@ -50,7 +52,7 @@ class ForkServer:
 
     def __init__(self, home: Home) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "dada.net.forkserver", str(home.folder)],
+            _command(home),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **LEAN_ENVIRONMENT},
@@ -236,32 +238,39 @@ def _handle(peers: dict[bytes, Peer], me: bytes, fact: Fact) -> None:
             queue.extend((effect.to, reply) for reply in replies)
 
 
-def serve(home: Home) -> None:
+def serve(home: Home, may_restart: bool = True) -> None:
     """Load everything a peer needs, then answer requests until stdin ends."""
     try:
         _, network = home.read()
-        rehearse(home.read_samples(), network.config)
+        with install_recorder("numba:compile") as compiled:
+            rehearse(home.read_samples(), network.config)
     except (OSError, ValueError) as error:
         _answer(str(error))
         return
+    if compiled.buffer and may_restart:
+        os.execv(sys.executable, [*_command(home), "restarted"])
     # Frozen objects are skipped by the garbage collector, which would otherwise write to the shared pages.
     gc.collect()
     gc.freeze()
     _answer(None)
-    running: set[int] = set()
+    children: set[int] = set()
     for line in sys.stdin.buffer:
         request = msgspec.json.decode(line, type=Request)
         if isinstance(request, int):
             pid, status = os.waitpid(request, os.WNOHANG)
-            running.discard(pid)
+            children.discard(pid)
             _answer(os.waitstatus_to_exitcode(status) if pid else None)
         else:
             folder, options = request
             pid = _fork(Home(Path(folder)), options)
-            running.add(pid)
+            children.add(pid)
             _answer(pid)
-    for pid in sorted(running):
+    for pid in sorted(children):
         os.kill(pid, signal.SIGKILL)
+
+
+def _command(home: Home) -> list[str]:
+    return [sys.executable, "-m", "dada.net.forkserver", str(home.folder)]
 
 
 def _answer(reply: int | str | None) -> None:
@@ -289,4 +298,4 @@ def _fork(home: Home, options: RunOptions) -> int:
 
 
 if __name__ == "__main__":
-    serve(Home(Path(sys.argv[1])))
+    serve(Home(Path(sys.argv[1])), may_restart=len(sys.argv) == 2)

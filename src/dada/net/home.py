@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +28,13 @@ from dada.peer.config import PeerConfig
 from dada.peer.membership import Membership
 from dada.peer.messages import Certificate, PeerId, Revocation
 from dada.peer.model import Fallback, OwnModel, checked_rows
-from dada.peer.releases import ExactRows, Releases, ReleaseTerms, SignedReleases, public_row
-from dada.peer.secure_sums import SecureSums
 from dada.peer.witnesses import Seal, Unsealed
-from dada.privacy.accounting import BudgetError, Privacy, PrivacyCost, PrivacyLedger
 from dada.privacy.noise import Bits
-from dada.privacy.release import read_labels, release_labels
+
+# Loaded for private peers only: they load scipy, which takes as much memory as all that another peer needs of its own.
+if TYPE_CHECKING:
+    from dada.peer.releases import ExactRows, SignedReleases
+    from dada.privacy.accounting import PrivacyLedger
 
 LONGEST_NAME = 40
 
@@ -211,6 +212,9 @@ class Home:
         `n_peers` is the number of peers that are expected to release statistics of their rows. If `is_summed`, only
         sums of these are seen; to protect users, with `rows_per_user` of each at most.
         """
+        from dada.peer.releases import ReleaseTerms
+        from dada.privacy.accounting import Privacy
+
         # Base predictors have public ranges: rows are clipped to them.
         checked = Privacy(epsilon, protects="rows" if protects == "users" else protects, ranges=(-1, 1))
         _, network = self.read()
@@ -253,6 +257,8 @@ class Home:
     @contextmanager
     def open_ledger(self) -> Iterator[PrivacyLedger]:
         """The ledger of a private peer."""
+        from dada.privacy.accounting import Privacy, PrivacyLedger
+
         epsilon = json.loads(self.budget.read_bytes())["epsilon"]
         ledger = PrivacyLedger(self.ledger, epsilon=epsilon, delta=Privacy.delta)
         self.ledger.chmod(0o600)
@@ -267,6 +273,9 @@ class Home:
         The same rows, given by their bytes, return the same class numbers: after a crash no label is flipped anew.
         Other rows are refused, because the budget is spent.
         """
+        from dada.privacy.accounting import BudgetError, PrivacyCost
+        from dada.privacy.release import read_labels, release_labels
+
         name = f"labels of rows {_digest(rows, codes.astype('<i8').tobytes())}"
         with self.open_ledger() as ledger:
             epsilon, cost = ledger.epsilon, PrivacyCost(epsilon=ledger.epsilon)
@@ -284,6 +293,8 @@ class Home:
 
     def write_exact(self, rows: ExactRows, samples: UserRows) -> None:
         """Store rows to protect; others are refused after a release. Others' models may depend on a public row."""
+        from dada.peer.releases import public_row
+
         with self.open_ledger() as ledger:
             if any(entry.name != _name_of(rows) for entry in ledger.entries(ME)):
                 raise self._spent()
@@ -292,6 +303,10 @@ class Home:
 
     def open_releases(self, me: PeerId, seal: Seal) -> SignedReleases:
         """The releases of a peer that protects its rows, with its own if it was made."""
+        from dada.peer.releases import ExactRows, Releases, ReleaseTerms
+        from dada.peer.secure_sums import SecureSums
+        from dada.privacy.accounting import Privacy
+
         try:
             with self.exact.open("rb") as file, np.load(file, allow_pickle=False) as parts:
                 rows = ExactRows(**parts)

@@ -207,8 +207,8 @@ def _from_json(content: Mapping[str, Any]) -> NetworkFile:
         raise ValueError(f"version {content['version']}, this dada reads {VERSION}: update the older of the two")
     predictors = content["predictors"]
     regularizer = dict(content["regularizer"])
-    known = {one.name for one in fields(PeerConfig)} - _DERIVED
-    unknown = set(content["settings"]) - known
+    setting_names = {one.name for one in fields(PeerConfig)} - _DERIVED
+    unknown = set(content["settings"]) - setting_names
     if unknown:
         raise ValueError(f"settings that this version does not know: {', '.join(sorted(unknown))}")
     target = dict(predictors["target"])

@@ -39,7 +39,6 @@ from dada.peer.messages import (
     encode,
 )
 from dada.peer.model import EPOCH_KEY
-from dada.peer.secure_sums import SecureSums
 
 
 class Listening(NamedTuple):
@@ -388,5 +387,5 @@ class Node:
         is_sent = releases.own is not None
         reason = releases.progress if is_sent else self.member.release_estimate.reason
         found = {"held": releases.n_pooled, "is_sent": is_sent, "reason": reason}
-        found |= {"is_summed": True} if isinstance(releases, SecureSums) else {}
+        found |= {"is_summed": True} if releases.is_summed else {}
         return {"samples": len(releases.rows.h), "releases": found}

@@ -15,9 +15,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from dada.peer.inputs import Persist
+from dada.peer.inputs import SUMS_KEY, Persist
 from dada.peer.model import EPOCH_KEY
-from dada.peer.secure_sums import SUMS_KEY
 
 VERSION = 1
 _APPLICATION = 0x64616461  # "dada", in the header of the file

@@ -6,6 +6,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -17,7 +18,7 @@ from dada.peer import inputs, messages
 from dada.peer.census import FRACTIONS, Census
 from dada.peer.edges import put_last
 from dada.peer.evidence_graph import EvidenceGraph
-from dada.peer.inputs import Action, Effect, Fact, GraphStep, Persist, Refused, Send
+from dada.peer.inputs import SUMS_KEY, Action, Effect, Fact, GraphStep, Persist, Refused, Send
 from dada.peer.journal import PeerJournal
 from dada.peer.membership import Membership
 from dada.peer.messages import (
@@ -35,11 +36,13 @@ from dada.peer.messages import (
 )
 from dada.peer.model import Fallback
 from dada.peer.peer import Peer
-from dada.peer.releases import SignedReleases
 from dada.peer.sampling import PeerSampling, Search, draw
-from dada.peer.secure_sums import SUMS_KEY
 from dada.peer.witnesses import Seal, content_of, statement_of, statements_in
-from dada.privacy.release import Estimate
+
+# Most peers make no releases, and these load scipy, a third of the memory of an idle peer.
+if TYPE_CHECKING:
+    from dada.peer.releases import SignedReleases
+    from dada.privacy.release import Estimate
 
 # This many bytes count as one more message.
 BYTES_PER_MESSAGE = 1024
@@ -440,7 +443,7 @@ class Member:
         assert self.releases is not None
         found = self.releases.estimate(len(self.sampling.view))
         if found.send and (self.sampling.exchanges <= HURRIED_EXCHANGES or not self.sampling.view):
-            return Estimate(False, "Nothing is sent yet: the first peers are being met.")
+            return found._replace(send=False, reason="Nothing is sent yet: the first peers are being met.")
         return found
 
     def rest(self) -> None:

@@ -161,6 +161,9 @@ class SignedReleases(ABC):
         Peers that are expected to release.
     """
 
+    # Whether others see statistics of this peer's rows in sums only.
+    is_summed = False
+
     def __init__(self, me: PeerId, terms: ReleaseTerms, rows: ExactRows, seal: Seal, expected: int = 0) -> None:
         self.me, self.terms, self.rows, self.expected = me, terms, rows, expected
         self._seal = seal

@@ -39,7 +39,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from dada.peer.inputs import Effect, Persist
+from dada.peer.inputs import SUMS_KEY, Effect, Persist
 from dada.peer.messages import RELEASE_NAME_SIZE, PeerId, Release
 from dada.peer.releases import (
     MOST_SIGMAS,
@@ -81,8 +81,6 @@ from dada.privacy.pooling import Pool
 from dada.privacy.release import UNIT, Estimate, Statistics, StatisticsMechanism, worth_sending
 from dada.privacy.secure_sum import RandomBytes, noise_share
 
-# The record of a peer's secrets and of the parts that it published.
-SUMS_KEY = b"secure sums"
 # Parts of the called peers: those whose noise suffices, and those that may be absent.
 NOISE_SHARE, MOST_ABSENT = 3 / 4, 1 / 8
 
@@ -147,6 +145,8 @@ class SecureSums(SignedReleases):
     waits : Waits
         How long a peer waits for others.
     """
+
+    is_summed = True
 
     def __init__(
         self,

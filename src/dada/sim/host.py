@@ -131,9 +131,9 @@ class Host:
     refused: int = 0
     is_loaded: bool = True
     earlier_bits: float = 0.0
+    liar: Liar | None = None
     _began: float = 0.0
     _member: Member | None = None
-    _liar: Liar | None = None
 
     @property
     def member(self) -> Member:
@@ -156,7 +156,7 @@ class Host:
         self.earlier_bits = self.bits
         self.life += 1
         self.is_up, self.is_doomed = True, False
-        self._member, self._liar = self.make(self.life)
+        self._member, self.liar = self.make(self.life)
 
     def begin_life(self, now: float, known: Sequence[Descriptor], has_clock: bool = True) -> Sequence[Deed]:
         """Make a member, give it the stored records, and start it; without a clock, they alone give its epoch."""
@@ -191,12 +191,12 @@ class Host:
 
     def deeds(self, effects: list[Effect], is_timer: bool = False) -> Sequence[Deed]:
         """What the host does about its member's effects; a liar changes them."""
-        if self._liar is None:
+        if self.liar is None:
             return effects
-        return [*self._liar.falsify(effects), *(self._liar.attack() if is_timer else ())]
+        return [*self.liar.falsify(effects), *(self.liar.attack() if is_timer else ())]
 
     def overhear(self, sender: PeerId, data: bytes) -> None:
         """Let a liar see a message to its member."""
-        if self._liar is not None:
+        if self.liar is not None:
             with suppress(ValueError):
-                self._liar.overhear(sender, decode(data))
+                self.liar.overhear(sender, decode(data))

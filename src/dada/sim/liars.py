@@ -82,14 +82,13 @@ class Liar:
         copy.sequence, copy.exponent = sequence, config.finest
         return copy.coded_snapshot()
 
+    def card(self, peer: PeerId) -> Descriptor:
+        """The descriptor of a peer whose key the liar has: a member of its gang, or an invented one."""
+        return signed_card(peer, 1, (), VirtualSeal(peer))
+
     def victims(self, n: int) -> tuple[PeerId, ...]:
         """Some peers of the view."""
         return self.member.sampling.sample(n)
-
-
-def _card(peer: PeerId) -> Descriptor:
-    """The descriptor of a peer whose key the liar has: a member of its gang, or an invented one."""
-    return signed_card(peer, 1, (), VirtualSeal(peer))
 
 
 def _in_place_of_models(message: Message, snapshot: ModelSnapshot) -> Message:
@@ -239,14 +238,14 @@ class Gossip(Liar):
         if isinstance(message, messages.ViewRequest | messages.ViewReply | messages.FriendsReply):
             most = 4 if isinstance(message, messages.FriendsReply) else 15
             size = (most, most, most, 40)[self.rng.integers(4)]
-            return type(message)(tuple(_card(self.rng.bytes(8)) for _ in range(size)))
+            return type(message)(tuple(self.card(self.rng.bytes(8)) for _ in range(size)))
         return message
 
     def lie_to(self, peer: PeerId, message: Message) -> Message:
         """See `Liar`. Half of the views name the receiver itself."""
         false = self.lie(message)
         if isinstance(false, messages.ViewRequest | messages.ViewReply) and self.rng.integers(2):
-            return type(false)((_card(peer), *false.view[1:]))
+            return type(false)((self.card(peer), *false.view[1:]))
         return false
 
     def attack(self) -> Sequence[Deed]:
@@ -297,7 +296,7 @@ def _with_gang(message: Message, liar: Liar) -> Message:
     if isinstance(message, messages.ViewRequest | messages.ViewReply | messages.FriendsReply):
         most = 4 if isinstance(message, messages.FriendsReply) else 15
         chosen = liar.rng.permutation(len(liar.gang))[:most]
-        return type(message)(tuple(_card(liar.gang[p]) for p in chosen))
+        return type(message)(tuple(liar.card(liar.gang[p]) for p in chosen))
     return message
 
 

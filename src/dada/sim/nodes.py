@@ -1,8 +1,9 @@
 """A network of real nodes in virtual time: sessions, links, handshakes, address books and stores of `dada.net`.
 
 Nodes crash without closing their links, stop with or without a goodbye, and restart, some at a new address. Power cuts
-lose records that were not synced, disks change a byte or are full, and strangers open links and send garbage. The
-invariants of `dada.sim.invariants` apply, and these:
+lose records that were not synced, disks change a byte or are full, and strangers open links and send garbage. Some
+nodes may be liars of `dada.sim.liars`, which leave when the faults end. The invariants of `dada.sim.invariants` apply
+to honest nodes, and these to all:
 
 - No task ends with an error.
 - A session that is closed leaves the table of sessions.
@@ -17,7 +18,7 @@ import asyncio
 import gc
 import hashlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -34,12 +35,13 @@ from dada.net.transport import HEADER, Kind, TransportError, frame
 from dada.peer.config import PeerConfig
 from dada.peer.inputs import Send
 from dada.peer.member import Member, Planner, Rhythm
-from dada.peer.messages import Descriptor, PeerId, decode
+from dada.peer.messages import Descriptor, PeerId, decode, encode
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
 from dada.sim.faults import Cut
 from dada.sim.host import MOST_LOST_RECORDS, Host
 from dada.sim.invariants import InvariantError, Invariants
+from dada.sim.liars import Liar, SendBytes
 from dada.sim.seal import VirtualSeal
 from dada.sim.simulation import WAKEUPS_PER_EXCHANGE, peer_id
 from dada.sim.virtual import CALM, LinkFaults, VirtualInternet, VirtualLoop, VirtualTransport
@@ -75,6 +77,31 @@ class _WatchedLinks(Links):
         self.watch(peer, message, True)
 
 
+class LyingLinks(Links):
+    """Links on which a liar changes every message of its node, and sends others whenever the links are checked."""
+
+    liar: Liar
+
+    def send(self, peer: PeerId, message: bytes, expendable: bool = False) -> None:
+        """See `Links`."""
+        super().send(peer, encode(self.liar.lie_to(peer, decode(message))), expendable)
+
+    def on_message(self, session: Session, content: bytes) -> None:
+        """See `Links`."""
+        with suppress(ValueError):
+            self.liar.overhear(session.peer, decode(content))
+        super().on_message(session, content)
+
+    def beat(self) -> None:
+        """See `Links`."""
+        super().beat()
+        for deed in self.liar.attack():
+            if isinstance(deed, SendBytes):
+                super().send(deed.to, deed.data)
+            elif isinstance(deed, Send):
+                super().send(deed.to, encode(deed.message))
+
+
 class NodeNetwork:
     """Real nodes that learn in one process in virtual time, with faults from a seed.
 
@@ -88,14 +115,26 @@ class NodeNetwork:
     seed : int
     replay : str
         The command that repeats the run, for error messages.
+    liar_kinds : sequence of classes
+        The last nodes are liars of these kinds.
     """
 
     def __init__(
-        self, problem: Problem, config: PeerConfig, rhythm: Rhythm, *, duration_s: float, seed: int, replay: str = ""
+        self,
+        problem: Problem,
+        config: PeerConfig,
+        rhythm: Rhythm,
+        *,
+        duration_s: float,
+        seed: int,
+        replay: str = "",
+        liar_kinds: Sequence[type[Liar]] = (),
     ) -> None:
         self.config, self.rhythm, self.duration_s, self.seed = config, rhythm, duration_s, seed
         self._problem = problem
-        self.hosts = [Host(k, peer_id(k), self._maker(k)) for k in range(problem.n_users)]
+        n_honest = problem.n_users - len(liar_kinds)
+        self._liars = {n_honest + p: kind for p, kind in enumerate(liar_kinds)}
+        self.hosts = [Host(k, peer_id(k), self._maker(k), k < n_honest) for k in range(problem.n_users)]
         self.numbers = {host.me: host.number for host in self.hosts}
         self.events = 0
         self.failures: list[str] = []
@@ -136,6 +175,9 @@ class NodeNetwork:
         tasks += [asyncio.create_task(self._disturb(self._generator(4))), asyncio.create_task(self._check_often())]
         await self._wait(self.duration_s)
         self._is_calm = True
+        for k, node in self._nodes.items():
+            if k in self._liars:
+                node.stop()
         self._internet.faults, self._internet.cuts = CALM, ()
         await self._wait(RECOVERY_S)
         for host in self.hosts:
@@ -167,13 +209,16 @@ class NodeNetwork:
     def _generator(self, *path: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, *path])
 
-    def _maker(self, k: int) -> Callable[[int], tuple[Member, None]]:
-        def make(life: int) -> tuple[Member, None]:
+    def _maker(self, k: int) -> Callable[[int], tuple[Member, Liar | None]]:
+        gang, kind = tuple(map(peer_id, self._liars)), self._liars.get(k)
+
+        def make(life: int) -> tuple[Member, Liar | None]:
             rng, me = self._generator(2, k, life), peer_id(k)
             every_s = WAKEUPS_PER_EXCHANGE / self.rhythm.wakeups_per_s
             peer = Peer(me, self._problem.rows_of(k), self.config)
             sampling = PeerSampling(me, rng, self._transports[k].addresses, seal=VirtualSeal(me))
-            return Member(peer, sampling, Planner(self.rhythm, rng), every_s), None
+            member = Member(peer, sampling, Planner(self.rhythm, rng), every_s)
+            return member, None if kind is None else kind(member, rng, gang)
 
         return make
 
@@ -192,16 +237,20 @@ class NodeNetwork:
         options = LinkOptions(most_links=4, give_up_after_s=20.0, token_bytes=rng.bytes)
         terms = Terms(SECRET, unix_time=lambda: START_OF_EPOCHS + self.now)
         node = Node(host.member, transport, host.disk, terms, rng, self._observe, options)
-        links = _WatchedLinks(transport, terms, node, rng, asyncio.get_running_loop().time, options)
-        links.watch = lambda to, message, is_sent: self._on_message(host, to, message, is_sent)
-        node.links = links
+        details = transport, terms, node, rng, asyncio.get_running_loop().time, options
+        if host.liar is None:
+            node.links = watched = _WatchedLinks(*details)
+            watched.watch = lambda to, message, is_sent: self._on_message(host, to, message, is_sent)
+        else:
+            node.links = lying = LyingLinks(*details)
+            lying.liar = host.liar
         self._nodes[k] = node
         return node
 
     async def _live(self, host: Host, rng: np.random.Generator) -> None:
-        """Run the node of a host in all its lives; that of host 0 never ends before the quiet time."""
+        """Run the node of a host in all its lives; that of host 0 never ends before the quiet time, liars then."""
         await asyncio.sleep(host.number)
-        while True:
+        while host.is_honest or not self._is_calm:
             node = self._begin(host, rng)
             first = self._transports[0]
             known = [Descriptor(first.me, 0, first.addresses)] if host.number else []
@@ -291,7 +340,9 @@ class NodeNetwork:
 
     def _on_message(self, host: Host, to: PeerId, data: bytes, is_sent: bool) -> None:
         if is_sent:
-            self._check(self.invariants.after, host, self.hosts[self.numbers[to]])
+            # Liars invent peers.
+            number = self.numbers.get(to)
+            self._check(self.invariants.after, host, None if number is None else self.hosts[number])
         else:
             self.events += 1
             self.counts["messages"] += 1
@@ -316,13 +367,15 @@ class NodeNetwork:
 
     def _check_links(self) -> None:
         """After the faults: sessions, open links, neighbours and tasks belong together."""
-        n_tasks = 1 + len(self.hosts)
-        for host in self.hosts:
+        honest = [host for host in self.hosts if host.is_honest]
+        n_tasks = 1 + len(honest)
+        for host in honest:
             links, n_ends = self._nodes[host.number].links, len(self._transports[host.number].ends)
             self._require(n_ends == len(links.sessions), f"{n_ends} open links, {len(links.sessions)} sessions", host)
             for peer in links.sessions:
-                back = self._nodes[self.numbers[peer]].links.sessions
-                self._require(host.me in back, f"a session with {self.numbers[peer]}, which has none", host)
+                other = self._nodes.get(self.numbers[peer])
+                is_mutual = other is not None and host.me in other.links.sessions
+                self._require(is_mutual, f"a session with {self.numbers[peer]}, which has none", host)
             alone = [self.numbers[peer] for peer in links.neighbours if peer not in links.sessions]
             self._require(not alone, f"no session with the neighbours {alone}", host)
             # A node has a task to run and one to accept links, and each session three.
