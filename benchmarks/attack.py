@@ -410,8 +410,7 @@ def honest_shares(peer, honest):
     view = msgspec.msgpack.decode(read_records(peer.home.state)[RECORD_KEY], type=tuple[Descriptor, ...])
     weights = peer.home.read_status()["neighbours"]
     of_honest = sum(weight for other, weight in weights.items() if bytes.fromhex(other) in honest)
-    in_view = sum(known.peer in honest for known in view) / len(view)
-    return round(in_view, 2), round(of_honest / (sum(weights.values()) or 1.0), 2)
+    return sum(known.peer in honest for known in view) / len(view), of_honest / (sum(weights.values()) or 1.0)
 
 
 async def surround(network, attackers=60, seconds=120.0):
@@ -426,8 +425,9 @@ async def surround(network, attackers=60, seconds=120.0):
     began, shares = time.monotonic(), []
     while (passed := time.monotonic() - began) < seconds:
         shares.append(honest_shares(peer, honest))
-        progress = f"{passed:6.1f} s, honest shares of view and weight: {shares[-1]}, {gang.n_links} links of attackers"
-        print(progress, file=sys.stderr, flush=True)
+        in_view, in_weight = shares[-1]
+        progress = f"{passed:4.0f} s: honest shares {in_view:.2f} of the view, {in_weight:.2f} of the weight"
+        print(f"{progress}, {gang.n_links} links of attackers", file=sys.stderr, flush=True)
         await asyncio.sleep(min(LOOK_EVERY_S, seconds - passed))
     shares.append(honest_shares(peer, honest))
     for node in gang.nodes:

@@ -11,7 +11,7 @@ from dada.sim.faults import Faults
 from dada.sim.liars import Eclipser
 from dada.sim.simulation import SimulatedNetwork
 
-HONEST, WARM_UP_S, WAKEUPS_PER_S = 20, 240, 0.5
+HONEST, WARM_UP_S, WAKEUPS_PER_S = 20, 150, 0.5
 CONFIG = PeerConfig(
     30, 5.0, 1.0, graph="evidence", n_neighbours=3, tau=1.0, max_neighbours=8, vet=True, trust_largest=0.2
 )

@@ -124,8 +124,8 @@ def test_three_terminals(people):
     assert stopped["messages_sent"] > 0
 
 
-def test_a_peer_process_holds_no_table_reader(people):
-    """Its process replaces that of the command, without table reader or terminal library."""
+def test_a_peer_process_holds_no_table_reader_and_no_accountant(people):
+    """Its process replaces that of the command, without what only tables, terminals and private peers need."""
     Home(people / "ann").status.unlink(missing_ok=True)
     line = ("peer", "run", "--home", people / "ann", "--data", people / "ann.csv", "--label", "label", "--rate", "1")
     with running(line) as (ann,):
@@ -133,6 +133,7 @@ def test_a_peer_process_holds_no_table_reader(people):
         wait_for(lambda: status_of(people / "ann").get("wakeups", 0) > 2)
         mapped = Path(f"/proc/{ann.pid}/maps").read_text()
     assert "polars" not in mapped
+    assert "scipy/optimize" not in mapped
 
 
 def test_killed_at_any_moment_a_peer_comes_back_with_all_it_said(people):

@@ -14,7 +14,7 @@ from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
 from dada.sim.host import VirtualDisk
 from dada.sim.invariants import InvariantError
-from tests.sim.test_network import network
+from tests.helpers.networks import network
 
 
 @pytest.fixture

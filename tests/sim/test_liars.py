@@ -37,7 +37,7 @@ from dada.sim.liars import (
     Rewinder,
     SendBytes,
 )
-from tests.sim.test_network import CONFIGS, network
+from tests.helpers.networks import CONFIGS, network
 
 CONFIG = CONFIGS["distance"]
 MOVE = ModelDelta(1, 2, 3, True, -1, 0.1, False)

@@ -3,16 +3,9 @@
 import pytest
 
 from dada.net.session import Session
-from dada.peer.member import Rhythm
 from dada.sim.invariants import InvariantError
 from dada.sim.liars import KINDS
-from dada.sim.nodes import NodeNetwork
-from tests.sim.test_network import CONFIGS, users
-
-
-def nodes(seed, duration_s=30.0, n=6, graph="evidence", liar_kinds=()):
-    rhythm = Rhythm(local_steps=5, first_graph_steps=3, graph_every=2)
-    return NodeNetwork(users(n), CONFIGS[graph], rhythm, duration_s=duration_s, seed=seed, liar_kinds=liar_kinds)
+from tests.helpers.networks import nodes
 
 
 def test_nodes_survive_crashes_broken_links_and_bad_disks():

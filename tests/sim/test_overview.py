@@ -4,7 +4,7 @@ import numpy as np
 
 from dada import events
 from dada.sim.simulation import SimulationOverview
-from tests.sim.test_network import network
+from tests.helpers.networks import network
 
 
 class Film:

@@ -16,8 +16,7 @@ FILES = sorted(path for package in ("core", "peer", "sim", "net") for path in (S
 
 RUN = """
 import hashlib
-from tests.sim.test_network import network
-from tests.sim.test_nodes import nodes
+from tests.helpers.networks import network, nodes
 
 for graph in ("evidence", "distance"):
     one = network(K=12, steps=15, seed=0, faults="all", graph=graph)
