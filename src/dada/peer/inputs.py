@@ -15,7 +15,7 @@ from dada.core.compiled import Array
 from dada.core.model_steps import UserRows
 from dada.peer.messages import Message, PeerId
 
-# The record of a secure sum: the peer's secrets, and the parts that it published..
+# The record of a secure sum: the peer's secrets, and the parts that it published.
 SUMS_KEY = b"secure sums"
 
 
