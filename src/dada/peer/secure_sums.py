@@ -208,6 +208,11 @@ class SecureSums(SignedReleases):
             return Estimate(False, "Nothing is sent: others hold keys of this peer, so its folder is an old backup.")
         if self._joined() is not None:
             return Estimate(True, "The masked statistics are due.")
+        rounds = [found for name in sorted(self._called) if (found := self._round(name)) and self.me in found.owners]
+        if any(found.name in self._openings for found in rounds):
+            return Estimate(False, "Nothing is sent: the sum was opened before this peer answered the call.")
+        if rounds:
+            return Estimate(False, f"Nothing is sent yet: {len(rounds[0].owners)} peers were called just now.")
         n_peers = len(self._uncalled())
         worth = self._worth(n_peers)
         if self.me in self._keys and n_peers >= self._least and not worth.send:
@@ -272,11 +277,8 @@ class SecureSums(SignedReleases):
         others = sorted(self._keys.keys() - {self.me}, key=lambda owner: _hash(salt + owner))
         committee = others[:MOST_HOLDERS]
         assert self._own is not None
-        sealed, checks = Secrets(*self._own.secrets).sealed(
-            [self._keys[holder].lock for holder in committee],
-            threshold_of(len(committee)),
-            self._random_bytes,
-        )
+        locks = [self._keys[holder].lock for holder in committee]
+        sealed, checks = Secrets(*self._own.secrets).sealed(locks, threshold_of(len(locks)), self._random_bytes)
         return Shares(b"".join(self._name(Keys, holder) for holder in committee), sealed, checks)
 
     def _due_call(self) -> Call | None:
@@ -320,11 +322,8 @@ class SecureSums(SignedReleases):
                 continue
             n_absent = sum(not self._has_sent(owner, name) for owner in found.owners)
             is_closed = self._exchanges >= called_at + self.waits.closed
-            if (
-                (n_absent == 0 or is_closed)
-                and n_absent <= MOST_ABSENT * len(found.owners)
-                and self.me in found.charges
-            ):
+            is_due = n_absent == 0 or (is_closed and n_absent <= MOST_ABSENT * len(found.owners))
+            if is_due and self.me in found.charges:
                 return self._opening(found)
         return None
 
@@ -407,8 +406,8 @@ class SecureSums(SignedReleases):
 
     def _round(self, name: bytes) -> _Round | None:
         """The round of a call; None until all shares in it, and the keys of their committees, are held."""
-        if name in self._rounds:
-            return self._rounds[name]
+        if name in self._rounds or name not in self._called:
+            return self._rounds.get(name)
         names = split_names(self._called[name][1])
         owners = tuple(self._share_owners[one] for one in names if one in self._share_owners)
         seats = [split_names(self._shares[owner].holders) for owner in owners]
