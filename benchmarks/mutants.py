@@ -216,7 +216,7 @@ def violation(seeds, users, steps, problems):
     for seed in seeds:
         graph, step = ("evidence", "distance")[seed % 2], ("block", "pairwise")[seed // 2 % 2]
         if seed not in problems:
-            _, problems[seed] = network_problem(moons(seed, n_users=users, n_test=1).train, Stumps(n=40), mu=1.0)
+            _, problems[seed], _ = network_problem(moons(seed, n_users=users, n_test=1).train, Stumps(n=40), mu=1.0)
         signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST_S)
         try:
             usual = network_of(problems[seed], faults, graph=graph, step=step, steps=steps, seed=seed)
@@ -238,7 +238,7 @@ def nodes_violation(seeds, problems, users=8, duration_s=60.0):
     for seed in seeds:
         if ("nodes", seed) not in problems:
             people = moons(seed, n_users=users, n_test=1).train
-            _, problems["nodes", seed] = network_problem(people, Stumps(n=40), mu=1.0)
+            _, problems["nodes", seed], _ = network_problem(people, Stumps(n=40), mu=1.0)
         problem = problems["nodes", seed]
         usual = network_of(
             problem, Faults(), graph=("evidence", "distance")[seed % 2], step="block", steps=20, seed=seed

@@ -15,9 +15,11 @@ import numpy as np
 from msgspec import inspect
 
 from dada.core.model_steps import UserRows
+from dada.peer.atoms import AtomArrays, AtomTerms, Plot
 from dada.peer.coding import Code, write_code
 from dada.peer.config import PeerConfig
 from dada.peer.copies import ModelCopy
+from dada.peer.grove import Grove
 from dada.peer.inputs import Failed, Persist, Refused, Send
 from dada.peer.member import Member, Planner, RateLimit, Rhythm
 from dada.peer.membership import Membership
@@ -33,7 +35,11 @@ CONFIGS = {
     "evidence": PeerConfig(6, beta=2.0, mu1=1.0, vet=True, graph="evidence"),
     "distance, block steps": PeerConfig(6, beta=2.0, mu1=1.0, vet=True, step="block"),
     "evidence, block steps": PeerConfig(6, beta=2.0, mu1=1.0, vet=True, graph="evidence", step="block"),
+    "evidence, trees": PeerConfig(6, beta=2.0, mu1=1.0, vet=True, graph="evidence", step="block"),
 }
+TERMS = AtomTerms(n_features=2, n_cuts=3, depth=1, per_user=4)
+GROWN = tuple(AtomArrays(np.array([[0], [1]]), np.array([[1], [2]]), np.array([[9, -9], [5, 0]])).write())
+PLOT = Plot(UserRows(MARGINS), np.ones((3, 1)), np.array([[0, 3], [2, 1], [3, 0]], np.uint8), GROWN)
 KINDS = inspect.type_info(Message).types
 EXTREMES = (0, 1, 2, -1, -2, 2**31 - 1, 2**32, 2**48, 2**53, 2**60, 2**61, 2**61 + 1, 2**62, 2**63 - 1, 2**64 - 1)
 FLOATS = (0.0, -0.0, 1.0, 0.5, -1.0, 1e-300, 1e300, -1e300, float("inf"), -float("inf"), float("nan"))
@@ -52,7 +58,7 @@ class PeerFuzz:
 
     def __init__(self, seed: int, network: str) -> None:
         self.rng = np.random.default_rng(seed)
-        self.config = CONFIGS[network]
+        self.config, self.has_trees = CONFIGS[network], network.endswith("trees")
         self.records: dict[bytes, bytes] = {}
         self.now = 0.0
         self.counts: Counter[str] = Counter()
@@ -71,6 +77,7 @@ class PeerFuzz:
             Planner(rhythm, rng),
             limit=limit,
             membership=Membership(b"", b"founder", Unsealed()),
+            grove=Grove(ME, TERMS, PLOT, self.config.digest, Unsealed()) if self.has_trees else None,
         )
         self.member.restore(dict(self.records))
         self.perform(self.member.start(self.now, [Descriptor(name, 0) for name in self.names[:3]]))
@@ -170,25 +177,29 @@ class PeerFuzz:
             return self.one_of((*self.names, ME, b"", b"x" * 64, b"x" * 65))
         if name == "code" and self.rng.random() < 0.7:
             return self.code()
+        if name == "atoms" and self.rng.random() < 0.9:
+            return bytes(self.rng.integers(0, (2, 1, 4, 128, 129)).tolist())
         return self.rng.bytes(int(self.one_of((0, 1, 4, 8, 12, 100))))
 
     def code(self) -> bytes:
         """A change of a few coordinates by a few units."""
-        used = np.sort(self.rng.permutation(6)[: self.rng.integers(1, 6)])
+        n = self.member.peer.config.n_predictors
+        used = np.sort(self.rng.permutation(n)[: self.rng.integers(1, 6)])
         values = self.rng.integers(1, 100, used.size) * self.rng.choice([-1, 1], used.size)
         entries = Code(used, values, int(self.rng.integers(self.config.finest - 2, 3)))
-        return write_code(entries, 6, self.config.block.quantise_bits)
+        return write_code(entries, n, self.config.block.quantise_bits)
 
     def snapshot(self) -> list[Any]:
         """A sound model, with any number."""
-        copy = ModelCopy.zero(6)
-        used = self.rng.permutation(6)[: self.rng.integers(1, 6)]
+        n = self.member.peer.config.n_predictors
+        copy = ModelCopy.zero(n)
+        used = self.rng.permutation(n)[: self.rng.integers(1, 6)]
         copy.alpha[used] = 2.0 * self.rng.dirichlet(np.ones(used.size)) * self.rng.choice([-1, 1], used.size)
         if self.config.sends_codes:
             copy.alpha[:], copy.exponent = np.rint(16 * copy.alpha) / 16, -4
             used = np.flatnonzero(copy.alpha)
         copy.support[: used.size], copy.n_support = used, used.size
-        found = copy.coded_snapshot() if self.config.sends_codes else copy.snapshot()
+        found = self.member.peer.own.snapshot_of(copy)
         return [self.integer("epoch"), self.integer("sequence"), found.coordinates, found.values]
 
 

@@ -21,18 +21,18 @@ from dada.cli.simulated_runs import UPDATES_PER_USER, engine_graph, engine_model
 from dada.core.bits import Ledger
 from dada.core.compiled import Array
 from dada.core.regularizers import LogDegree
+from dada.data.predictors.families import FittedUnion
 from dada.engine import Plan
-from dada.fitting.exam import Exam
 from dada.net.credentials import read_ticket
 from dada.net.forkserver import Swarm
 from dada.net.home import Home
 from dada.net.iroh_transport import new_secret_key
-from dada.net.network_file import NetworkFile, Target
+from dada.net.network_file import NetworkFile, NetworkTrees, Target
 from dada.net.node import Node
 from dada.net.process import RunOptions, open_node
 from dada.net.session import LinkOptions
 from dada.net.statuses import PeerOverview
-from dada.peer.config import usual_settings
+from dada.peer.config import PeerConfig, usual_settings
 from dada.peer.member import Rhythm
 
 # Beyond these peers, one machine is slow to answer: graph steps then wait longer for replies.
@@ -83,18 +83,26 @@ def make_network(
     if people.model is not None:
         patience: dict[str, Any] = {} if people.train.n_users <= FEW_PEERS else {"reply_timeout_s": PATIENT_S}
         return network_of_model(people.model, wakeups_per_s, graph, step, kappa=kappa, vet=True, **patience)
-    spec, arrays = people.predictors.to_arrays()
+    fixed, trees = people.predictors, None
+    if people.orchard is not None and isinstance(fixed, FittedUnion):
+        terms, fixed = people.orchard.terms, fixed.parts[0]
+        trees = NetworkTrees(people.orchard.cuts, terms.depth, terms.per_user)
+    spec, arrays = fixed.to_arrays()
     local_steps = 10 if step == "block" else 60
     problem, labels = people.problem, [] if people.train.classes is None else people.train.classes.tolist()
+    # Only a loss that is not usual is in the file.
+    loss = {} if problem.loss == PeerConfig.loss else {"loss": problem.loss}
+    usual = usual_settings(graph or people.graph, step)
     return NetworkFile(
-        settings={"beta": problem.beta, "mu1": problem.mu1, "vet": True, **usual_settings(graph or people.graph, step)},
+        settings={"beta": problem.beta, "mu1": problem.mu1, "vet": True, **loss, **usual},
         features=people.train.feature_names,
         target=Target(tuple(map(str, labels))),
-        coupling=np.asarray(people.predictors.coupling, np.float64),
+        coupling=np.asarray(fixed.coupling, np.float64),
         predictors=spec,
         arrays=arrays,
         rhythm=Rhythm(local_steps, first_graph_steps, graph_every=5, kappa=kappa, wakeups_per_s=wakeups_per_s),
         regularizer=LogDegree(lam=3.0, delta=0.1),
+        trees=trees,
     )
 
 
@@ -106,7 +114,10 @@ def make_homes(folder: Path, people: NetworkUsers, network: NetworkFile) -> list
     homes = [Home(folder / f"peer-{k:03d}") for k in range(people.train.n_users)]
     for k, home in enumerate(homes):
         home.create(file, new_secret_key())
-        home.write_samples(people.problem.rows_of(k))
+        if people.orchard is None:
+            home.write_samples(people.problem.rows_of(k))
+        else:
+            home.write_plot(people.orchard.plots[k])
     return homes
 
 
@@ -114,9 +125,15 @@ class SwarmDisplay:
     """Collects the statuses of a swarm, and shows them on a terminal."""
 
     def __init__(
-        self, console: Console, exam: Exam, network: NetworkFile, reference: Reference, overview: PeerOverview
+        self,
+        console: Console,
+        people: NetworkUsers,
+        network: NetworkFile,
+        reference: Reference,
+        overview: PeerOverview,
     ) -> None:
-        self._exam, self._network, self._reference, self._overview = exam, network, reference, overview
+        self._people, self._exam, self._network = people, people.exam, network
+        self._reference, self._overview = reference, overview
         self._screen = Live(console=console, refresh_per_second=2, transient=True)
         self._is_shown = console.is_terminal
         self._statuses: Sequence[Mapping[str, Any]] = ()
@@ -135,7 +152,7 @@ class SwarmDisplay:
         """Take the current statuses."""
         self._statuses = statuses
         self._overview.update(
-            statuses, lambda: self._exam.per_user(models_of(homes, self._network)), milestone=left_s <= 0
+            statuses, lambda: self._exam.per_user(models_of(homes, self._people)), milestone=left_s <= 0
         )
         if self._is_shown:
             self._screen.update(self._table(self._accuracy(homes), left_s))
@@ -158,7 +175,16 @@ class SwarmDisplay:
             "paper_bits": round(Ledger(self._network.config.n_predictors).price(counts)) + total("coded_bits"),
             "restarts": self.restarts,
             "errors": self.errors,
+            **self._trees(),
         }
+
+    def _trees(self) -> dict[str, Any]:
+        """Trees alive, and bytes of trees that a peer sent on average."""
+        found = [status["trees"] for status in self._statuses if "trees" in status]
+        if not found:
+            return {}
+        sent_bytes = sum(one["sent_bytes"] for one in found) / len(found)
+        return {"trees": {"alive": max(one["alive"] for one in found), "sent_bytes": round(sent_bytes)}}
 
     @property
     def n_up(self) -> int:
@@ -176,7 +202,7 @@ class SwarmDisplay:
         return float(np.mean([len(status.get("neighbours", ())) for status in self._statuses]))
 
     def _accuracy(self, homes: Sequence[Home]) -> float:
-        return self._exam.score(models_of(homes, self._network))
+        return self._exam.score(models_of(homes, self._people))
 
     def _table(self, test_accuracy: float, left_s: float) -> Table:
         now, sent = time.monotonic(), self._overview.total("messages_sent")
@@ -200,10 +226,14 @@ class SwarmDisplay:
         return table
 
 
-def models_of(homes: Sequence[Home], network: NetworkFile) -> Array:
+def models_of(homes: Sequence[Home], people: NetworkUsers) -> Array:
     """The stored model of each peer; zero before its first state."""
-    nothing = np.zeros(network.config.n_predictors, network.config.dtype)
-    return np.stack([home.read_model() if home.state.exists() else nothing for home in homes])
+    models = np.zeros((len(homes), people.problem.n_predictors), np.float32)
+    for k, home in enumerate(homes):
+        if home.state.exists():
+            alpha, atoms = home.read_model_and_trees()
+            models[k] = alpha if people.orchard is None else people.orchard.in_order(alpha, atoms)
+    return models
 
 
 def run_processes(

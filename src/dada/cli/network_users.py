@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,18 +17,21 @@ from dada.cli.model_networks import graph_of_model
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.core.problem import Problem
-from dada.data import BasePredictors, Population, Stumps, UserTable, moons, moons100
+from dada.data import BasePredictors, Population, Stumps, Trees, Union, UserTable, boxes, moons, moons100, xor
 from dada.data.datasets import load
 from dada.data.datasets.readers import PAPER_SPLIT
+from dada.data.synthetic import SyntheticUsers
 from dada.estimators import DadaClassifier, DadaRegressor
 from dada.fitting.exam import Exam
+from dada.fitting.settings import LINEAR, families
+from dada.peer.atoms import Orchard
 from dada.sim import check_several_users, network_problem
 from dada.task import problem
 
 BETA, MU = 10.0, 1.0
 # Share of the rows of each user of a table that tests its model.
 TESTED = 0.2
-SYNTHETIC = {"moons": moons, "moons100": moons100}
+SYNTHETIC: dict[str, Callable[..., SyntheticUsers]] = {"moons": moons, "moons100": moons100, "xor": xor, "boxes": boxes}
 # Targets of datasets other than their labels: the extra column, and the kind of its values.
 OTHER_TARGETS = {"harws-activities": ("activity", "classes"), "school-scores": ("score", "numbers")}
 
@@ -39,7 +42,7 @@ class NetworkUsers:
 
     `options` are those of the command that names them, `graph` is their usual graph. The true graph and the groups are
     known of synthetic users. Others have a `model`, fitted to the same rows, whose settings are those of the network.
-    Numbers are standardised.
+    Numbers are standardised. Users that grow trees have an `orchard` and no model.
     """
 
     name: str
@@ -52,6 +55,7 @@ class NetworkUsers:
     oracle: CollaborationGraph | None = None
     model: DadaClassifier | DadaRegressor | None = None
     graph: GraphRule = "evidence"
+    orchard: Orchard | None = None
 
     @cached_property
     def exam(self) -> Exam:
@@ -62,10 +66,20 @@ class NetworkUsers:
 def synthetic_peers(data: str, n_users: int, seed: int) -> NetworkUsers:
     """Synthetic users, whose true graph is known."""
     people = SYNTHETIC[data](seed, n_users=n_users)
-    predictors, joint = network_problem(people.train, Stumps(n=200, rule="feature-range"), BETA, MU)
+    predictors, joint, _ = network_problem(people.train, Stumps(n=200, rule="feature-range"), BETA, MU)
     oracle = CollaborationGraph.from_scipy(people.oracle_weights())
     options = f"--users {n_users} --data {data}"
     return NetworkUsers(data, options, people.train, people.test, predictors, joint, people.groups, oracle)
+
+
+def with_trees(people: NetworkUsers, seed: int) -> NetworkUsers:
+    """The same users, who grow trees next to linear predictors, with the settings of `DadaClassifier`."""
+    recipe = Union(*families(people.train)[LINEAR].recipes, Trees(rounds=0))
+    loss = "logistic" if people.train.n_classes else None
+    predictors, joint, orchard = network_problem(people.train, recipe, loss=loss, seed=seed)
+    options = f"{people.options} --predictors trees"
+    changed: Any = {"predictors": predictors, "problem": joint, "orchard": orchard, "model": None}
+    return replace(people, options=options, **changed)
 
 
 def dataset_peers(data: str, seed: int) -> NetworkUsers:

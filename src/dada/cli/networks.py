@@ -41,9 +41,24 @@ UserColumn = Annotated[str | None, typer.Option("--user", help="Column with the 
 LabelColumn = Annotated[str | None, typer.Option("--label", help="Column of FILE to predict.")]
 Columns = Annotated[list[str] | None, typer.Option("--drop", help="Column of FILE to leave out; repeatable.")]
 DataName = Annotated[
-    Literal["moons", "moons100", "school", "school-scores", "computer", "vehicle_partial", "harws", "harws-activities"]
+    Literal[
+        "moons",
+        "moons100",
+        "xor",
+        "boxes",
+        "school",
+        "school-scores",
+        "computer",
+        "vehicle_partial",
+        "harws",
+        "harws-activities",
+    ]
     | None,
     typer.Option("--data", help="Synthetic users, by default moons; or those of a dataset (see dada datasets)."),
+]
+Predictors = Annotated[
+    Literal["usual", "trees"],
+    typer.Option("--predictors", help="Base predictors; trees: peers grow small trees and send them to each other."),
 ]
 NetworkGraph = Annotated[GraphRule | None, GraphOption.__metadata__[0]]
 
@@ -58,8 +73,26 @@ def network_users(
     usual: int,
     most: int,
     seed: int,
+    predictors: str = "usual",
 ) -> NetworkUsers:
     """The users of a table or a dataset, or synthetic ones."""
+    from dada.cli.network_users import with_trees
+
+    found = _users(file, user, label, drop, data, users, usual, most, seed)
+    return with_trees(found, seed) if predictors == "trees" else found
+
+
+def _users(
+    file: Path | None,
+    user: str | None,
+    label: str | None,
+    drop: list[str] | None,
+    data: str | None,
+    users: int | None,
+    usual: int,
+    most: int,
+    seed: int,
+) -> NetworkUsers:
     from dada.cli.network_users import SYNTHETIC, dataset_peers, synthetic_peers, table_peers
 
     if file is None:
@@ -94,6 +127,7 @@ def sim(
         str, typer.Option(help="Faults: none, loss, churn, byzantine, all, or several with commas.")
     ] = "all",
     data: DataName = None,
+    predictors: Predictors = "usual",
     graph: NetworkGraph = None,
     step: StepOption = "block",
     journal: Annotated[
@@ -118,6 +152,7 @@ def sim(
     - `dada sim --faults loss,churn --users 100 --seed 7`
     - `dada sim --faults byzantine --json`
     - `dada sim --step pairwise --graph distance`
+    - `dada sim --data xor --predictors trees --faults loss,churn`
     - `dada sim --live`
     """
     from dada.cli.simulated_runs import make_case
@@ -131,7 +166,7 @@ def sim(
                 report(f"Wake-up {point.time_s:.0f} of {steps}: {point.up} peers running, {point.edges} edges")
 
             written = None if journal is None else stack.enter_context(journal.open("wb"))
-            people = network_users(file, user, label, drop, data, users, SIMULATED, MOST_SIMULATED, seed)
+            people = network_users(file, user, label, drop, data, users, SIMULATED, MOST_SIMULATED, seed, predictors)
             case = make_case(people, steps, seed, faults, graph, written, step)
             try:
                 outcome = case.run(page, show)
@@ -158,9 +193,17 @@ def _show_simulation(result: dict[str, Any], users: int) -> None:
         f"{result['edges']} edges, {result['messages']:,} messages, {result['bytes'] / 1e6:.1f} MB, "
         f"{bits(result['bits'])} about models; "
         f"{result['lost']:,} messages lost, {result['refused']:,} refused, {result['restarts']} restarts\n"
-        f"{result['events']:,} events, {result['invariants_checked']:,} checks, none violated",
+        f"{result['events']:,} events, {result['invariants_checked']:,} checks, none violated{_trees(result)}",
         highlight=False,
     )
+
+
+def _trees(result: dict[str, Any]) -> str:
+    """Trees of a network that has any, as a line of text."""
+    found = result.get("trees")
+    if not found:
+        return ""
+    return f"\n{found['alive']} trees alive; a peer sent {found['sent_bytes'] / 1e3:.1f} kB of trees on average"
 
 
 def replay(journal: Annotated[Path, typer.Argument(help="A file that --journal has written.")]) -> None:
@@ -195,6 +238,7 @@ def swarm(
     in_process: Annotated[
         bool, typer.Option("--in-process", help="Run all peers in one process, with real sockets.")
     ] = False,
+    predictors: Predictors = "usual",
     graph: NetworkGraph = None,
     step: StepOption = "block",
     keep: Annotated[Path | None, typer.Option(help="Keep the peers' folders here.")] = None,
@@ -218,6 +262,7 @@ def swarm(
     - `dada swarm --users 20 --data moons --seconds 60 --json`
     - `dada swarm --kill-every 5`
     - `dada swarm --graph distance`
+    - `dada swarm --data xor --predictors trees`
     - `dada swarm --users 300 --in-process --seconds 120`
     - `dada swarm --live --kill-every 10`
     """
@@ -228,7 +273,7 @@ def swarm(
 
     if in_process and kill_every is not None:
         raise ValueError("--kill-every kills processes, so it cannot be combined with --in-process")
-    people = network_users(file, user, label, drop, data, users, PEERS, MOST_PEERS, seed)
+    people = network_users(file, user, label, drop, data, users, PEERS, MOST_PEERS, seed, predictors)
     n_users = people.train.n_users
     rate = rate if rate is not None else min(8.0, 160.0 / n_users)
     network = runs.make_network(people, rate, graph, step)
@@ -243,7 +288,7 @@ def swarm(
         levels = {name: level for name, level in baselines.items() if level is not None}
         info = users_info(f"{n_users} real peers, {people.name}", people, alone=reference.alone, baselines=levels)
         overview = PeerOverview(page, info, directed=network.config.graph == "evidence")
-        display = runs.SwarmDisplay(stderr(), people.exam, network, reference, overview)
+        display = runs.SwarmDisplay(stderr(), people, network, reference, overview)
         if in_process:
             asyncio.run(runs.run_nodes(homes, seconds, display))
         else:
@@ -266,5 +311,5 @@ def _show_swarm(result: dict[str, Any], neighbours: float, engine_neighbours: fl
     stderr().print(
         f"{result['peers']} peers, {result['edges']} edges, {result['messages']} messages, "
         f"{result['wire_bytes'] / 1e6:.1f} MB on the wire, {bits(result['paper_bits'])} in the paper's count, "
-        f"{result['restarts']} restarts, {result['errors']} errors"
+        f"{result['restarts']} restarts, {result['errors']} errors{_trees(result)}"
     )

@@ -88,6 +88,10 @@ def new_network(
         float | None,
         typer.Option(min=0.0, help="Strength of the coupling of models; by default peers agree on it."),
     ] = None,
+    predictors: Annotated[
+        Literal["stumps", "trees"],
+        typer.Option(help="Base predictors; trees: peers grow small trees and send them, next to linear predictors."),
+    ] = "stumps",
     rate: Annotated[float, typer.Option(min=1e-3, help="Wake-ups per peer and second.")] = 1.0,
     graph: Annotated[GraphRule | None, GraphOption.__metadata__[0]] = None,
     step: StepOption = "block",
@@ -112,6 +116,7 @@ def new_network(
     - `dada peer new-network net.json --like mine.csv --label came --members`
     - `dada peer new-network net.json --summary ann.json --summary bob.json`
     - `dada peer new-network net.json --model people.dada`
+    - `dada peer new-network net.json --like mine.csv --label came --predictors trees`
     """
     from dada.cli import peer_tables as tables
 
@@ -119,6 +124,9 @@ def new_network(
     given: dict[str, Any] = {
         name: value for name, value in (("loss", loss), ("beta", beta), ("mu1", mu)) if value is not None
     }
+    has_trees = predictors == "trees"
+    if has_trees and (model is not None or step != "block"):
+        raise ValueError("--predictors trees needs --step block, and no --model: peers grow the trees themselves")
     if model is not None:
         from dada.cli.model_networks import network_of_model
         from dada.estimators.files import load_model
@@ -129,13 +137,15 @@ def new_network(
             from dada.cli.peer_summaries import read_all
 
             merged = read_all(summary)
-            columns, predictors = merged.columns, merged.predictors(stumps)
+            columns, fixed = merged.columns, merged.predictors(0 if has_trees else stumps)
+            trees = merged.trees if has_trees else None
         else:
             if like is not None:
                 columns = tables.columns_like(like, label, task)
             else:
                 columns = tables.columns_by_hand(feature or [], classes, numbers)
-            predictors = tables.predictors_by_range(columns, stumps)
+            fixed = tables.predictors_by_range(columns, 0 if has_trees else stumps)
+            trees = tables.trees_by_range(columns) if has_trees else None
         from dada.peer.config import usual_settings
 
         loss = loss or tables.default_loss(columns.target)
@@ -143,7 +153,7 @@ def new_network(
         if mu is not None or graph == "distance":
             del strength["mu_per_confidence"]
         settings = {"loss": loss, **strength, **given, **guard, **usual_settings(graph or "evidence", step)}
-        network = tables.network_for(columns, predictors, settings, tables.rhythm_of(settings, rate), private)
+        network = tables.network_for(columns, fixed, settings, tables.rhythm_of(settings, rate), private, trees)
     if class_weights is not None:
         network = tables.with_class_weights(network, class_weights)
     if members:
@@ -154,7 +164,8 @@ def new_network(
         network.write(file)
         holders = "private: anybody with the file can join, so give it to invited peers only"
         kind = holders if private else "open to anybody"
-    stdout().print(f"{file}: {len(network.features)} features, {network.coupling.size} base predictors; {kind}.")
+    size = f"{network.coupling.size} base predictors{' and the trees of all peers' if has_trees else ''}"
+    stdout().print(f"{file}: {len(network.features)} features, {size}; {kind}.")
 
 
 @app.command()
@@ -417,6 +428,9 @@ def _lines(status: dict[str, Any], names: dict[str, str]) -> list[tuple[str, str
         ("refused", f"{status['messages_refused']} messages, {sum(status['links_refused'].values())} links"),
     ]
     lines += [("privacy", text) for text in privacy_text(status)]
+    if trees := status.get("trees"):
+        sent = f"{trees['sent_bytes'] / 1e3:.1f} kB sent"
+        lines.append(("trees", f"{trees['alive']} of {trees['growers']} peers, {trees['used']} in use here, {sent}"))
     ordered = sorted(status["neighbours"].items(), key=lambda item: -item[1])
     lines += [("neighbour", f"{shown(peer, names)} with weight {weight:.3g}") for peer, weight in ordered]
     lines += [("linked", shown(peer, names)) for peer in status["round_trips_ms"] if peer not in status["neighbours"]]

@@ -22,8 +22,9 @@ from dada.cli.peer_tables import (
     read_targets,
     without_constants,
 )
-from dada.data import BasePredictors, Constant, FeatureSummary, Linear, Stumps, Union, read_table
-from dada.net.network_file import Target
+from dada.data import BasePredictors, Constant, FeatureSummary, Linear, Stumps, Trees, Union, read_table
+from dada.fitting.atoms import agreed_cuts
+from dada.net.network_file import NetworkTrees, Target
 
 FORMAT, VERSION = "dada-summary", 1
 # Fewest rows per published quantile; fewer would reveal too much about each row.
@@ -89,8 +90,15 @@ class SummaryFile:
             target = Target(mean=mean, scale=math.sqrt(squares / self.summary.count) or 1.0)
         return checked(Columns(self.features, self.summary.low, self.summary.high, target))
 
+    @property
+    def trees(self) -> NetworkTrees:
+        """Trees whose thresholds are quantiles."""
+        return NetworkTrees(agreed_cuts(Trees(), self.summary), Trees.depth, Trees.per_user)
+
     def predictors(self, stumps_per_feature: int) -> BasePredictors:
         """Stumps at quantiles, clipped linear predictors, and a weakly coupled constant."""
+        if stumps_per_feature == 0:
+            return Union(Linear(), Constant(coupling=0.1)).fit_summary(self.summary, marks=lambda stumps: np.zeros(0))
         recipe = Union(Stumps(per_feature=stumps_per_feature), Linear(), Constant(coupling=0.1))
         found = recipe.fit_summary(self.summary, marks=lambda stumps: np.zeros(0))
         return without_constants(found, self.summary.low, self.summary.high)

@@ -16,7 +16,9 @@ from dada.core.model_steps import UserRows
 from dada.data import (
     BasePredictors,
     Constant,
+    Population,
     Stumps,
+    Trees,
     Union,
     predictors_from_arrays,
     read_table,
@@ -26,11 +28,13 @@ from dada.data.encoding import TableEncoder, needs_encoding
 from dada.data.predictors.families import FittedUnion
 from dada.data.predictors.stumps import FittedStumps
 from dada.data.tables import kind_of
+from dada.fitting.atoms import fitted_trees, grow_atoms, plot_of
 from dada.fitting.models import best_class, decisions
 from dada.fitting.private import public_predictors
 from dada.fitting.settings import BETA, MU_SCALE, OTHER_MU_SCALE
 from dada.net.home import Home
-from dada.net.network_file import NetworkFile, Target
+from dada.net.network_file import NetworkFile, NetworkTrees, Target
+from dada.peer.atoms import Plot
 from dada.peer.member import Rhythm
 from dada.peer.releases import ExactRows, outputs
 from dada.privacy.noise import Bits
@@ -137,8 +141,20 @@ def without_constants(union: FittedUnion, low: Array, high: Array) -> FittedUnio
     return replace(union, parts=(replace(stumps, **fewer), *others))
 
 
+def trees_by_range(columns: Columns) -> NetworkTrees:
+    """Trees whose thresholds divide every range into equal parts."""
+    return NetworkTrees(
+        np.linspace(columns.low, columns.high, Trees.cuts + 2)[1:-1].T.copy(), Trees.depth, Trees.per_user
+    )
+
+
 def network_for(
-    columns: Columns, predictors: BasePredictors, settings: dict[str, Any], rhythm: Rhythm, private: bool = False
+    columns: Columns,
+    predictors: BasePredictors,
+    settings: dict[str, Any],
+    rhythm: Rhythm,
+    private: bool = False,
+    trees: NetworkTrees | None = None,
 ) -> NetworkFile:
     """The network file for given columns and base predictors."""
     spec, arrays = predictors.to_arrays()
@@ -152,6 +168,7 @@ def network_for(
         rhythm=rhythm,
         secret=secrets.token_bytes(32) if private else b"",
         encoder=None if columns.encoder is None else columns.encoder.to_json(),
+        trees=trees,
     )
 
 
@@ -225,6 +242,11 @@ def read_rows(path: Path, label: str, network: NetworkFile, weight: str | None =
 def store_samples(home: Home, path: Path, label: str, weight: str | None = None, append: bool = False) -> None:
     """Store the samples of a table in a peer's folder; a private peer releases its labels."""
     _, network = home.read()
+    if network.trees is not None:
+        if append:
+            raise ValueError("--append: trees are grown on all rows, give all of them again without it")
+        home.write_plot(read_plot(path, label, network, network.trees, weight))
+        return
     if home.has_statistics and weight is not None:
         raise ValueError("--weight: samples of protected rows have equal weights")
     rows = read_rows(path, label, network, weight)
@@ -239,6 +261,19 @@ def store_samples(home: Home, path: Path, label: str, weight: str | None = None,
         home.write_exact(exact_rows(samples, network.target), rows)
     else:
         home.write_samples(rows, released_rows(home, samples, network.target, Bits()))
+
+
+def read_plot(path: Path, label: str, network: NetworkFile, trees: NetworkTrees, weight: str | None = None) -> Plot:
+    """A user's samples in a network with trees, and the trees that grow on them."""
+    rows, values = read_rows(path, label, network, weight), read_samples(path, label, network).values
+    X, target = _features(read_table(path), path, network), network.target
+    fixed, y = predictors_from_arrays(network.predictors, network.arrays), target.coded(values)
+    classes = np.array(target.classes) if target.classes else None
+    weights = None if rows.weights is None else rows.weights[:: len(rows.A) // len(X)]
+    user = Population(X, y, np.array([0, len(X)]), np.array(["me"]), classes, network.features, weights)
+    recipe = Trees(per_user=trees.per_user, depth=trees.depth, cuts=trees.cuts.shape[1], rounds=0)
+    grown = grow_atoms(recipe, user, trees.cuts, np.random.default_rng())
+    return plot_of(user, fixed, trees.cuts, grown)
 
 
 def released_rows(home: Home, samples: OwnSamples, target: Target, source: Bits) -> UserRows:
@@ -272,8 +307,12 @@ def predict_table(home: Home, path: Path) -> dict[str, list[Any]]:
     Classes have a label and a value: the decision value, or the lead of the label's score. Numbers have a value.
     """
     _, network = home.read()
-    predictions = _predictions(read_table(path), path, network)
-    values = decisions(predictions, np.array([0, len(predictions)]), home.read_model()[None, :])
+    frame, (model, atoms) = read_table(path), home.read_model_and_trees()
+    predictions = _predictions(frame, path, network)
+    if network.trees is not None:
+        trees = fitted_trees(network.trees.terms, network.trees.cuts, atoms)
+        predictions = np.column_stack([predictions, trees.predict(_features(frame, path, network))])
+    values = decisions(predictions, np.array([0, len(predictions)]), model[None, :])
     target = network.target
     if not target.classes:
         return {"value": (target.mean + target.scale * values).tolist()}
@@ -285,12 +324,15 @@ def predict_table(home: Home, path: Path) -> dict[str, list[Any]]:
 
 
 def _predictions(frame: Any, path: Path, network: NetworkFile) -> Array:
-    predictors = predictors_from_arrays(network.predictors, network.arrays)
+    return predictors_from_arrays(network.predictors, network.arrays).predict(_features(frame, path, network))
+
+
+def _features(frame: Any, path: Path, network: NetworkFile) -> Array:
     if network.encoder is None:
-        return predictors.predict(read_features(frame, network.features, path))
+        return read_features(frame, network.features, path)
     encoder = TableEncoder.from_json(dict(network.encoder))
     _require(encoder.inputs, frame.columns, path)
-    return predictors.predict(encoder.transform(frame))
+    return encoder.transform(frame)
 
 
 def read_features(frame: Any, names: Sequence[str], path: Path) -> Array:

@@ -102,7 +102,16 @@ class SimulationCase:
             "events": outcome.events,
             "invariants_checked": outcome.checks,
             "violations": 0,
+            **self._trees(),
         }
+
+    def _trees(self) -> dict[str, Any]:
+        """Trees alive, and bytes of trees that a peer sent on average, in its last life."""
+        groves = [host.member.grove for host in self.network.joined if host.member.grove is not None]
+        if not groves:
+            return {}
+        sent_bytes = sum(grove.sent_bits for grove in groves) / (8 * len(groves))
+        return {"trees": {"alive": max(len(grove.names) for grove in groves), "sent_bytes": round(sent_bytes)}}
 
 
 def make_case(
@@ -119,6 +128,7 @@ def make_case(
     replay = f"dada sim {people.options} --steps {steps} --seed {seed} --faults {faults} --graph {graph} --step {step}"
     options: Any = {"steps": steps, "seed": seed, "replay": replay, "journal": journal}
     if people.model is None:
+        options |= {"orchard": people.orchard, "n_classes": people.train.n_classes}
         network = network_of(people.problem, Faults.named(faults), graph=graph, step=step, **options)
     else:
         file = network_of_model(people.model, 1.0, graph, step, vet=True, trust_largest=0.2)

@@ -37,6 +37,7 @@ from dada.peer.inputs import Fact, GraphStep, ModelStep, Received, ResetModel, S
 from dada.peer.member import Member, Planner, Rhythm
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
+from dada.peer.witnesses import Unsealed
 
 STOP_WITHIN_S = 10.0
 # To fork a peer with its folder and options, or to poll the child with a process id.
@@ -242,8 +243,11 @@ def serve(home: Home, may_restart: bool = True) -> None:
     """Load everything a peer needs, then answer requests until stdin ends."""
     try:
         _, network = home.read()
+        rows, config, grove = home.read_samples(), network.config, home.open_grove(b"", Unsealed())
+        if grove is not None:
+            rows, config = grove.rows(), config.with_trees(grove.name, grove.origin([]))
         with install_recorder("numba:compile") as compiled:
-            rehearse(home.read_samples(), network.config)
+            rehearse(rows, config)
     except (OSError, ValueError) as error:
         _answer(str(error))
         return

@@ -24,7 +24,9 @@ from dada.core.model_steps import UserRows, rows_per_sample
 from dada.net.credentials import CERTIFICATE_PREFIX, from_text, read_key, read_revocation, write_key
 from dada.net.network_file import NetworkFile, read_network
 from dada.net.store import damaged, needing_room, read_records
+from dada.peer.atoms import Plot
 from dada.peer.config import PeerConfig
+from dada.peer.grove import Grove
 from dada.peer.membership import Membership
 from dada.peer.messages import Certificate, PeerId, Revocation
 from dada.peer.model import Fallback, OwnModel, checked_rows
@@ -73,6 +75,8 @@ def privacy_text(status: Mapping[str, Any]) -> list[str]:
 TRUST_KEY, HOME_KEY = b"trust", b"home"
 # Files of the inbox whose names are kept after they were taken in: a power cut may bring back files that were removed.
 MOST_TAKEN = 64
+# Arrays of samples that only networks with trees have.
+PLOT_PARTS = ("signs", "bins", "grown")
 # Owner of a peer's releases in its ledger.
 ME = "this peer"
 
@@ -218,6 +222,8 @@ class Home:
         # Base predictors have public ranges: rows are clipped to them.
         checked = Privacy(epsilon, protects="rows" if protects == "users" else protects, ranges=(-1, 1))
         _, network = self.read()
+        if network.trees is not None:
+            raise HomeError("the peers of this network send trees, which reveal more than any budget allows")
         if is_summed and protects == "labels":
             raise HomeError("secure sums are for rows: add --protects rows, or users")
         if (protects == "users") != (rows_per_user > 0) or (protects == "users" and not is_summed):
@@ -372,10 +378,33 @@ class Home:
         if self.is_private:
             raise HomeError("a private peer makes one release: new rows would need another")
         _, network = self.read()
+        if network.trees is not None:
+            raise HomeError("trees are grown on all rows: give all of them again with `dada peer run --data`")
         checked_rows(rows, network.config)
         self.read_samples()
         self.inbox.mkdir(mode=0o700, exist_ok=True)
         _write_rows(self.inbox / f"{time.time_ns():020}-{secrets.token_hex(4)}.npz", rows)
+
+    def write_plot(self, plot: Plot) -> None:
+        """Store the user's samples in a network with trees, and the trees that were grown on them."""
+        rows = {name: array for name, array in plot.fixed._asdict().items() if array is not None}
+        grown = np.frombuffer(b"".join(plot.grown), np.uint8)
+        parts = {"signs": plot.signs, "bins": plot.bins, "grown": grown, "taken": np.array([], np.str_)}
+        _write_arrays(self.samples, rows | parts)
+
+    def open_grove(self, me: PeerId, seal: Seal) -> Grove | None:
+        """The samples and trees of a peer, if its network has trees."""
+        _, network = self.read()
+        if network.trees is None:
+            return None
+        rows = self.read_samples()
+        with self.samples.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            if not {*PLOT_PARTS} <= set(stored):
+                raise HomeError(f"{self.samples} has no trees: give --data and --label again")
+            signs, bins, grown = (stored[name] for name in PLOT_PARTS)
+        terms = network.trees.terms
+        plot = Plot(rows, signs, bins, tuple(terms.split(grown.tobytes())))
+        return Grove(me, terms, plot, network.config.digest, seal)
 
     def take_rows(self, config: PeerConfig, half_life: float | None, rng: np.random.Generator) -> UserRows | None:
         """Take the oldest file out of the inbox; returns all samples, or None if the inbox is empty.
@@ -429,22 +458,29 @@ class Home:
 
     def read_model(self) -> Array:
         """The model for predictions: the shared one, or the local one if the peer chose it."""
-        _, network = self.read()
-        rows = self.read_samples()
+        return self.read_model_and_trees()[0]
+
+    def read_model_and_trees(self) -> tuple[Array, list[bytes]]:
+        """The model for predictions, and the trees among its base predictors, if the network has any."""
+        config, rows = self.read()[1].config, self.read_samples()
         records = read_records(self.state)
         if HOME_KEY in records:
-            return np.frombuffer(records[HOME_KEY], network.config.dtype)
+            return np.frombuffer(records[HOME_KEY], config.dtype), []
         if self.has_statistics:
             alone = self.open_releases(b"", Unsealed()).home_model(np.random.default_rng(0))
-            return alone.astype(network.config.dtype)
-        if records.get(TRUST_KEY) == b"no":
-            return Fallback(rows, network.config).alpha
-        own = OwnModel(rows, network.config)
+            return alone.astype(config.dtype), []
+        grove, atoms = self.open_grove(b"", Unsealed()), list[bytes]()
         try:
+            if grove is not None:
+                grove.restore(records, OwnModel.stored_dictionary(records))
+                rows, atoms, config = grove.rows(), grove.atoms, config.with_trees(grove.name, grove.origin([]))
+            if records.get(TRUST_KEY) == b"no":
+                return Fallback(rows, config).alpha, atoms
+            own = OwnModel(rows, config)
             own.restore(records)
         except ValueError as error:
             raise damaged(self.state, str(error)) from error
-        return own.model.alpha
+        return own.model.alpha, atoms
 
     def write_status(self, status: Mapping[str, Any]) -> None:
         """Write the status file, for `dada peer status`."""
@@ -512,7 +548,7 @@ def _read_rows(path: Path) -> tuple[UserRows, list[str]]:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as parts:
             arrays = dict(parts)
         taken = arrays.pop("taken", np.empty(0, np.str_)).tolist()
-        return UserRows(**arrays), taken
+        return UserRows(**{name: array for name, array in arrays.items() if name not in PLOT_PARTS}), taken
     except (TypeError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(str(error)) from error
 

@@ -23,6 +23,7 @@ from dada.core.compiled import Array
 from dada.core.model_steps import n_blocks
 from dada.core.regularizers import DegreeTarget, LogDegree, Regularizer
 from dada.net.store import needing_room
+from dada.peer.atoms import AtomTerms
 from dada.peer.config import PeerConfig
 from dada.peer.member import Rhythm
 from dada.peer.membership import Membership
@@ -36,7 +37,7 @@ _REGULARIZERS: dict[str, type[LogDegree] | type[DegreeTarget]] = {
     "log-degree": LogDegree,
     "degree-target": DegreeTarget,
 }
-_DERIVED = {"n_predictors", "n_classes", "coupling", "predictors_digest", "regularizer"}
+_DERIVED = {"n_predictors", "n_classes", "coupling", "predictors_digest", "regularizer", "dictionary", "agreed"}
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,44 @@ class Target:
 
 
 @dataclass(frozen=True, eq=False)
+class NetworkTrees:
+    """The trees that the peers of a network grow (see `dada.peer.grove`).
+
+    Parameters
+    ----------
+    cuts : array of shape (n_features, n_cuts)
+        Thresholds of each feature, ascending.
+    depth, per_user : int
+        Tests on the way to a leaf, and trees that each peer grows.
+    """
+
+    cuts: Array
+    depth: int = 3
+    per_user: int = 30
+
+    @property
+    def terms(self) -> AtomTerms:
+        """What all trees have in common."""
+        n_features, n_cuts = self.cuts.shape
+        return AtomTerms(n_features, n_cuts, self.depth, self.per_user)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any], n_features: int) -> NetworkTrees:
+        """The inverse of `to_json`, checked."""
+        trees = cls(_array_from_json(value["cuts"]).astype(np.float64), int(value["depth"]), int(value["per_user"]))
+        if trees.cuts.ndim != 2 or len(trees.cuts) != n_features:
+            raise ValueError(f"thresholds of trees of shape {trees.cuts.shape}, there are {n_features} features")
+        if not np.isfinite(trees.cuts).all() or (np.diff(trees.cuts, axis=1) < 0).any():
+            raise ValueError("thresholds of trees that are not finite, or not ascending")
+        _ = trees.terms
+        return trees
+
+    def to_json(self) -> dict[str, Any]:
+        """An object for a network file."""
+        return {"depth": self.depth, "per_user": self.per_user, "cuts": _array_to_json(self.cuts)}
+
+
+@dataclass(frozen=True, eq=False)
 class NetworkFile:
     """Content of a network file.
 
@@ -119,6 +158,8 @@ class NetworkFile:
         Of tables with text, dates or missing values: the result of `TableEncoder.to_json`.
     founder : bytes
         Public key that signs certificates of membership; empty if nobody needs one.
+    trees : NetworkTrees, optional
+        Trees that the peers grow themselves, next to the base predictors of this file.
     """
 
     settings: Mapping[str, Any]
@@ -132,6 +173,7 @@ class NetworkFile:
     secret: bytes = b""
     encoder: Mapping[str, Any] | None = None
     founder: bytes = b""
+    trees: NetworkTrees | None = None
 
     def membership(self, seal: Seal) -> Membership | None:
         """The rules of membership, if the network has a founder; the seal verifies signatures, or is the founder's."""
@@ -155,7 +197,8 @@ class NetworkFile:
     def _predictors(self) -> dict[str, Any]:
         arrays = {name: _array_to_json(array) for name, array in sorted(self.arrays.items())}
         about = {"features": list(self.features), "target": asdict(self.target), "coupling": self.coupling.tolist()}
-        return about | {"spec": dict(self.predictors), "arrays": arrays, "encoder": self.encoder}
+        trees = {} if self.trees is None else {"trees": self.trees.to_json()}
+        return about | {"spec": dict(self.predictors), "arrays": arrays, "encoder": self.encoder} | trees
 
     def write(self, path: Path) -> None:
         """Write a new file, with mode 0600 if the network is private; an existing file is an error."""
@@ -217,9 +260,10 @@ def _from_json(content: Mapping[str, Any]) -> NetworkFile:
     settings = dict(content["settings"])
     if "block" in settings:
         settings["block"] = BlockStep(**settings["block"])
+    features, trees = tuple(str(name) for name in predictors["features"]), predictors.get("trees")
     network = NetworkFile(
         settings=settings,
-        features=tuple(str(name) for name in predictors["features"]),
+        features=features,
         target=Target(**target),
         coupling=np.array(predictors["coupling"], np.float64),
         predictors=dict(predictors["spec"]),
@@ -229,7 +273,10 @@ def _from_json(content: Mapping[str, Any]) -> NetworkFile:
         secret=bytes.fromhex(content["secret"] or ""),
         encoder=predictors["encoder"],
         founder=bytes.fromhex(content.get("founder", "")),
+        trees=None if trees is None else NetworkTrees.from_json(trees, len(features)),
     )
+    if network.trees is not None and not network.config.sends_codes:
+        raise ValueError(f'trees need the step "block", got {network.config.step!r}')
     if len(network.founder) not in (0, KEY_SIZE):
         raise ValueError(f"a founder's key of {len(network.founder)} bytes, it needs {KEY_SIZE}")
     if network.secret and len(network.secret) < SHORTEST_SECRET:

@@ -371,6 +371,7 @@ class Node:
             "coded_bits": int(ledger.coded.sum()),
             "model_bytes": self.model_bytes,
             **self._release_status(),
+            **self._tree_status(),
         }
 
     def _scores(self) -> dict[str, float]:
@@ -379,6 +380,15 @@ class Node:
         if self.member.releases is not None:
             return {}
         return {"loss": own.loss, **({} if own.accuracy is None else {"accuracy": own.accuracy})}
+
+    def _tree_status(self) -> dict[str, Any]:
+        """Trees of a network that has any: alive, in use here, grown here, and bytes of those that were sent."""
+        grove = self.member.grove
+        if grove is None:
+            return {}
+        used = len(self.member.trees_in_use)
+        counts = {"alive": len(grove.names), "used": used, "grown": len(grove.plot.grown)}
+        return {"trees": counts | {"growers": len(grove.records), "sent_bytes": grove.sent_bits // 8}}
 
     def _release_status(self) -> dict[str, Any]:
         releases = self.member.releases

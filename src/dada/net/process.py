@@ -110,6 +110,7 @@ async def open_node(
         exact=None if released is None else exact,
         releases=releases,
         membership=membership,
+        grove=home.open_grove(transport.me, seal),
     )
     terms = Terms(network.secret, options.allowed, membership, certificate)
 

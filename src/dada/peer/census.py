@@ -4,20 +4,14 @@ Theory of operation
 -------------------
 The strength of the coupling, mu, must fit the scale of the users' losses: it is a multiple of their mean confidence,
 m_k / max m_l. No peer knows all m_l. So each publishes a signed *record* with its number of samples, and later with the
-log-likelihood of held-out samples that a weaker coupling gains. All peers keep the records of the same users: those
-whose ids have the lowest hashes, a random sample of at most `MOST_RECORDS`. Two peers that meet merge their records.
-Merging in any order, repeatedly or after losses gives the same records, unlike sums that are passed on. Once gossip has
-spread all records, every peer has the same ones and computes the same settings. A newcomer receives them at its first
-exchange. A peer that leaves stays in the sample.
+log-likelihood of held-out samples that a weaker coupling gains. Gossip brings the records of a random sample of at most
+`MOST_RECORDS` users to all (see `dada.peer.records`), so every peer computes the same settings. A newcomer receives
+them at its first exchange.
 
 *Gains.* A peer learns its model again without some of its samples, next to its neighbours' present models, with mu and
 with fractions of it. If most users have published their gains, and these are clear, mu becomes that fraction. The
 neighbours' models have learned a little from the held-out samples, in favour of a stronger coupling; so only weaker
 ones are compared.
-
-*Messages.* At each exchange of views a peer sends the digest of its records (`CensusSummary`). If the receiver's
-differs, it answers with short checks of its own records. Each of the two then sends what the other lacks
-(`CensusReply`).
 
 *Liars.* A peer has one record, signed by itself. The largest number of samples is trusted as in
 `dada.peer.edges.Sizes`: a minority of liars cannot raise it above twice the median. All else that a record can change
@@ -26,9 +20,8 @@ is one of the confidences in the mean, between 0 and 1, and one of the gains, wh
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -38,8 +31,6 @@ from dada.peer.config import PeerConfig
 from dada.peer.edges import largest_trusted
 from dada.peer.inputs import Effect, Persist, Send
 from dada.peer.messages import (
-    CHECK_SIZE,
-    DIGEST_SIZE,
     MOST_GAIN,
     MOST_RECORDS,
     CensusMessage,
@@ -49,6 +40,7 @@ from dada.peer.messages import (
     ImplausibleError,
     PeerId,
 )
+from dada.peer.records import SignedRecords
 from dada.peer.witnesses import Seal
 
 CENSUS_KEY = b"census"
@@ -85,11 +77,7 @@ class Census:
 
     def __init__(self, me: PeerId, config: PeerConfig, seal: Seal) -> None:
         self.me, self.config = me, config
-        self._problem, self._seal = config.digest, seal
-        self._own = CensusRecord(me, 0, 1)
-        # In the order of the hashes of their peers; `_checks` has a check of each.
-        self._records: dict[PeerId, CensusRecord] = {}
-        self._checks = b""
+        self._records = SignedRecords(CensusRecord(me, 0, 1), b"dada census", config.digest, seal, MOST_RECORDS)
 
     def __len__(self) -> int:
         return len(self._records)
@@ -99,7 +87,7 @@ class Census:
     @property
     def largest(self) -> int:
         """The largest trusted number of samples."""
-        sizes = [record.size for record in self._records.values()]
+        sizes = [record.size for record in self._records]
         return max(self.config.known_largest, largest_trusted(sizes, self.config.trust_largest))
 
     @property
@@ -110,7 +98,7 @@ class Census:
     @property
     def fraction(self) -> float:
         """The fraction of mu that the users' gains favour."""
-        judged = np.array([record.gains for record in self._records.values() if record.gains], np.float64)
+        judged = np.array([record.gains for record in self._records if record.gains], np.float64)
         if len(judged) < max(LEAST_JUDGED, len(self._records) / 2):
             return 1.0
         chosen, before = 1.0, np.zeros(len(judged))
@@ -126,7 +114,7 @@ class Census:
         """A multiple of the mean of m_k / max m_l, 1 at most each."""
         assert self.config.mu_per_confidence is not None
         largest = self.largest
-        confidences = [min(1.0, record.size / largest) for record in self._records.values()]
+        confidences = [min(1.0, record.size / largest) for record in self._records]
         return self.config.mu_per_confidence * sum(confidences) / len(confidences)
 
     # -- records ---------------------------------------------------------------------------------------------------
@@ -134,100 +122,55 @@ class Census:
     @property
     def is_judged(self) -> bool:
         """Whether this peer has published its gains."""
-        return bool(self._own.gains)
+        return bool(self._records.own.gains)
 
     def publish(self, size: int) -> list[Effect]:
         """Give this peer's record a number of samples."""
-        if self._own.version > 0 and self._own.size == size:
+        if self._records.own.version > 0 and self._records.own.size == size:
             return []
-        return self._republish(replace(self._own, size=size))
+        return self._republish(replace(self._records.own, size=size))
 
     def publish_gains(self, gains: Sequence[float]) -> list[Effect]:
         """Add to this peer's record the log-likelihood that each of `FRACTIONS` gains."""
         clipped = (max(-MOST_GAIN, min(MOST_GAIN, round(gain / GAIN_UNIT))) for gain in gains)
-        return self._republish(replace(self._own, gains=tuple(clipped)))
+        return self._republish(replace(self._records.own, gains=tuple(clipped)))
 
     def _republish(self, record: CensusRecord) -> list[Effect]:
-        record = replace(record, version=record.version + 1)
-        self._own = replace(record, signature=self._seal.sign(self._content(record)))
-        self._keep([self._own])
+        self._records.publish(record)
         return [self.record()]
-
-    def _content(self, record: CensusRecord) -> bytes:
-        """What the owner of a record signs."""
-        return b"dada census" + msgspec.msgpack.encode((self._problem, *_state(record)))
-
-    def _keep(self, records: Iterable[CensusRecord]) -> None:
-        """Keep the newest record of each of the peers with the lowest hashes."""
-        merged = dict(self._records)
-        for record in records:
-            held = merged.get(record.peer)
-            if held is None or _state(held) < _state(record):
-                merged[record.peer] = record
-        if merged != self._records:
-            lowest = sorted(merged.values(), key=lambda record: self._hash(record.peer))[:MOST_RECORDS]
-            self._records = {record.peer: record for record in lowest}
-            self._checks = b"".join(self._check(record) for record in lowest)
-
-    def _hash(self, content: bytes, size: int = DIGEST_SIZE) -> bytes:
-        return hashlib.blake2b(content, digest_size=size, key=self._problem).digest()
 
     # -- messages --------------------------------------------------------------------------------------------------
 
     def summary(self, with_checks: bool = False) -> CensusSummary:
         """The first message of an exchange; with checks, the answer to it."""
-        return CensusSummary(self._hash(self._checks), self._checks if with_checks else b"")
-
-    def _check(self, record: CensusRecord) -> bytes:
-        return self._hash(self._content(record), CHECK_SIZE)
+        return CensusSummary(self._records.digest, self._records.checks if with_checks else b"")
 
     def receive(self, sender: PeerId, message: CensusMessage) -> list[Effect]:
         """Answer a message: with checks, with records that the sender lacks, or not at all."""
+        records = self._records
         if isinstance(message, CensusSummary):
-            if message.digest == self.summary().digest:
+            if message.digest == records.digest:
                 return []
             if not message.checks:
                 return [Send(sender, self.summary(with_checks=True))]
-            return [Send(sender, CensusReply(self._lacking(message.checks), self._checks))]
-        before, known = self._checks, set(_pieces(self._checks))
-        new = [record for record in message.records if self._check(record) not in known]
-        if any(len(record.gains) not in (0, len(FRACTIONS)) for record in new):
+            return [Send(sender, CensusReply(records.lacking(message.checks), records.checks))]
+        if any(len(record.gains) not in (0, len(FRACTIONS)) for record in message.records):
             raise ImplausibleError(f"a record of the census without {len(FRACTIONS)} gains")
-        if not all(self._seal.verify(record.peer, self._content(record), record.signature) for record in new):
-            raise ImplausibleError("a record of the census with a false signature")
-        self._keep(record for record in new if record.peer != self.me)
-        # A record of an earlier life, whose state was lost: this one must be newer.
-        versions = [record.version for record in new if record.peer == self.me and record.version >= self._own.version]
-        effects: list[Effect] = self._republish(replace(self._own, version=max(versions))) if versions else []
-        effects += [self.record()] if self._checks != before else []
-        if message.checks and (records := self._lacking(message.checks)):
-            effects.append(Send(sender, CensusReply(records)))
+        effects: list[Effect] = [self.record()] if records.merge(message.records) else []
+        if message.checks and (lacking := records.lacking(message.checks)):
+            effects.append(Send(sender, CensusReply(lacking)))
         return effects
-
-    def _lacking(self, checks: bytes) -> tuple[CensusRecord, ...]:
-        """Records that are not among those of another peer."""
-        theirs, own = set(_pieces(checks)), self._records.values()
-        return tuple(record for record, check in zip(own, _pieces(self._checks), strict=True) if check not in theirs)
 
     # -- storage ---------------------------------------------------------------------------------------------------
 
     def record(self) -> Persist:
         """All records, to be stored; the first is that of this peer."""
-        others = tuple(record for record in self._records.values() if record.peer != self.me)
-        return Persist(CENSUS_KEY, msgspec.msgpack.encode((self._own, *others)))
+        others = tuple(record for record in self._records if record.peer != self.me)
+        return Persist(CENSUS_KEY, msgspec.msgpack.encode((self._records.own, *others)))
 
     def restore(self, records: dict[bytes, bytes]) -> None:
         """Take over stored records."""
         if CENSUS_KEY in records:
             stored = _decoder.decode(records[CENSUS_KEY])
-            self._own = stored[0]
-            self._keep(stored)
-
-
-def _state(record: CensusRecord) -> tuple[PeerId, int, int, tuple[int, ...]]:
-    """What a record states; of two states of one peer, the larger counts."""
-    return record.peer, record.version, record.size, record.gains
-
-
-def _pieces(checks: bytes) -> list[bytes]:
-    return [checks[start : start + CHECK_SIZE] for start in range(0, len(checks), CHECK_SIZE)]
+            self._records.own = stored[0]
+            self._records.keep(stored)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from dada.core.plan import BLOCK_STEP, DEFAULT_BLOCK_STEP, GRAPH_RULES, STEPS
 from dada.core.regularizers import LogDegree, Regularizer, best_weight, degree_slope
 
 LARGEST_COST = 1e9
+# Coupling of the weights of trees.
+TREE_COUPLING = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +68,8 @@ class PeerConfig:
         Largest size of a base prediction. It bounds the loss that a sound peer can report.
     reply_timeout_s : float
         How long a graph step waits for replies, and the first wait before a message is repeated.
+    dictionary, agreed : bytes
+        With trees (`dada.peer.grove`): the name of the dictionary, and the digest of the problem without its trees.
     """
 
     n_predictors: int
@@ -93,6 +97,8 @@ class PeerConfig:
     predictors_digest: bytes = b""
     n_classes: int = 2
     mu_per_confidence: float | None = None
+    dictionary: bytes = b""
+    agreed: bytes = b""
 
     def __post_init__(self) -> None:
         for name, known in (
@@ -176,9 +182,22 @@ class PeerConfig:
         coupling = np.ones(self.n_predictors) if self.coupling is None else self.coupling
         return ModelSettings(loss_code(self.loss), float(self.beta), float(self.mu1), coupling.astype(self.dtype))
 
+    def with_trees(self, dictionary: bytes, origin: Array) -> PeerConfig:
+        """These settings with other trees; `origin` has the present coordinate of each new one, or -1 for a new tree.
+
+        >>> PeerConfig(2, 10.0, 1.0).with_trees(b"name", np.array([0, 1, -1])).n_predictors
+        3
+        """
+        before = self.settings.coupling.astype(np.float64)
+        coupling = np.where(origin >= 0, before[origin], TREE_COUPLING)
+        sizes: Any = {"n_predictors": origin.size, "coupling": coupling}
+        return replace(self, **sizes, dictionary=dictionary, agreed=self.digest)
+
     @property
     def digest(self) -> bytes:
         """Digest of the learning problem: peers with different digests do not connect."""
+        if self.agreed:
+            return self.agreed
         rules = {"distance": (self.regularizer, self.graph_loss), "evidence": (self.n_neighbours, self.tau)}
         mu = (self.mu1, self.graph_mu) if self.mu_per_confidence is None else ("census", self.mu_per_confidence)
         shared = (self.n_predictors, self.n_classes, self.beta, *mu, self.loss, self.graph)

@@ -17,7 +17,15 @@ from dada.core.bits import coded_bits
 from dada.core.compiled import Array
 from dada.peer.coding import Code, read_code, width_of, write_code
 from dada.peer.config import PeerConfig
-from dada.peer.messages import BlockChange, ImplausibleError, ModelDelta, ModelSnapshot
+from dada.peer.messages import (
+    DICTIONARY_SIZE,
+    LARGEST_COUNT,
+    BlockChange,
+    ImplausibleError,
+    ModelDelta,
+    ModelSnapshot,
+    OtherDictionaryError,
+)
 
 # Rounding errors of sound peers, of other versions and machines too, are smaller than this relative to a bound.
 SLACK = 1e-3
@@ -77,6 +85,21 @@ class ModelCopy:
         """The l1 norm."""
         return float(np.abs(self.alpha[self.support[: self.n_support]].astype(np.float64)).sum())
 
+    def rebased(self, origin: Array) -> ModelCopy:
+        """The model with other coordinates; `origin` has the present one of each, or -1 for weight 0.
+
+        Its number is the last of its epoch: no later change of the epoch fits these coordinates.
+        """
+        target = np.full(self.alpha.size, -1)
+        target[origin[origin >= 0]] = np.flatnonzero(origin >= 0)
+        used = target[self.support[: self.n_support]]
+        copy = ModelCopy.zero(origin.size, self.epoch, str(self.alpha.dtype))
+        copy.alpha[:] = np.where(origin >= 0, self.alpha[origin], 0)
+        copy.n_support = int((used >= 0).sum())
+        copy.support[: copy.n_support] = used[used >= 0]
+        copy.sequence, copy.exponent = LARGEST_COUNT, self.exponent
+        return copy
+
     def snapshot(self) -> ModelSnapshot:
         """The model as floats, in the owner's order."""
         used = self.support[: self.n_support]
@@ -126,7 +149,11 @@ class ModelCopy:
     def from_code(cls, snapshot: ModelSnapshot, config: PeerConfig) -> ModelCopy:
         """The coded model in a message, checked."""
         n = config.n_predictors
-        if snapshot.coordinates:
+        if snapshot.coordinates != config.dictionary:
+            if config.agreed and len(snapshot.coordinates) in (0, DICTIONARY_SIZE):
+                raise OtherDictionaryError(
+                    f"a model over the dictionary {snapshot.coordinates.hex() or 'without trees'}"
+                )
             raise ImplausibleError("a model of floats; this network sends coded models")
         if not snapshot.values:
             copy = cls.zero(n, snapshot.epoch, config.dtype)

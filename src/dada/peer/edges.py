@@ -306,6 +306,13 @@ class PeerEdges(Mapping[PeerId, Edge]):
             edge.snapshot_requested = -math.inf
             self.own.is_stale = True
 
+    def rebase(self, origin: Array) -> None:
+        """Move all copies to other coordinates (`ModelCopy.rebased`); they are renewed as neighbours do the same."""
+        for edge in self._edges.values():
+            edge.copy, edge.trail = None if edge.copy is None else edge.copy.rebased(origin), Trail()
+            edge.snapshot_requested = -math.inf
+        self.own.is_stale = True
+
     def request_snapshot(self, peer: PeerId, now: float) -> list[Effect]:
         """Ask for a neighbour's model, unless it was just requested."""
         edge = self._edges[peer]

@@ -117,8 +117,21 @@ class SettingsAgreed(_Timed, frozen=True, tag=10):
     largest: int
 
 
+class DictionaryChanged(_Timed, frozen=True, tag=11):
+    """The trees among the base predictors have changed (see `dada.peer.grove`).
+
+    `origin` are little-endian int32: the former coordinate of each present one, -1 for a new tree.
+    """
+
+    dictionary: bytes
+    origin: bytes
+    stored: StoredRows
+
+
 Action = ModelStep | GraphStep | ResetModel | Leave
-Fact = Restored | Started | Action | Received | TimerFired | Unreachable | RowsChanged | SettingsAgreed
+Fact = (
+    Restored | Started | Action | Received | TimerFired | Unreachable | RowsChanged | SettingsAgreed | DictionaryChanged
+)
 
 
 class Persist(NamedTuple):

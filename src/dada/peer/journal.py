@@ -174,7 +174,9 @@ def _birth(peer: Peer) -> Birth:
     kind = type(config.regularizer).__name__
     if kind not in REGULARIZERS:
         raise JournalError(f"a journal can keep the regularizers {', '.join(REGULARIZERS)}, not a custom one")
-    apart = ("regularizer", "coupling", *(() if config.sends_codes else ("block", "dtype")))
+    # A peer is born without trees: they come as a fact.
+    trees = ("dictionary", "agreed")
+    apart = ("regularizer", "coupling", *trees, *(() if config.sends_codes else ("block", "dtype")))
     others = [field.name for field in dataclasses.fields(config) if field.name not in apart]
     return Birth(
         me=peer.me,

@@ -12,16 +12,19 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from dada.core.bits import OF_MODELS
 from dada.core.compiled import Array
 from dada.core.model_steps import UserRows
 from dada.peer import inputs, messages
 from dada.peer.census import FRACTIONS, Census
 from dada.peer.edges import put_last
 from dada.peer.evidence_graph import EvidenceGraph
+from dada.peer.grove import Grove
 from dada.peer.inputs import SUMS_KEY, Action, Effect, Fact, GraphStep, Persist, Refused, Send
 from dada.peer.journal import PeerJournal
 from dada.peer.membership import Membership
 from dada.peer.messages import (
+    AtomMessage,
     CensusMessage,
     CodecError,
     Descriptor,
@@ -203,6 +206,8 @@ class Planner:
 
 # First exchanges of views, which follow each other five times as fast as later ones.
 HURRIED_EXCHANGES = 5
+# Time between a change of the records of trees and that of the dictionary, in times between two exchanges.
+ADOPTED_AFTER = 0.4
 # Peers asked for witnesses at each wake-up of a peer that has doubted a neighbour.
 ASKED_IN_DOUBT = 2
 # Model steps with others, block steps or single moves, after which a peer judges the strength of the coupling.
@@ -222,6 +227,8 @@ class Member:
     If the peer learns from released rows, `exact` are the user's exact ones. Only the home model depends on them, which
     predicts and is never sent. With `releases`, the member protects its rows: it makes no steps, and exchanges releases
     along with views, from which its home model is learned.
+
+    With a `grove`, trees of all members are base predictors next to those of the network (see `dada.peer.grove`).
     """
 
     def __init__(
@@ -235,6 +242,7 @@ class Member:
         exact: UserRows | None = None,
         releases: SignedReleases | None = None,
         membership: Membership | None = None,
+        grove: Grove | None = None,
     ) -> None:
         if not 0 < exchange_every_s < math.inf:
             raise ValueError(f"exchange_every_s must be > 0 and finite, got {exchange_every_s}")
@@ -248,6 +256,9 @@ class Member:
         self.journal = journal
         self.releases = releases
         self.membership = membership
+        if grove is not None and (exact is not None or not peer.config.sends_codes):
+            raise ValueError('trees need the step "block", and a peer that protects nothing')
+        self.grove = grove
         self._informed: set[PeerId] = set()
         self._signature: tuple[Statement, bytes] | None = None
         # A peer that protects its rows does not publish their number.
@@ -268,7 +279,8 @@ class Member:
     @property
     def deadline(self) -> float:
         """When `on_timer` is due."""
-        return min(self.next_wakeup, self.next_exchange, self.peer.deadline)
+        due = math.inf if self.grove is None else self.grove.due
+        return min(self.next_wakeup, self.next_exchange, self.peer.deadline, due)
 
     @property
     def trusts_others(self) -> bool:
@@ -292,6 +304,9 @@ class Member:
 
     def restore(self, records: dict[bytes, bytes]) -> None:
         """Take over the records of an earlier life; call before `start`."""
+        if self.grove is not None:
+            self.grove.restore(records, self.peer.own.stored_dictionary(records))
+            self._rebase(self.grove, [], 0.0)
         # A journal does not contain the secrets of a sum.
         self._handle(inputs.Restored({key: value for key, value in records.items() if key != SUMS_KEY}))
         self._exclude()
@@ -309,6 +324,8 @@ class Member:
         effects = self._handle(inputs.Started(now, life))
         if self.releases is not None:
             return effects
+        if self.grove is not None:
+            effects += [*self.grove.plant(), *self._change_dictionary(self.grove, now), *self.grove.forget()]
         effects += self._publish(now)
         self.next_wakeup = now + self.planner.wait_s()
         while self.planner.is_alone:
@@ -318,6 +335,8 @@ class Member:
     def on_timer(self, now: float) -> list[Effect]:
         """Do all that is due."""
         effects: list[Effect] = []
+        if self.grove is not None and self.grove.due <= now:
+            effects += self._change_dictionary(self.grove, now)
         waiting = self.peer.neighbourhood.rounds.current
         if self.peer.deadline <= now:
             effects += self._handle(inputs.TimerFired(now))
@@ -335,6 +354,8 @@ class Member:
                     effects += self.releases.ask(partner)
                 if self.census is not None:
                     effects.append(Send(partner, self.census.summary()))
+                if self.grove is not None:
+                    effects += self.grove.ask(partner)
         if self.next_wakeup <= now:
             self.next_wakeup = now + self.planner.wait_s()
             action = self.planner.next_action(self.search.sample, now)
@@ -378,6 +399,8 @@ class Member:
             return self.peer.guarded(sender, message, answer)
         if isinstance(message, CensusMessage):
             return self.peer.guarded(sender, message, lambda: self._on_census(sender, message, now))
+        if isinstance(message, AtomMessage):
+            return self.peer.guarded(sender, message, lambda: self._on_atoms(sender, message, now))
         if isinstance(message, SIGNED) and not self._is_genuine(sender, message):
             return [Refused(sender, "a statement with a false signature"), *self.peer.offend(sender)]
         if isinstance(message, messages.Goodbye):
@@ -387,7 +410,7 @@ class Member:
         effects = self._handle(inputs.Received(now, sender, message))
         if isinstance(message, messages.Revocation):
             self._exclude()
-        return effects
+        return effects if self.grove is None else [*effects, *self._compare_trees(self.grove, sender, message)]
 
     def on_unreachable(self, peer: PeerId, now: float) -> list[Effect]:
         """The transport has stopped trying to reach a peer."""
@@ -400,6 +423,53 @@ class Member:
         self.fallback = Fallback(rows, self.peer.config)
         self.fallback.couple(self.peer.own.mu)
         return [*self._handle(inputs.RowsChanged(now, inputs.StoredRows.of(rows))), *self._publish(now)]
+
+    # -- trees -----------------------------------------------------------------------------------------------------
+
+    def _compare_trees(self, grove: Grove, sender: PeerId, message: Message) -> list[Effect]:
+        """Compare records of trees at each greeting, and with the sender of a model over an unknown dictionary."""
+        if self.peer.ignores(sender):
+            return []
+        if isinstance(message, messages.Hello):
+            # Both ends greet, one asks.
+            return [Send(sender, grove.request())] if self.me < sender else []
+        snapshot = getattr(message, "snapshot", None)
+        return [] if snapshot is None else grove.ask_about(sender, snapshot.coordinates)
+
+    def _on_atoms(self, sender: PeerId, message: AtomMessage, now: float) -> list[Effect] | None:
+        if self.grove is None:
+            return None
+        before, bits = self.grove.records.digest, self.grove.sent_bits
+        effects = self.grove.receive(sender, message)
+        self.peer.neighbourhood.ledger.coded[OF_MODELS] += self.grove.sent_bits - bits
+        if self.grove.records.digest != before:
+            self.grove.due = min(self.grove.due, now + ADOPTED_AFTER * self.exchange_every_s)
+        return effects
+
+    def _change_dictionary(self, grove: Grove, now: float) -> list[Effect]:
+        """Adopt the trees of all records, and keep those in use; earlier dictionaries are forgotten at the end."""
+        names = grove.names
+        effects = [*grove.keep(self.trees_in_use), *grove.adopt()]
+        if grove.names == names:
+            return effects
+        return [*effects, *self._rebase(grove, names, now), *grove.forget()]
+
+    def _rebase(self, grove: Grove, before: list[bytes], now: float) -> list[Effect]:
+        rows, origin = grove.rows(), grove.origin(before)
+        fact = inputs.DictionaryChanged(now, grove.name, origin.astype("<i4").tobytes(), inputs.StoredRows.of(rows))
+        effects = self._handle(fact)
+        self.fallback = Fallback(rows, self.peer.config)
+        self.fallback.couple(self.peer.own.mu)
+        return effects
+
+    @property
+    def trees_in_use(self) -> set[bytes]:
+        """Names of the trees that the model of this peer or a copy of a neighbour's has a weight for."""
+        if self.grove is None:
+            return set()
+        own = self.peer.own
+        held = (own.model, own.shared, *(copy for _, copy in self.peer.edges.models()))
+        return self.grove.used_by([copy.alpha for copy in held])
 
     def _publish(self, now: float) -> list[Effect]:
         """Publish the number of samples in the census, if the network has one."""

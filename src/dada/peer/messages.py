@@ -1,9 +1,9 @@
 """The messages of peers, and their encoding.
 
 No message contains data: it carries model coordinates, edge weights, a loss, a degree, a number of samples, the gain of
-a weaker coupling, whether one peer follows another, addresses of peers, revoked members, signatures, or statistics with
-noise. Models are numbered by (epoch, sequence): the epoch grows by one each time a peer starts, the sequence by one
-with each change, so a receiver knows whether it has missed any.
+a weaker coupling, whether one peer follows another, addresses of peers, revoked members, trees, signatures, or
+statistics with noise. Models are numbered by (epoch, sequence): the epoch grows by one each time a peer starts, the
+sequence by one with each change, so a receiver knows whether it has missed any.
 
 The types bound every number, list and byte string. `decode` refuses whatever is beyond, so later code can compute with
 all that it is given: no counter overflows, and all that follows from a message can be stored and loaded again.
@@ -28,6 +28,8 @@ MOST_RELEASES, RELEASE_NAME_SIZE = 4096, 8
 MOST_REVOKED = 1024
 # Records of a census, bytes of the check of one, and the largest gain in it.
 MOST_RECORDS, CHECK_SIZE, MOST_GAIN = 128, 4, 1000
+# Records of trees, trees of one record, bytes of a tree, versions of a record, and bytes of the name of a dictionary.
+MOST_GROWERS, MOST_ATOMS, LARGEST_ATOM, MOST_PLANTINGS, DICTIONARY_SIZE = 256, 64, 256, 256, 8
 
 PeerId = bytes
 SentId = Annotated[bytes, Meta(min_length=1, max_length=LONGEST_ID)]
@@ -50,8 +52,8 @@ class _Message(msgspec.Struct, frozen=True, array_like=True):
 class ModelSnapshot(_Message, frozen=True):
     """A whole model: little-endian uint32 coordinates and float32 values, in the owner's order.
 
-    Under block steps it is a shared model, `coordinates` is empty, and `values` is its code (see `dada.peer.coding`)
-    after a byte with the bits of a value.
+    Under block steps it is a shared model, and `values` is its code (see `dada.peer.coding`) after a byte with the bits
+    of a value. `coordinates` is then the name of the dictionary with trees that the code numbers, or empty without.
     """
 
     epoch: Epoch
@@ -352,11 +354,40 @@ class CensusReply(_Message, frozen=True, tag=41):
 CensusMessage = CensusSummary | CensusReply
 
 
+class AtomRecord(_Message, frozen=True):
+    """The trees that a peer gives to the dictionary of all; signed (see `dada.peer.grove`)."""
+
+    peer: SentId
+    version: Annotated[int, Meta(ge=0, le=MOST_PLANTINGS)]
+    atoms: Annotated[tuple[Annotated[bytes, Meta(max_length=LARGEST_ATOM)], ...], Meta(max_length=MOST_ATOMS)]
+    signature: Signature = b""
+
+
+AtomChecks = Annotated[bytes, Meta(max_length=CHECK_SIZE * MOST_GROWERS)]
+
+
+class AtomRequest(_Message, frozen=True, tag=60):
+    """Trees: digest of the sender's records; with a check of each, a request for those that the sender lacks."""
+
+    digest: Digest
+    checks: AtomChecks = b""
+
+
+class AtomReply(_Message, frozen=True, tag=61):
+    """Trees: records that the receiver lacks; with checks, if it may have others."""
+
+    records: Annotated[tuple[AtomRecord, ...], Meta(max_length=MOST_GROWERS)]
+    checks: AtomChecks = b""
+
+
+AtomMessage = AtomRequest | AtomReply
+
+
 Message = (
     Hello | Goodbye | ModelDelta | SnapshotRequest | SnapshotReply | StateRequest | StateReply | EdgeState | EdgeAck
     | ViewRequest | ViewReply | Follow | FollowAck | ModelOffer | FriendsRequest | FriendsReply | EpochSeen
     | BlockChange | WitnessRequest | Witness | Equivocation | Revocation | ReleaseCheck | ReleaseNames | Release
-    | CensusSummary | CensusReply
+    | CensusSummary | CensusReply | AtomRequest | AtomReply
 )  # fmt: skip
 
 
@@ -390,6 +421,10 @@ class CodecError(ValueError):
 
 class ImplausibleError(ValueError):
     """A message that no sound peer sends."""
+
+
+class OtherDictionaryError(ImplausibleError):
+    """A model over another dictionary of trees: one of two sound peers lacks records of the other."""
 
 
 # Marks a `BlockChange` in the place of a tag; MessagePack never uses this byte.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from dada.core import block_steps as blocks
 from dada.core import model_steps as steps
@@ -138,6 +139,13 @@ class OwnModel:
     """
 
     def __init__(self, rows: UserRows, config: PeerConfig) -> None:
+        self.updates = 0
+        self.degree = 0.0
+        self._rule = steps.STEP_RULES.get(config.step, steps.PAIRWISE)
+        self._begin(rows, config)
+
+    def _begin(self, rows: UserRows, config: PeerConfig) -> None:
+        """A zero model over the base predictors of a configuration."""
         self.config = config
         self._settings = config.settings
         n, dtype = config.n_predictors, config.dtype
@@ -145,11 +153,17 @@ class OwnModel:
         self.model = ModelCopy(self.user.alpha, self.user.support, 0, 0, 0)
         self._blocks = BlockSteps(config) if config.sends_codes else None
         self.shared = ModelCopy.zero(n, dtype=dtype) if config.sends_codes else self.model
-        self.updates = 0
         self.is_stale = True
-        self.degree = 0.0
-        self._rule = steps.STEP_RULES.get(config.step, steps.PAIRWISE)
         self.take_rows(rows)
+
+    def rebase(self, rows: UserRows, config: PeerConfig, origin: Array) -> None:
+        """Learn over other base predictors from now on, with the weights of those that stay (`ModelCopy.rebased`)."""
+        mu, epoch = self.mu, self.shared.epoch
+        model, shared = self.model.rebased(origin), self.shared.rebased(origin)
+        self._begin(rows, config)
+        self.couple(mu)
+        self._adopt(model, shared)
+        self.shared.epoch = epoch
 
     @property
     def mu(self) -> float:
@@ -226,7 +240,10 @@ class OwnModel:
 
     def snapshot_of(self, copy: ModelCopy) -> ModelSnapshot:
         """A shared model, of this peer or of another, for a message."""
-        return copy.coded_snapshot() if self.config.sends_codes else copy.snapshot()
+        if not self.config.sends_codes:
+            return copy.snapshot()
+        coded = copy.coded_snapshot()
+        return replace(coded, coordinates=self.config.dictionary) if self.config.dictionary else coded
 
     def count_change(self, ledger: Ledger, change: ModelChange, n_receivers: int) -> None:
         """Enter the change that the last step returned into a ledger."""
@@ -328,6 +345,13 @@ class OwnModel:
         """Begin an epoch above the last one and above a given one: no number of an earlier life repeats."""
         self.shared.epoch, self.shared.sequence = max(self.shared.epoch, after) + 1, 0
         return Persist(EPOCH_KEY, self.shared.epoch.to_bytes(8, "big"))
+
+    @staticmethod
+    def stored_dictionary(records: Mapping[bytes, bytes]) -> bytes:
+        """The name of the dictionary of a stored model under block steps; empty without trees."""
+        if MODEL_KEY not in records:
+            return b""
+        return msgspec.msgpack.decode(records[MODEL_KEY], type=_StoredBlockModel).shared.coordinates
 
     def restore(self, records: dict[bytes, bytes]) -> None:
         """Take over a stored model."""

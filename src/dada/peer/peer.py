@@ -33,6 +33,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 import msgspec
+import numpy as np
 
 from dada.core.model_steps import UserRows
 from dada.peer import inputs, messages
@@ -42,7 +43,15 @@ from dada.peer.edges import put_last
 from dada.peer.everyone_graph import EveryoneGraph
 from dada.peer.evidence_graph import EvidenceGraph
 from dada.peer.inputs import Effect, Fact, Failed, Persist, Refused, Send, Warned
-from dada.peer.messages import Hello, ImplausibleError, Message, PeerId, Revocation, epoch_of
+from dada.peer.messages import (
+    Hello,
+    ImplausibleError,
+    Message,
+    OtherDictionaryError,
+    PeerId,
+    Revocation,
+    epoch_of,
+)
 from dada.peer.model import OwnModel
 from dada.peer.witnesses import EXPOSED_KEY, MOST_EXPOSED, ContradictionError
 
@@ -220,6 +229,8 @@ class Peer:
             self.own.couple(fact.mu)
             self.neighbourhood.sizes.known_largest = fact.largest
             return []
+        if isinstance(fact, inputs.DictionaryChanged):
+            return self._rebase(fact)
         if isinstance(fact, inputs.Leave):
             linked = sorted({*self.edges.neighbours, *self.neighbourhood.followers})
             return [Send(peer, messages.Goodbye()) for peer in linked]
@@ -236,6 +247,17 @@ class Peer:
         sends = self._to_followers(change)
         self.own.count_change(self.neighbourhood.ledger, change, len(sends))
         return [self.own.record(), *sends]
+
+    def _rebase(self, fact: inputs.DictionaryChanged) -> list[Effect]:
+        """Continue over another dictionary, in a new epoch: no number then belongs to models over two dictionaries."""
+        origin = np.frombuffer(fact.origin, "<i4")
+        self.config = self.config.with_trees(fact.dictionary, origin)
+        self.own.rebase(fact.stored.rows, self.config, origin)
+        self.neighbourhood.config, self.neighbourhood.rounds.current = self.config, None
+        self.neighbourhood.ledger.n_predictors = self.config.n_predictors
+        self.edges.rebase(origin)
+        effects = [self.own.begin_epoch(), self.own.record(), *self.neighbourhood.start(fact.now)]
+        return [*effects, *self._to_followers(messages.SnapshotReply(self.own.snapshot()))]
 
     def _begin_round(self, batch: tuple[PeerId, ...], now: float) -> list[Effect]:
         waiting = self.neighbourhood.rounds.current
@@ -269,6 +291,8 @@ class Peer:
             effects = answer()
         except ContradictionError as error:
             return [Refused(error.owner, str(error)), *self._on_contradiction(error)]
+        except OtherDictionaryError as error:
+            return [Refused(sender, str(error))]
         except ImplausibleError as error:
             return [Refused(sender, str(error)), *self.offend(sender)]
         except Exception as error:

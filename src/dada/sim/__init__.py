@@ -10,11 +10,15 @@ import numpy as np
 
 from dada import task
 from dada.core.compiled import Array
+from dada.core.model_steps import n_blocks
 from dada.core.problem import Problem
 from dada.core.regularizers import LogDegree
 from dada.data import BasePredictors, Population, Recipe
+from dada.fitting.atoms import grown_orchard
 from dada.fitting.exam import Exam
-from dada.fitting.settings import AUTO, STUMPS, Settings, families
+from dada.fitting.settings import AUTO, LINEAR, STUMPS, Settings, families
+from dada.fitting.trees import trees_of
+from dada.peer.atoms import Orchard
 from dada.peer.config import PeerConfig, usual_settings
 from dada.peer.member import Rhythm
 from dada.sim.faults import Faults
@@ -81,7 +85,8 @@ def simulate(
     population : Population
         Rows of classes, or of numbers that are standardised.
     predictors : Recipe, optional
-        Base predictors; by default stumps at quantiles, clipped linear features and a constant.
+        Base predictors; by default stumps at quantiles, clipped linear features and a constant. With `Trees`, every
+        peer grows its own on its rows and sends them to all others.
     faults : str or Faults
         "none", "loss", "churn", "byzantine" or "all", several separated by commas, or shares of your own.
     graph : {"evidence", "distance", "everyone"}
@@ -113,9 +118,9 @@ def simulate(
     >>> sorted(found.accuracies(people.test))
     ['alone', 'chosen', 'together']
     """
-    fitted, problem = network_problem(population, predictors, beta, mu, loss)
+    fitted, problem, orchard = network_problem(population, predictors, beta, mu, loss, seed)
     faults = Faults.named(faults) if isinstance(faults, str) else faults
-    options: Any = {"graph": graph, "step": step, "steps": steps, "seed": seed}
+    options: Any = {"graph": graph, "step": step, "steps": steps, "seed": seed, "orchard": orchard}
     network = network_of(problem, faults, n_classes=population.n_classes, **options)
     return Simulation(fitted, network, network.run(observe))
 
@@ -126,11 +131,18 @@ def network_problem(
     beta: float | None = None,
     mu: float | None = None,
     loss: str | None = None,
-) -> tuple[BasePredictors, Problem]:
-    """Fitted base predictors and the joint problem of users that become peers."""
+    seed: int = 0,
+) -> tuple[BasePredictors, Problem, Orchard | None]:
+    """Fitted base predictors, the joint problem of users that become peers, and their trees, if the recipe has any.
+
+    The seed is that of the trees' bootstrap samples. Rounds of trees for neighbourhoods are left out.
+    """
     check_several_users(population)
-    recipe = families(population)[STUMPS] if predictors is None else predictors
-    fitted, _ = task.shared_predictors(recipe, population)
+    trees, recipe = trees_of(families(population)[STUMPS] if predictors is None else predictors)
+    fitted, _ = task.shared_predictors(families(population)[LINEAR] if recipe is None else recipe, population)
+    predictions, orchard = None, None
+    if trees is not None:
+        orchard, fitted, predictions = grown_orchard(trees, fitted, population, np.random.default_rng(seed))
     loss = loss or LOSSES.get(population.n_classes, "logistic")
     if beta is None and loss == "adaboost":
         beta = BETA
@@ -140,7 +152,7 @@ def network_problem(
         mu=AUTO if mu is None else mu,
         regularizer=LogDegree(lam=0.3, delta=0.1),
     ).resolved(population, 1)
-    return fitted, settings.problem(population, fitted)
+    return fitted, settings.problem(population, fitted, predictions), orchard
 
 
 def check_several_users(population: Population) -> None:
@@ -158,15 +170,21 @@ def network_of(
     steps: int,
     seed: int,
     n_classes: int = 2,
+    orchard: Orchard | None = None,
     **options: Any,
 ) -> SimulatedNetwork:
     """A network with the usual settings of peers that distrust each other."""
+    n, coupling = problem.n_predictors, problem.coupling
+    if orchard is not None and coupling is not None:
+        by_block = np.reshape(coupling, (n_blocks(n_classes), -1))
+        coupling = by_block[:, : by_block.shape[1] - len(orchard.names)].ravel()
+        n = coupling.size
     config = PeerConfig(
-        problem.n_predictors, problem.beta, problem.mu1, loss=str(problem.loss), regularizer=problem.regularizer,
-        coupling=problem.coupling, n_classes=n_classes, max_neighbours=64, damping=0.5, vet=True, trust_largest=0.2,
+        n, problem.beta, problem.mu1, loss=str(problem.loss), regularizer=problem.regularizer,
+        coupling=coupling, n_classes=n_classes, max_neighbours=64, damping=0.5, vet=True, trust_largest=0.2,
         **usual_settings(graph, step),
     )  # fmt: skip
     # A block step makes about ten moves.
     local_steps = 10 if step == "block" else 100
     rhythm = Rhythm(local_steps, first_graph_steps=min(20, max(1, steps // 5)), graph_every=4)
-    return SimulatedNetwork(problem, config, rhythm, faults, steps=steps, seed=seed, **options)
+    return SimulatedNetwork(problem, config, rhythm, faults, steps=steps, seed=seed, orchard=orchard, **options)

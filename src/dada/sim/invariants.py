@@ -19,6 +19,8 @@
 - Every peer has a fallback model.
 - No message raises an error.
 - No honest peer is taken for a liar that sends its followers different models.
+- With trees, a dictionary is stored before a model refers to it. No tree is lost that the model of a peer uses. When
+  all activity ends, all peers have the same dictionary.
 
 Numbers may repeat only if two processes have one identity, or if a clock was set back together with the records. Such
 peers are exempt from what follows from numbers, and from the agreement of edges before the end.
@@ -42,6 +44,7 @@ from dada.peer.copies import MOST_SHARED, SLACK, ModelCopy
 from dada.peer.edges import EDGE_KEY, MOST_ENDED_EDGES, MOST_SIZES, Edge
 from dada.peer.everyone_graph import MOST_EDGES
 from dada.peer.evidence_graph import FOLLOWER_KEY, MOST_FOLLOWERS, EvidenceGraph
+from dada.peer.grove import DICTIONARY_KEY
 from dada.peer.inputs import Send
 from dada.peer.messages import (
     EdgeState,
@@ -115,6 +118,7 @@ class Invariants:
         self._followed: dict[tuple[int, PeerId], tuple[int, int]] = {}
         self._versions: dict[int, tuple[int, int]] = {}
         self._noted: dict[int, tuple[int, int, tuple[int, int]]] = {}
+        self._trees_used: dict[int, tuple[int, set[bytes]]] = {}
         # The last change that was sent, the followers at that time, and whether the model was stored.
         self._sent: tuple[Message | None, list[PeerId] | None, bool] = None, None, False
 
@@ -126,6 +130,10 @@ class Invariants:
         self._require(epoch in (None, stored_epoch), world, host, "epoch {} is sent, {} is stored", epoch, stored_epoch)
         is_synced = not host.disk.may_lose(EPOCH_KEY)
         self._require(is_synced, world, host, "a power cut can undo epoch {}", stored_epoch)
+        dictionary = getattr(getattr(message, "snapshot", None), "coordinates", b"")
+        if host.member.grove is not None and dictionary:
+            is_stored = DICTIONARY_KEY + dictionary in records
+            self._require(is_stored, world, host, "a model over trees is sent before these are stored")
         if isinstance(message, ModelChange):
             followers, is_stored = self._sent[1:] if self._sent[0] is message else (None, False)
             if followers is None:
@@ -156,6 +164,7 @@ class Invariants:
             self._check_sum(world, host)
             self._check_records(world, host)
             self._check_versions(world, host)
+            self._check_trees(world, host)
         elif host.is_up and other is not None:
             if host.member.peer.edges.has_neighbour(other.me):
                 self._check_sum(world, host)
@@ -167,6 +176,7 @@ class Invariants:
         running = [host for host in world.hosts if host.is_honest and host.is_up]
         n_edges = 0
         for host in running:
+            self._check_dictionary(world, host, running[0])
             self._check_bounds(world, host)
             self._check_records(world, host)
             for other in running:
@@ -209,6 +219,7 @@ class Invariants:
         round_ = neighbourhood.rounds.current
         most_edges = (peer.config.max_neighbours or len(world.hosts)) + MOST_ENDED_EDGES
         most_followers = len(world.hosts) if isinstance(neighbourhood, EvidenceGraph) else 0
+        n_records = 0 if member.grove is None else len(member.grove.records) + OTHER_RECORDS
         most_neighbours = {"everyone": MOST_EDGES, "evidence": peer.config.n_neighbours}
         bounds = (
             ("neighbours", len(peer.edges.neighbours), most_neighbours.get(peer.config.graph, most_edges)),
@@ -216,7 +227,7 @@ class Invariants:
             (
                 "records",
                 len(host.records),
-                most_edges + 2 * MOST_LOST_RECORDS + OTHER_RECORDS + most_followers + len(peer.exposed),
+                most_edges + 2 * MOST_LOST_RECORDS + OTHER_RECORDS + most_followers + len(peer.exposed) + n_records,
             ),
             ("waiting edges", len(peer.edges.waiting), len(peer.edges)),
             ("offenders", len(peer.offences), MOST_OFFENDERS),
@@ -277,6 +288,18 @@ class Invariants:
         rises = life == host.life or latest > before or host.may_repeat
         self._require(rises, world, host, "versions from {} on after {} in another life", latest, before)
         self._versions[host.number] = host.life, latest
+
+    def _check_trees(self, world: Watched, host: Host) -> None:
+        """The dictionary is stored, and has all trees that the model uses, in this life or stored by an earlier one."""
+        grove, own = host.member.grove, host.member.peer.own
+        if grove is None:
+            return
+        is_stored = not grove.names or host.records.get(DICTIONARY_KEY + grove.name) == b"".join(grove.atoms)
+        self._require(is_stored, world, host, "{} trees are not stored", len(grove.names))
+        life, used = self._trees_used.get(host.number, (0, set()))
+        lost = used - set(grove.names) if life == host.life else ()
+        self._require(not lost, world, host, "{} trees in use are lost", len(lost))
+        self._trees_used[host.number] = host.life, grove.used_by([own.model.alpha, own.shared.alpha])
 
     # -- two peers -------------------------------------------------------------------------------------------------
 
@@ -339,6 +362,12 @@ class Invariants:
             what = "its copy of the model of {} has the number {}, the original {}"
             self._require(number == present, world, host, what, other.number, number, present)
         return True
+
+    def _check_dictionary(self, world: Watched, host: Host, other: Host) -> None:
+        here, there = host.member.grove, other.member.grove
+        if here is not None and there is not None and not _is_ignored(host, other):
+            is_same = here.names == there.names and here.name == host.member.peer.config.dictionary
+            self._require(is_same, world, host, "{} trees, {} has {}", len(here.names), other.number, len(there.names))
 
     def _check_copy(self, world: Watched, host: Host, other: Host) -> None:
         edge = host.member.peer.edges.get(other.me)

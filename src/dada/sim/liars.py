@@ -48,7 +48,11 @@ class Liar:
         self.member, self.rng, self.gang = member, rng, gang
         self.source = member
         self.beta = member.peer.config.beta
-        self.n_predictors = member.peer.config.n_predictors
+
+    @property
+    def n_predictors(self) -> int:
+        """Weights in a model; trees may change their number."""
+        return self.member.peer.config.n_predictors
 
     def falsify(self, effects: Sequence[Effect]) -> list[Deed]:
         """The effects of the member, with other messages."""
@@ -80,7 +84,7 @@ class Liar:
         used = np.flatnonzero(copy.alpha)
         copy.support[: used.size], copy.n_support = used, used.size
         copy.sequence, copy.exponent = sequence, config.finest
-        return copy.coded_snapshot()
+        return self.member.peer.own.snapshot_of(copy)
 
     def card(self, peer: PeerId) -> Descriptor:
         """The descriptor of a peer whose key the liar has: a member of its gang, or an invented one."""
@@ -465,6 +469,23 @@ class Eclipser(Poisoner):
         """See `Liar`."""
         victim = min(peer for peer in (*self.member.sampling.view, b"\xff") if peer not in self.gang)
         return [Send(victim, self.lie(messages.ViewRequest(())))]
+
+
+class Poacher(Liar):
+    """Sends trees that are too deep, test unknown features, have leaves beyond 1, or are not those that were signed."""
+
+    def lie(self, message: Message) -> Message:
+        """Records with one false tree each."""
+        if not isinstance(message, messages.AtomReply):
+            return message
+        return replace(message, records=tuple(self._falsified(record) for record in message.records))
+
+    def _falsified(self, record: messages.AtomRecord) -> messages.AtomRecord:
+        if not record.atoms:
+            return record
+        first, *others = record.atoms
+        false = (first + first[-1:], b"\xff" * 2 + first[2:], first[:-1] + b"\x80", first[:-1] + b"\x07")
+        return replace(record, atoms=(false[self.rng.integers(len(false))], *others))
 
 
 KINDS: tuple[type[Liar], ...] = (

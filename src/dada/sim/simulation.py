@@ -12,7 +12,9 @@ from dada.core.compiled import Array
 from dada.core.model_steps import UserRows
 from dada.core.problem import Problem
 from dada.events import Observer, PeerStatus, RunInfo, Snapshot, SnapshotOffer, edges_reported, heaviest_predictors
+from dada.peer.atoms import Orchard
 from dada.peer.config import PeerConfig
+from dada.peer.grove import Grove
 from dada.peer.journal import PeerJournal
 from dada.peer.member import Member, Planner, Rhythm
 from dada.peer.membership import Membership
@@ -113,6 +115,9 @@ class SimulatedNetwork:
         Kinds of liars, in turn.
     liars_join_s : float
         When liars join; until then there are only honest peers.
+    orchard : Orchard, optional
+        Samples and trees of the users of a network with trees. The problem then has all trees, in the order of their
+        names, after the fixed base predictors, and the settings have the fixed ones only.
 
     Examples
     --------
@@ -137,6 +142,7 @@ class SimulatedNetwork:
         journal: BinaryIO | None = None,
         liar_kinds: Sequence[type[Liar]] = KINDS,
         liars_join_s: float = 0.0,
+        orchard: Orchard | None = None,
     ) -> None:
         if steps < 1:
             raise ValueError(f"steps must be at least 1, got {steps}")
@@ -147,6 +153,8 @@ class SimulatedNetwork:
         self._journal: PeerJournal | None = None
         self.invariants = Invariants(replay)
         self._rows = {k: problem.rows_of(k) for k in range(problem.n_users)}
+        self.orchard = orchard
+        self._plots = {} if orchard is None else dict(enumerate(orchard.plots))
         rng = self._generator(0)
         self._roles = _Roles.draw(rng, self._generator(3), problem.n_users, faults, liar_kinds)
         self._gang = tuple(peer_id(k) for k in self._roles.liars)
@@ -190,6 +198,15 @@ class SimulatedNetwork:
 
         self.world.at(time_s, change)
 
+    def replant(self, k: int, grown: Sequence[bytes], time_s: float) -> None:
+        """Let user k have grown other trees, from a time on at which its peer starts again."""
+
+        def change() -> None:
+            self._plots[k] = self._plots[k]._replace(grown=tuple(grown))
+            self.world.restart(k)
+
+        self.world.at(time_s, change)
+
     def check(self) -> Array:
         """Run as `run` does, without the choice between models, which takes most of the time; returns all models."""
         self.world.run(self.duration_s)
@@ -214,16 +231,21 @@ class SimulatedNetwork:
 
         def make(life: int) -> tuple[Member, Liar | None]:
             rng = self._generator(2, k, life, *twin)
-            peer = Peer(peer_id(k), self._rows[k], self.config)
+            plot, seal = self._plots.get(k), VirtualSeal(peer_id(k))
+            peer = Peer(peer_id(k), self._rows[k] if plot is None else plot.fixed, self.config)
+            grove = None
+            if plot is not None and self.orchard is not None:
+                grove = Grove(peer.me, self.orchard.terms, plot, self.config.digest, seal)
             if k == 0 and self._journal_file is not None:
                 self._journal = PeerJournal(self._journal_file, peer)
             member = Member(
                 peer,
-                PeerSampling(peer.me, rng, seal=VirtualSeal(peer.me)),
+                PeerSampling(peer.me, rng, seal=seal),
                 Planner(self.rhythm, rng),
                 WAKEUPS_PER_EXCHANGE / self.rhythm.wakeups_per_s,
                 journal=self._journal if k == 0 else None,
-                membership=Membership(b"", FOUNDER, VirtualSeal(peer.me)),
+                membership=Membership(b"", FOUNDER, seal),
+                grove=grove,
             )
             return member, None if kind is None else kind(member, rng, self._gang)
 
@@ -297,7 +319,9 @@ class SimulatedNetwork:
         """A model of each user; zero for liars and for users that have not joined."""
         rows = np.zeros((self.problem.n_users, self.problem.n_predictors), np.float32)
         for host in self.joined:
-            rows[host.number] = model_of(host.member)
+            alpha, grove = model_of(host.member), host.member.grove
+            in_order = alpha if self.orchard is None or grove is None else self.orchard.in_order(alpha, grove.atoms)
+            rows[host.number] = in_order
         return rows
 
     def _edges(self) -> int:
