@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from dada import DadaClassifier, DadaRegressor, save_model
 from dada.cli.app import app
-from dada.cli.peer_tables import predict_table, read_rows
+from dada.cli.peer_tables import predict_table, read_rows, store_samples
 from dada.core.model_steps import UserRows
 from dada.data import Population, predictors_from_arrays
 from dada.net.credentials import read_revocation
@@ -19,7 +19,11 @@ from dada.net.iroh_transport import IrohSeal, public_key
 from dada.net.network_file import read_network
 from dada.net.store import Store
 from dada.peer.inputs import ModelStep, Persist, Started
+from dada.peer.member import Member, Planner
+from dada.peer.messages import AtomReply
 from dada.peer.peer import Peer
+from dada.peer.sampling import PeerSampling
+from dada.peer.witnesses import Unsealed
 from dada.task import problem
 
 
@@ -75,6 +79,39 @@ def test_text_gaps_and_constants_become_features_of_several_classes(tmp_path):
     predicted = predict_table(learned_alone(tmp_path, network, rows), table)
     assert np.mean(np.array(predicted["label"]) == level) > 0.8
     assert min(predicted["value"]) >= 0
+
+
+def test_a_peer_predicts_with_the_trees_of_others(tmp_path):
+    table = tmp_path / "mine.csv"
+    _, level = write_table(table)
+    pl.read_csv(table).drop("score", "importance").write_csv(table)
+    network = new_network(tmp_path, "--like", table, "--label", "level", "--predictors", "trees")
+    groves = {}
+    for name in ("ann", "bob"):
+        home = Home(tmp_path / name)
+        home.create(tmp_path / "net.json", bytes(32))
+        store_samples(home, table, "level")
+        groves[name] = home.open_grove(name.encode(), Unsealed())
+    home, grove, rng = Home(tmp_path / "ann"), groves["ann"], np.random.default_rng(0)
+    peer = Peer(b"ann", grove.plot.fixed, network.config)
+    member = Member(peer, PeerSampling(b"ann", rng), Planner(network.rhythm, rng), grove=grove)
+    member.restore({})
+    groves["bob"].plant()
+    effects = [*member.start(0.0), *member.receive(b"bob", AtomReply(tuple(groves["bob"].records)), 0.0)]
+    effects += [*member.on_timer(grove.due), *(effect for _ in range(20) for effect in peer.handle(ModelStep(9.0)))]
+    store = Store(home.state)
+    store.write([effect for effect in effects if isinstance(effect, Persist)])
+    store.close()
+    model, atoms = home.read_model_and_trees()
+    assert set(atoms) == {*grove.plot.grown, *groves["bob"].plot.grown}
+    assert_array_equal(model, peer.own.model.alpha)
+    assert model.reshape(3, -1)[:, -len(atoms) :].any()
+    right = np.mean(np.array(predict_table(home, table)["label"]) == level)
+    assert right == pytest.approx(peer.own.accuracy)
+    with pytest.raises(HomeError, match="trees are grown on all rows"):
+        home.add_rows(home.read_samples())
+    with pytest.raises(HomeError, match="send trees"):
+        home.protect(1.0, "labels")
 
 
 @pytest.mark.parametrize("loss", ["squared", "huber"])

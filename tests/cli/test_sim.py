@@ -41,6 +41,14 @@ def test_both_ways_to_choose_neighbours():
     assert found["evidence"]["bytes"] != found["distance"]["bytes"]
 
 
+def test_peers_with_trees():
+    result = runner.invoke(app, ["sim", "--users", "4", "--steps", "3", "--predictors", "trees", "--json"])
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    assert found["trees"]["alive"] > 30
+    assert found["trees"]["sent_bytes"] > 0
+
+
 def test_the_result_as_a_table():
     result = runner.invoke(app, [*SMALL, "--faults", "none"])
     assert result.exit_code == 0

@@ -1,6 +1,7 @@
 """Peers that grow trees agree on a dictionary, whatever is lost, whoever leaves and whoever lies."""
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,8 +10,9 @@ from numpy.testing import assert_array_equal
 from dada.core.block_steps import BlockStep
 from dada.data import Constant, Linear, Trees, Union, moons
 from dada.engine import Plan, run
-from dada.peer.atoms import name_of
+from dada.peer.atoms import dictionary_name, name_of
 from dada.peer.grove import Grove
+from dada.peer.inputs import DictionaryChanged, StoredRows
 from dada.peer.journal import replay
 from dada.sim import network_of, network_problem, simulate
 from dada.sim.faults import Faults
@@ -121,17 +123,22 @@ def test_a_journal_with_trees_replays():
 def test_engine_and_peers_give_the_same_bits_with_the_same_trees(rule):
     _, problem, orchard = case(6)
     plan = Plan(
-        n_updates=60, step="block", kappa=3, graph_every=20, local_updates=12, graph_rule=rule, n_neighbours=3, tau=1.0,
+        n_updates=60, step="block", kappa=3, graph_every=20, local_updates=12, graph_rule=rule, n_neighbours=3,
         block=BlockStep(momentum=0.0), restart="local",
     )  # fmt: skip
     engine = run(problem, plan, np.random.default_rng(0))
-    peers = Lockstep(problem, plan)
+    atoms = sorted({atom for plot in orchard.plots for atom in plot.grown}, key=name_of)
+    n_fixed = problem.n_predictors - len(atoms)
+    peers = Lockstep(replace(problem, A=problem.A[:, :n_fixed], coupling=problem.coupling[:n_fixed]), plan)
+    origin = np.array([*range(n_fixed), *(-1 for _ in atoms)], "<i4").tobytes()
+    for peer, plot in zip(peers.peers, orchard.plots, strict=True):
+        rows = StoredRows.of(plot.rows(orchard.terms, atoms))
+        peer.handle(DictionaryChanged(0.0, dictionary_name(orchard.names), origin, rows))
     peers.run(np.random.default_rng(0))
     assert_array_equal(peers.models, engine.models)
-    # The rows that peers make of bins are those that the engine makes of features.
-    atoms = sorted({atom for plot in orchard.plots for atom in plot.grown}, key=name_of)
-    for k, plot in enumerate(orchard.plots):
-        assert_array_equal(plot.rows(orchard.terms, atoms).A, problem.rows_of(k).A)
+    assert_array_equal(peers.shared, engine.shared.model)
+    assert_array_equal(peers.ledger.coded, engine.ledger.coded)
+    assert engine.models[:, n_fixed:].any()
 
 
 def test_a_simulation_of_trees_repeats_and_scores():
