@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import dada
-from dada.data import Stumps, moons
+from dada.data import Linear, Stumps, Trees, Union, moons
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = Path(dada.__file__).parent
@@ -177,9 +177,20 @@ MUTANTS = (
            "a node that cannot store continues"),
     Mutant("sends-what-is-not-stored", "net/node.py", "self.stop()\n                return", "self.stop()",
            "a crash loses what neighbours already have"),
+    # -- trees -----------------------------------------------------------------------------------------------------
+    Mutant("tree-in-use-forgotten", "peer/grove.py", "if not lost:", "if True:",
+           "a model loses a tree that its owner gave up"),
+    Mutant("trees-not-stored", "peer/grove.py",
+           'return [Persist(DICTIONARY_KEY + self.name, b"".join(self.atoms))] if self.names else []', "return []",
+           "a restarted peer does not know the trees of its model"),
+    Mutant("trees-in-order-of-arrival", "peer/grove.py", "known, sorted(known)", "known, list(known)",
+           "peers number the same trees differently"),
+    Mutant("one-name-for-all-dictionaries", "peer/grove.py", "return dictionary_name(self.names)",
+           'return b"the same"', "models over different trees are mixed"),
 )  # fmt: skip
-# Files whose mutants run in networks of nodes.
+# Files whose mutants run in networks of nodes, or with trees.
 NODE_FILES = ("net/session.py", "net/links.py", "net/node.py")
+TREE_FILES = ("peer/grove.py",)
 
 
 def mutated(mutant, folder):
@@ -222,6 +233,28 @@ def violation(seeds, users, steps, problems):
             usual = network_of(problems[seed], faults, graph=graph, step=step, steps=steps, seed=seed)
             config = replace(usual.config, n_neighbours=min(3, usual.config.n_neighbours))
             SimulatedNetwork(problems[seed], config, usual.rhythm, faults, steps=steps, seed=seed).check()
+        except Exception as error:
+            return f"seed {seed}: {type(error).__name__}: {str(error).splitlines()[0]}"
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    return None
+
+
+def trees_violation(seeds, users=8, steps=30):
+    """The first violation in networks with trees, one of whose peers grows others half-way, or None."""
+    from dada.sim import network_of, network_problem
+    from dada.sim.faults import Faults
+
+    recipe, faults = Union(Linear(), Trees(per_user=3, depth=2)), Faults.named("loss,churn")
+    for seed in seeds:
+        people = moons(seed, n_users=users, n_test=1).train
+        _, problem, orchard = network_problem(people, recipe, mu=0.1, loss="logistic", seed=seed)
+        signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST_S)
+        try:
+            made = network_of(problem, faults, graph="evidence", step="block", steps=steps, seed=seed, orchard=orchard)
+            for k in range(2, 5):
+                made.replant(k, orchard.plots[(k + 1) % users].grown[:1], 0.6 * steps)
+            made.check()
         except Exception as error:
             return f"seed {seed}: {type(error).__name__}: {str(error).splitlines()[0]}"
         finally:
@@ -283,10 +316,12 @@ def main():
         seeds = range(options.seeds)
         if file in NODE_FILES:
             return nodes_violation(seeds, problems)
+        if file in TREE_FILES:
+            return trees_violation(seeds)
         return violation(seeds, options.users, options.steps, problems)
 
     # One file for each kind of network.
-    for file in {mutant.file in NODE_FILES: mutant.file for mutant in chosen}.values():
+    for file in {(mutant.file in NODE_FILES, mutant.file in TREE_FILES): mutant.file for mutant in chosen}.values():
         if (sound := find(file)) is not None:
             raise SystemExit(f"the code without mutants fails: {sound}")
     rows = []

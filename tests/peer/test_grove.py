@@ -6,13 +6,14 @@ import pytest
 from dada.core.model_steps import UserRows
 from dada.peer.atoms import NO_SPLIT, AtomArrays, AtomTerms, Plot, name_of
 from dada.peer.grove import DICTIONARY_KEY, Grove
-from dada.peer.inputs import Persist, Send
+from dada.peer.inputs import Persist, Refused, Send
 from dada.peer.messages import (
     LARGEST_ATOM,
     MOST_ATOMS,
     MOST_PLANTINGS,
     AtomRecord,
     AtomReply,
+    AtomRequest,
     CodecError,
     ImplausibleError,
     decode,
@@ -154,6 +155,15 @@ def test_an_unknown_dictionary_is_asked_about_once():
     planted(ann)
     assert len(ann.ask_about(b"bob", b"unknown!")) == 1
     assert ann.ask_about(b"eve", b"unknown!") == ann.ask_about(b"eve", ann.name) == []
+
+
+def test_one_peer_gets_few_replies_between_two_exchanges():
+    ann = grove(b"ann", atom(1))
+    planted(ann)
+    kinds = [type(effect) for _ in range(10) for effect in ann.receive(b"eve", AtomRequest(b"", b"none"))]
+    assert kinds == [Send] * 8 + [Refused] * 2
+    ann.ask(b"bob")
+    assert type(ann.receive(b"eve", AtomRequest(b"", b"none"))[0]) is Send
 
 
 def test_the_last_version_of_a_record_stays():

@@ -27,6 +27,7 @@ from dada.net.transport import Transport
 from dada.peer.inputs import Effect, Persist, Refused, Send, Warned
 from dada.peer.member import Member
 from dada.peer.messages import (
+    AtomReply,
     Descriptor,
     Hello,
     Message,
@@ -78,7 +79,7 @@ def unwatched(event: NodeEvent) -> None:
 
 
 # Messages that carry models or their changes; the ledger counts these.
-PRICED = ModelChange | StateReply | ModelOffer | Release
+PRICED = ModelChange | StateReply | ModelOffer | Release | AtomReply
 # Unreachable peers in a status.
 MOST_SHOWN = 8
 # Time in which the last messages of a leaving node are sent.

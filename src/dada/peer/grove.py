@@ -26,6 +26,7 @@ the trees of all; others cannot keep a tree that all of these forget.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
@@ -36,7 +37,7 @@ from numpy.typing import NDArray
 from dada.core.compiled import Array
 from dada.core.model_steps import UserRows
 from dada.peer.atoms import AtomTerms, Plot, dictionary_name, name_of
-from dada.peer.inputs import Effect, Persist, Send
+from dada.peer.inputs import Effect, Persist, Refused, Send
 from dada.peer.messages import (
     MOST_ATOMS,
     MOST_GROWERS,
@@ -51,8 +52,10 @@ from dada.peer.records import SignedRecords
 from dada.peer.witnesses import Seal
 
 ATOMS_KEY, DICTIONARY_KEY = b"atoms:", b"dictionary:"
-# Bytes of trees in one reply; the rest follows at the next exchange. Unknown dictionaries about which a peer asks.
-MOST_SENT, MOST_ASKED = 1 << 17, 64
+# Bytes of trees in one reply; the rest follows at the next exchange. Replies to one peer between two exchanges.
+MOST_SENT, MOST_ANSWERS = 1 << 17, 8
+# Unknown dictionaries about which a peer asks, and peers that it asks later.
+MOST_ASKED = 64
 
 
 class Grove:
@@ -107,6 +110,7 @@ class Grove:
         self._old_keys: list[bytes] = []
         self._asked: set[bytes] = set()
         self._is_waiting = False
+        self._answers: Counter[PeerId] = Counter()
         self._later: dict[PeerId, None] = {}
 
     @property
@@ -186,6 +190,8 @@ class Grove:
 
     def ask(self, *partners: PeerId) -> list[Effect]:
         """Compare records with some peers, and with those that asked while this one waited for records of another."""
+        if partners:
+            self._answers.clear()
         asked = dict.fromkeys((*partners, *self._later))
         self._is_waiting, self._later = False, {}
         return [Send(peer, self.request()) for peer in asked]
@@ -209,6 +215,9 @@ class Grove:
                     return []
                 self._is_waiting = True
                 return [Send(sender, self.request(with_checks=True))]
+            self._answers[sender] += 1
+            if self._answers[sender] > MOST_ANSWERS:
+                return [Refused(sender, f"requests for trees beyond {MOST_ANSWERS} between two exchanges")]
             return [self._reply(sender, message.checks, with_checks=True)]
         for record in message.records:
             for atom in record.atoms:

@@ -420,6 +420,7 @@ class Member:
     def change_rows(self, rows: UserRows, now: float) -> list[Effect]:
         """Learn from these samples from now on; a private member cannot, because its labels are released once."""
         assert not self.is_private
+        assert self.grove is None
         self.fallback = Fallback(rows, self.peer.config)
         self.fallback.couple(self.peer.own.mu)
         return [*self._handle(inputs.RowsChanged(now, inputs.StoredRows.of(rows))), *self._publish(now)]

@@ -22,6 +22,7 @@ from dada.peer.atoms import Orchard
 from dada.peer.config import PeerConfig, usual_settings
 from dada.peer.member import Rhythm
 from dada.sim.faults import Faults
+from dada.sim.liars import KINDS, Poacher
 from dada.sim.simulation import NetworkPoint, SimulatedNetwork, SimulationResult
 
 __all__ = ["Faults", "NetworkPoint", "SimulatedNetwork", "Simulation", "SimulationResult", "simulate"]
@@ -179,6 +180,7 @@ def network_of(
         by_block = np.reshape(coupling, (n_blocks(n_classes), -1))
         coupling = by_block[:, : by_block.shape[1] - len(orchard.names)].ravel()
         n = coupling.size
+        options.setdefault("liar_kinds", (*KINDS, Poacher))
     config = PeerConfig(
         n, problem.beta, problem.mu1, loss=str(problem.loss), regularizer=problem.regularizer,
         coupling=coupling, n_classes=n_classes, max_neighbours=64, damping=0.5, vet=True, trust_largest=0.2,
