@@ -64,10 +64,9 @@ class Reproduction:
 
     def digest(self, seed: int, mode: str) -> str:
         """Digest of all that the page depends on except the data: code, prose, published numbers, seed and mode."""
-        roots, prose = (
-            [f"{self.make.__module__}.{self.make.__qualname__}"],
-            json.dumps(TEXTS.get(self.name), sort_keys=True),
-        )
+        maker = f"{self.make.__module__}.{self.make.__qualname__}"
+        roots = [maker] if maker.startswith("dada.") else []
+        prose = json.dumps(TEXTS.get(self.name), sort_keys=True)
         numbers = files("dada.experiments").joinpath("published.toml").read_text(encoding="utf-8")
         is_compared = "dada.experiments.published" in modules_of(roots)
         return digest(roots, prose, numbers if is_compared else "", f"seed {seed}", mode)

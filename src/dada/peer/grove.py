@@ -154,11 +154,11 @@ class Grove:
     def keep(self, in_use: Collection[bytes]) -> list[Effect]:
         """Add to this peer's record the trees in use that no record has any more."""
         named = {name_of(atom) for record in self.records for atom in record.atoms}
-        lost = [self._atoms[name] for name in self.names if name in in_use and name not in named]
-        if not lost:
+        forgotten = [self._atoms[name] for name in self.names if name in in_use and name not in named]
+        if not forgotten:
             return []
-        used = [atom for atom in self.records.own.atoms if atom in self.plot.grown or name_of(atom) in in_use]
-        return self._publish([*used, *lost])
+        still_named = [atom for atom in self.records.own.atoms if atom in self.plot.grown or name_of(atom) in in_use]
+        return self._publish([*still_named, *forgotten])
 
     def _publish(self, atoms: Sequence[bytes]) -> list[Effect]:
         before = self._stored()
