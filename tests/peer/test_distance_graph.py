@@ -89,6 +89,16 @@ def test_no_version_repeats_after_a_power_cut(pair):
     assert weights(pair)[0] == weights(pair)[1]
 
 
+def test_two_weights_with_one_version_are_settled_by_a_new_version(pair):
+    edge = pair[b"ann"].edges[b"bob"]
+    rank, lower = edge.rank, edge.weight / 2
+    # A second process with Bob's identity gave the same version to another weight.
+    pair.give(b"ann", Received(1.0, b"bob", EdgeState(*rank, lower)))
+    assert weights(pair) == (lower, lower)
+    assert edge.rank > rank
+    assert pair[b"bob"].edges[b"ann"].rank == edge.rank
+
+
 def test_a_neighbour_whose_model_is_unknown_has_no_influence(pair):
     records = dict(pair.records[b"ann"])
     with_edge, alone = make(b"ann"), make(b"ann")

@@ -50,6 +50,15 @@ def test_a_restored_folder_gets_an_epoch_above_all_that_were_seen(graph):
     np.testing.assert_array_equal(copy.alpha, own.alpha)
 
 
+def test_a_peer_that_lost_its_records_is_followed_again_after_its_new_epoch(graph):
+    two = two_friends(graph)
+    two.restart(b"bob", now=1.0)
+    two.give(b"ann", Received(1.0, b"bob", two[b"bob"].hello()))
+    two.restart(b"bob", {}, now=2.0)
+    two.give(b"ann", Received(2.0, b"bob", two[b"bob"].hello()))
+    assert two[b"bob"].neighbourhood.followers == [b"ann"]
+
+
 def test_an_old_epoch_is_refused_and_answered_with_the_highest():
     ann = make(b"ann")
     ann.handle(Started(0.0))

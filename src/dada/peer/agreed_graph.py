@@ -74,6 +74,10 @@ class AgreedGraph:
         if (state.version, state.author) < edge.rank:
             return [self.edges.report(sender, edge)]
         if (state.version, state.author) == edge.rank:
+            if state.weight != edge.weight:
+                # Two processes with one identity gave two weights one version: a new version settles it.
+                effects = self.edges.decide(sender, edge, min(state.weight, edge.weight))
+                return [*effects, self.edges.announce(sender, now)]
             self.edges.settle(sender, edge)
             return [self._acknowledgement(sender, edge)] if state.version > 0 else []
         copy = None if state.snapshot is None else self.own.copy_of(state.snapshot)

@@ -392,4 +392,6 @@ class Peer:
             return [Warned(f"{report}, it has {own}: another process uses its identity. Stop one.")]
         reason = f"{report}, it had {own}: an old state was restored, or another process uses its identity"
         effects = [Warned(reason), self.own.begin_epoch(seen.epoch), *self.neighbourhood.start(now)]
-        return [*effects, *self._to_followers(messages.SnapshotReply(self.own.snapshot()))]
+        # The reporter refused the last greeting: a new one makes it report an edge that this peer has lost.
+        greetings = [Send(sender, self.hello()), *self._to_followers(messages.SnapshotReply(self.own.snapshot()))]
+        return [*effects, *greetings]
