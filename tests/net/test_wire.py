@@ -186,7 +186,7 @@ def test_no_value_of_the_data_is_on_the_wire(run_on_tape):
     rows = people.train.X.tolist()
     assert len(rows) > 50
     for row in rows:
-        # Four bytes of a single value in single precision are found among so many by chance, those of a row are not.
+        # In single precision: the four bytes of a value are found in a long stream by chance, the eight of a row are not.
         for form in ("<2f", ">2f"):
             assert struct.pack(form, *row) not in sent
         for value in row:
