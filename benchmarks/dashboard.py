@@ -226,7 +226,7 @@ def speed_of_demo(page):
             first = page.evaluate("dada.edges.w.length")
             until(page, f"dada.edges.w.length !== {first}")
             moves_s = time.monotonic() - began
-            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGTERM)
             process.communicate(timeout=30)
     return {"page_open_s": open_s, "graph_moves_s": moves_s}
 
