@@ -186,7 +186,7 @@ def test_no_value_of_the_data_is_on_the_wire(run_on_tape):
     rows = people.train.X.tolist()
     assert len(rows) > 50
     for row in rows:
-        # In single precision: the four bytes of a value are found in a long stream by chance, the eight of a row are not.
+        # Single precision: a long stream holds the four bytes of a value by chance, but not the eight of a row.
         for form in ("<2f", ">2f"):
             assert struct.pack(form, *row) not in sent
         for value in row:

@@ -78,36 +78,33 @@ def network_users(
     """The users of a table or a dataset, or synthetic ones."""
     from dada.cli.network_users import with_trees
 
-    found = _users(file, user, label, drop, data, users, usual, most, seed)
-    return with_trees(found, seed) if predictors == "trees" else found
-
-
-def _users(
-    file: Path | None,
-    user: str | None,
-    label: str | None,
-    drop: list[str] | None,
-    data: str | None,
-    users: int | None,
-    usual: int,
-    most: int,
-    seed: int,
-) -> NetworkUsers:
-    from dada.cli.network_users import SYNTHETIC, dataset_peers, synthetic_peers, table_peers
-
     if file is None:
         if user is not None or label is not None or drop:
             raise ValueError("--user, --label and --drop name columns of a table: give FILE too")
-        if data is not None and data not in SYNTHETIC:
-            if users is not None:
-                raise ValueError(f"--users is for synthetic users: leave it out with --data {data}")
-            return dataset_peers(data, seed)
-        return synthetic_peers(data or "moons", users or usual, seed)
-    if data is not None or users is not None:
-        raise ValueError(f"--data and --users are for synthetic users: leave them out with {file}")
-    if user is None or label is None:
-        raise ValueError(f"--user and --label are needed: the columns of {file} with the user and the label")
-    people = table_peers(file, user, label, drop or (), seed)
+        found = _named_users(data or "moons", users, usual, seed)
+    else:
+        if data is not None or users is not None:
+            raise ValueError(f"--data and --users are for synthetic users: leave them out with {file}")
+        if user is None or label is None:
+            raise ValueError(f"--user and --label are needed: the columns of {file} with the user and the label")
+        found = _table_users(file, user, label, drop or [], most, seed)
+    return with_trees(found, seed) if predictors == "trees" else found
+
+
+def _named_users(data: str, users: int | None, usual: int, seed: int) -> NetworkUsers:
+    from dada.cli.network_users import SYNTHETIC, dataset_peers, synthetic_peers
+
+    if data in SYNTHETIC:
+        return synthetic_peers(data, users or usual, seed)
+    if users is not None:
+        raise ValueError(f"--users is for synthetic users: leave it out with --data {data}")
+    return dataset_peers(data, seed)
+
+
+def _table_users(file: Path, user: str, label: str, drop: list[str], most: int, seed: int) -> NetworkUsers:
+    from dada.cli.network_users import table_peers
+
+    people = table_peers(file, user, label, drop, seed)
     if people.train.n_users > most:
         raise ValueError(f"{file} holds {people.train.n_users} users, this machine runs {most} at most: take a sample")
     return people

@@ -17,7 +17,7 @@ from dada.core.graph import CollaborationGraph
 from dada.core.problem import Problem
 from dada.engine import Plan, run
 from dada.events import Observer, Progress, RunInfo, Stopped, silent
-from dada.peer.everyone_graph import OWN_EDGES
+from dada.peer.agreed_graph import OWN_EDGES
 from dada.sim import network_of
 from dada.sim.faults import Faults
 from dada.sim.simulation import NetworkPoint, SimulatedNetwork, SimulationOverview, SimulationResult

@@ -1,4 +1,4 @@
-"""Edges on whose weight both ends agree: what the paper's graph and the background graph have in common.
+"""Graphs in which the two ends of an edge agree on its weight: the paper's graph, and a background graph.
 
 The weight of an edge has a version and an author. The higher (version, author) wins at both ends. A peer that changes a
 weight sends its `EdgeState` until it is acknowledged, or answered with a higher one. A peer without an edge answers a
@@ -6,19 +6,47 @@ change of a model with the edge state it holds, which ends an edge that only the
 
 If the network vets, a model that does harm on this peer's samples gets no edge, and no peer can claim far more weight
 than others.
+
+*The paper's graph.* A graph step asks each peer of its batch for its state, waits for the replies or the time-out, and
+then solves its block with the replies. Reported losses, degrees and sizes only influence this peer's own proposals,
+within bounds.
+
+*A background graph*, for users who do not differ in kind: edges of weight 1 to a few random peers. Each peer asks for
+half of its edges itself and accepts the other half, so that a network of any size stays connected with about ten edges
+per peer. At a graph step a peer that lacks edges asks peers of its view for their models and numbers of samples, and
+proposes an edge to those that reply. A lost edge is replaced at the next graph step.
 """
 
 from __future__ import annotations
 
-from dada.core.bits import Ledger
-from dada.peer.copies import ModelCopy
+import math
+
+import numpy as np
+
+from dada.core.bits import Ledger, evidence_reply_cost, graph_reply_cost, weight_cost
+from dada.core.graph_steps import GRAPH_STEPS, LIPSCHITZ, exact_step, lipschitz_step, pair_cost
+from dada.peer.copies import SLACK, ModelCopy
 from dada.peer.edges import Edge, PeerEdges, Rounds, Sizes
 from dada.peer.inputs import Effect, Send
-from dada.peer.messages import EdgeAck, EdgeState, ImplausibleError, Message, ModelChange, PeerId
+from dada.peer.messages import (
+    EdgeAck,
+    EdgeState,
+    ImplausibleError,
+    Message,
+    ModelChange,
+    ModelOffer,
+    PeerId,
+    StateReply,
+    StateRequest,
+)
 from dada.peer.model import OwnModel
 
 # If the network vets, no neighbour can raise its weight above this many times that of the heaviest other one.
 MOST_TIMES_OTHERS = 2.0
+LARGEST_DEGREE = 1e9
+# Of a background graph: edges that a peer asks for itself, the most that it has, and their weight.
+OWN_EDGES, MOST_EDGES = 5, 12
+WEIGHT = 1.0
 
 
 class AgreedGraph:
@@ -177,3 +205,99 @@ class AgreedGraph:
             return []
         peer = self._lightest()
         return [*self.edges.decide(peer, self.edges[peer], 0.0), self.edges.announce(peer, now)]
+
+
+class DistanceGraph(AgreedGraph):
+    """Edges whose weights come from losses, degrees and distances of models; a `Neighbourhood` of `dada.peer.peer`."""
+
+    def __init__(self, me: PeerId, own: OwnModel) -> None:
+        super().__init__(me, own, own.config.heaviest_weight, own.config.max_neighbours)
+        self._regularizer = self.config.regularizer.compiled
+
+    def receive(self, sender: PeerId, message: Message, now: float) -> list[Effect] | None:
+        """Answer a message about edges or states."""
+        if isinstance(message, StateRequest):
+            return [Send(sender, self._state(message.round))]
+        if isinstance(message, StateReply):
+            return self._on_state(sender, message, now)
+        return self.receive_edge(sender, message, now)
+
+    def begin_round(self, batch: tuple[PeerId, ...], now: float) -> list[Effect]:
+        """Ask the peers of a batch for their states; end edges to models that have become harmful."""
+        return [*self.remind(now), *self.rounds.begin(batch, now)]
+
+    def _state(self, number: int) -> StateReply:
+        return StateReply(number, self.own.snapshot(), self.own.loss, self.edges.degree, self.own.size)
+
+    def _on_state(self, sender: PeerId, reply: StateReply, now: float) -> list[Effect]:
+        if not (self.config.least_loss * (1 + SLACK) - SLACK <= reply.loss < math.inf):
+            raise ImplausibleError(f"a loss of {reply.loss}")
+        if not 0.0 <= reply.degree <= LARGEST_DEGREE:
+            raise ImplausibleError(f"a degree of {reply.degree}")
+        return self.end_round(now) if self.rounds.receive(sender, reply) else []
+
+    def end_round(self, now: float) -> list[Effect]:
+        """Solve the block of the peers that replied (Eq. 5) and propose their new weights."""
+        peers, models, cost, degrees = [], [], [], []
+        effects: list[Effect] = []
+        own_loss = self.sizes.confidence * self.own.loss
+        for peer, reply, copy in self.rounds.end():
+            self.ledger.graph += weight_cost()
+            self.own.count_reply(self.ledger, graph_reply_cost(0, False), copy)
+            if not self.own.accepts(copy):
+                effects += self.propose(peer, copy, 0.0, now)
+                continue
+            loss = min(1.0, reply.size / self.sizes.largest) * reply.loss
+            peers.append(peer)
+            models.append(copy)
+            degrees.append(reply.degree)
+            cost.append(pair_cost(own_loss, loss, self.config.mu1, self.own.squared_distance(copy)))
+        if not peers:
+            return effects
+        w = np.array([self.edges.get(peer, Edge()).weight for peer in peers])
+        new = np.empty(len(peers))
+        step = lipschitz_step if GRAPH_STEPS[self.config.graph_step] == LIPSCHITZ else exact_step
+        step(self._regularizer, self.config.graph_mu, np.array(cost), w, np.array(degrees), self.edges.degree, new)
+        if self.config.damping < 1.0:
+            new = w + self.config.damping * (new - w)
+        for peer, copy, weight in zip(peers, models, new.tolist(), strict=True):
+            effects += self.propose(peer, copy, weight, now)
+        return effects
+
+
+class EveryoneGraph(AgreedGraph):
+    """Edges of one weight to random peers; a `Neighbourhood` of `dada.peer.peer`."""
+
+    def __init__(self, me: PeerId, own: OwnModel) -> None:
+        super().__init__(me, own, WEIGHT, MOST_EDGES)
+
+    def receive(self, sender: PeerId, message: Message, now: float) -> list[Effect] | None:
+        """Answer a message about edges or models."""
+        if isinstance(message, StateRequest):
+            return [Send(sender, ModelOffer(message.round, self.own.snapshot(), self.own.size))]
+        if isinstance(message, ModelOffer):
+            return self.end_round(now) if self.rounds.receive(sender, message) else []
+        if isinstance(message, EdgeState) and message.weight not in (0.0, WEIGHT):
+            raise ImplausibleError(f"an edge of weight {message.weight}, in this network it is 0 or {WEIGHT:g}")
+        return self.receive_edge(sender, message, now)
+
+    @property
+    def _n_missing(self) -> int:
+        """Edges that this peer still has to ask for."""
+        own = sum(self.edges[peer].author == self.me for peer in self.edges.neighbours)
+        return max(0, min(OWN_EDGES - own, MOST_EDGES - len(self.edges.neighbours)))
+
+    def begin_round(self, batch: tuple[PeerId, ...], now: float) -> list[Effect]:
+        """Ask peers of the batch for their models, as many as there are edges missing."""
+        strangers = [peer for peer in batch if not self.edges.has_neighbour(peer)]
+        return [*self.remind(now), *self.rounds.begin(tuple(strangers[: self._n_missing]), now)]
+
+    def end_round(self, now: float) -> list[Effect]:
+        """Propose an edge to the peers that replied."""
+        effects: list[Effect] = []
+        for peer, _, copy in self.rounds.end():
+            self.own.count_reply(self.ledger, evidence_reply_cost(0), copy)
+            if self._n_missing > 0 and self.own.accepts(copy):
+                self.ledger.graph += weight_cost()
+                effects += self.propose(peer, copy, WEIGHT, now)
+        return effects

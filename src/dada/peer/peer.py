@@ -17,9 +17,8 @@ of a peer has a new epoch, so numbers never repeat.
 *Lives.* A peer that returns with an old epoch learns the highest one from its neighbours and takes a larger one. Two
 processes with one identity are noticed in the same way, by themselves and by their neighbours.
 
-*Edges.* The neighbourhood decides on weights, and on who must agree to them: the paper's graph
-(`dada.peer.distance_graph`), the evidence graph (`dada.peer.evidence_graph`), or a background graph of random edges
-(`dada.peer.everyone_graph`).
+*Edges.* The neighbourhood decides on weights, and on who must agree to them: the paper's graph or a background graph of
+random edges (`dada.peer.agreed_graph`), or the evidence graph (`dada.peer.evidence_graph`).
 
 *Strangers and liars.* Implausible messages are refused and counted; a peer that keeps sending them is ignored. An error
 while one message is handled costs that message and counts as an offence of its sender: `Peer.handle` never raises for a
@@ -37,10 +36,9 @@ import numpy as np
 
 from dada.core.model_steps import UserRows
 from dada.peer import inputs, messages
+from dada.peer.agreed_graph import DistanceGraph, EveryoneGraph
 from dada.peer.config import PeerConfig
-from dada.peer.distance_graph import DistanceGraph
 from dada.peer.edges import put_last
-from dada.peer.everyone_graph import EveryoneGraph
 from dada.peer.evidence_graph import EvidenceGraph
 from dada.peer.inputs import Effect, Fact, Failed, Persist, Refused, Send, Warned
 from dada.peer.messages import (

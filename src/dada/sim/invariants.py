@@ -38,11 +38,10 @@ import numpy as np
 
 from dada.core.compiled import Array
 from dada.core.neighbours import gossip_mix
-from dada.peer.agreed_graph import AgreedGraph
+from dada.peer.agreed_graph import MOST_EDGES, AgreedGraph
 from dada.peer.config import PeerConfig
 from dada.peer.copies import MOST_SHARED, SLACK, ModelCopy
 from dada.peer.edges import EDGE_KEY, MOST_ENDED_EDGES, MOST_SIZES, Edge
-from dada.peer.everyone_graph import MOST_EDGES
 from dada.peer.evidence_graph import FOLLOWER_KEY, MOST_FOLLOWERS, EvidenceGraph
 from dada.peer.grove import DICTIONARY_KEY
 from dada.peer.inputs import Send
