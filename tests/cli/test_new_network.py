@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from dada import DadaClassifier, DadaRegressor, save_model
 from dada.cli.app import app
 from dada.cli.peer_tables import predict_table, read_rows, store_samples
-from dada.core.model_steps import UserRows
+from dada.core.model_steps import UserRows, rows_per_sample
 from dada.data import Population, predictors_from_arrays
 from dada.net.credentials import read_revocation
 from dada.net.home import Home, HomeError
@@ -177,6 +177,11 @@ def test_a_network_like_a_model_has_its_predictors_target_and_settings(tmp_path,
     people = Population.from_arrays(X, targets, owners, **task)
     whole = problem(people, model.predictors_, beta=1.0, mu1=1.0, loss=used["loss"])
     assert config.known_largest == whole.sizes.max()
+    most = len(X)
+    (tmp_path / "net.json").unlink()
+    bounded = new_network(tmp_path, "--model", tmp_path / "people.dada", "--most-rows", most).config
+    assert bounded.most_samples == most * rows_per_sample(config.n_classes)
+    assert bounded.digest == config.digest
     rows = read_rows(tmp_path / "mine.csv", "label", network)
     assert_array_equal(rows.A, whole.rows_of(2).A)
     if kind == "numbers":

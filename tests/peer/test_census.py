@@ -1,5 +1,7 @@
 """Peers agree on settings that depend on all users, without a server, whatever is lost and whoever lies."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -86,6 +88,15 @@ def test_a_peer_that_lost_its_state_publishes_above_its_old_record():
     meet(bob, again)
     meet(again, bob)
     assert bob.mu == again.mu == 2.0 * 0.75
+
+
+def test_a_majority_of_liars_cannot_exceed_the_bound_of_the_network():
+    me = b"an honest peer"
+    honest = Census(me, replace(CONFIG, most_samples=12), VirtualSeal(me))
+    honest.publish(6)
+    for k in range(5):
+        meet(honest, census(k, size=10**9))
+    assert honest.largest == 12
 
 
 def test_a_record_is_believed_only_with_the_signature_of_its_owner():

@@ -60,6 +60,16 @@ def test_sizes_are_bounded_in_number():
     assert sizes.largest == 105
 
 
+def test_a_majority_of_liars_cannot_exceed_the_bound_of_the_network():
+    sizes = Sizes(own=3, distrust=0.2, most_samples=15)
+    for number in range(20):
+        sizes.add(b"%d" % number, 10)
+    for number in range(60):
+        sizes.add(b"liar %d" % number, 10**6)
+    assert sizes.largest == 15
+    assert sizes.confidence == 0.2
+
+
 def test_a_minority_of_liars_cannot_raise_the_largest_size_beyond_twice_the_median():
     sizes = Sizes(own=10, distrust=0.2)
     for k in range(10):

@@ -80,9 +80,10 @@ def make_network(
     """The network file of a swarm; by default with the usual graph of its users."""
     # Every candidate neighbour costs a link, and this machine opens all of them.
     first_graph_steps, kappa = (8, 10) if people.train.n_users <= FEW_PEERS else (4, 5)
+    guard: dict[str, Any] = {"vet": True, "most_samples": int(people.problem.sizes.max())}
     if people.model is not None:
         patience: dict[str, Any] = {} if people.train.n_users <= FEW_PEERS else {"reply_timeout_s": PATIENT_S}
-        return network_of_model(people.model, wakeups_per_s, graph, step, kappa=kappa, vet=True, **patience)
+        return network_of_model(people.model, wakeups_per_s, graph, step, kappa=kappa, **guard, **patience)
     fixed, trees = people.predictors, None
     if people.orchard is not None and isinstance(fixed, FittedUnion):
         terms, fixed = people.orchard.terms, fixed.parts[0]
@@ -94,7 +95,7 @@ def make_network(
     loss = {} if problem.loss == PeerConfig.loss else {"loss": problem.loss}
     usual = usual_settings(graph or people.graph, step)
     return NetworkFile(
-        settings={"beta": problem.beta, "mu1": problem.mu1, "vet": True, **loss, **usual},
+        settings={"beta": problem.beta, "mu1": problem.mu1, **guard, **loss, **usual},
         features=people.train.feature_names,
         target=Target(tuple(map(str, labels))),
         coupling=np.asarray(fixed.coupling, np.float64),

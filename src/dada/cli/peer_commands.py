@@ -92,6 +92,9 @@ def new_network(
         Literal["stumps", "trees"],
         typer.Option(help="Base predictors; trees: peers grow small trees and send them, next to linear predictors."),
     ] = "stumps",
+    most_rows: Annotated[
+        int | None, typer.Option(min=1, help="A bound of the rows of one user; peers that claim more count as this.")
+    ] = None,
     rate: Annotated[float, typer.Option(min=1e-3, help="Wake-ups per peer and second.")] = 1.0,
     graph: Annotated[GraphRule | None, GraphOption.__metadata__[0]] = None,
     step: StepOption = "block",
@@ -156,6 +159,8 @@ def new_network(
         network = tables.network_for(columns, fixed, settings, tables.rhythm_of(settings, rate), private, trees)
     if class_weights is not None:
         network = tables.with_class_weights(network, class_weights)
+    if most_rows is not None:
+        network = tables.with_most_rows(network, most_rows)
     if members:
         from dada.net.founder import Founder
 

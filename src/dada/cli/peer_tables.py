@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from dada.core.compiled import Array
-from dada.core.model_steps import UserRows
+from dada.core.model_steps import UserRows, rows_per_sample
 from dada.data import (
     BasePredictors,
     Constant,
@@ -179,6 +179,15 @@ def with_class_weights(network: NetworkFile, weights: str) -> NetworkFile:
     except ValueError:
         raise ValueError(f"--class-weights takes a number for each class, as 1,3, got {weights!r}") from None
     return replace(network, target=replace(network.target, class_weights=of_class))
+
+
+def with_most_rows(network: NetworkFile, most_rows: int) -> NetworkFile:
+    """A network in which no user counts as having more rows than this."""
+    most_samples = most_rows * rows_per_sample(network.target.n_classes)
+    if most_samples < network.config.known_largest:
+        known = network.config.known_largest // rows_per_sample(network.target.n_classes)
+        raise ValueError(f"--most-rows is {most_rows}, but a user of the model has {known} rows: give that or more")
+    return replace(network, settings={**network.settings, "most_samples": most_samples})
 
 
 def rhythm_of(settings: Mapping[str, Any], rate: float) -> Rhythm:

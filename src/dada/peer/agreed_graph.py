@@ -55,7 +55,8 @@ class AgreedGraph:
     def __init__(self, me: PeerId, own: OwnModel, heaviest: float, most_neighbours: int | None) -> None:
         self.me, self.own, self.config = me, own, own.config
         self.edges = PeerEdges(me, own, self._edge_state)
-        self.sizes = Sizes(own.size, self.config.trust_largest, self.config.known_largest)
+        bounds = self.config.known_largest, self.config.most_samples
+        self.sizes = Sizes(own.size, self.config.trust_largest, *bounds)
         self.rounds = Rounds(own, self.sizes)
         self.ledger = Ledger(self.config.n_predictors)
         self._heaviest, self._most_neighbours = heaviest, most_neighbours

@@ -87,8 +87,9 @@ class Census:
     @property
     def largest(self) -> int:
         """The largest trusted number of samples."""
-        sizes = [record.size for record in self._records]
-        return max(self.config.known_largest, largest_trusted(sizes, self.config.trust_largest))
+        sizes, most = [record.size for record in self._records], self.config.most_samples
+        largest = largest_trusted(sizes, self.config.trust_largest)
+        return max(self.config.known_largest, largest if most is None else min(largest, most))
 
     @property
     def mu(self) -> float:

@@ -61,6 +61,9 @@ class PeerConfig:
         more weight than all others have.
     known_largest : int
         The largest number of rows of any user, as far as it is known beforehand; others report theirs.
+    most_samples : int, optional
+        A bound of the number of samples of any user; larger claims count as this number. Then not even a majority of
+        liars can lower the confidence of others.
     trust_largest : float
         Share of the largest reported sample counts that is ignored when confidence is computed. A few liars then cannot
         lower the confidence of all others.
@@ -91,6 +94,7 @@ class PeerConfig:
     damping: float = 1.0
     vet: bool = False
     known_largest: int = 1
+    most_samples: int | None = None
     trust_largest: float = 0.0
     largest_prediction: float = 1.0
     reply_timeout_s: float = 2.0
@@ -125,6 +129,10 @@ class PeerConfig:
             raise ValueError(f"largest_prediction must be > 0 and finite, got {self.largest_prediction}")
         if self.known_largest < 1:
             raise ValueError(f"known_largest must be at least 1, got {self.known_largest}")
+        if self.most_samples is not None and self.most_samples < self.known_largest:
+            raise ValueError(
+                f"most_samples must be at least known_largest, got {self.most_samples} < {self.known_largest}"
+            )
         if not 0 < self.damping <= 1:
             raise ValueError(f"damping must be in (0, 1], got {self.damping}")
         if (self.n_classes == 0) != (self.loss in REGRESSION) or self.n_classes in (1, -1):

@@ -332,7 +332,8 @@ class Sizes:
 
     The share `distrust` of the largest reported counts is ignored, and so is what exceeds twice the median: a minority
     of liars cannot raise the largest count beyond that. `known_largest` is the largest number of samples of
-    any user, as far as it is known beforehand. Of more than `most_peers` counts the oldest are forgotten.
+    any user, as far as it is known beforehand. Counts above `most_samples` are lowered to it, which stops a majority of
+    liars too. Of more than `most_peers` counts the oldest are forgotten.
 
     >>> sizes = Sizes(own=6, distrust=0.3)
     >>> for peer, size in ((b"a", 10), (b"b", 12), (b"c", 8), (b"liar", 10**9)):
@@ -341,9 +342,16 @@ class Sizes:
     (12, 0.5)
     """
 
-    def __init__(self, own: int, distrust: float, known_largest: int = 1, most_peers: int = MOST_SIZES) -> None:
+    def __init__(
+        self,
+        own: int,
+        distrust: float,
+        known_largest: int = 1,
+        most_samples: int | None = None,
+        most_peers: int = MOST_SIZES,
+    ) -> None:
         self.own, self.distrust, self.most_peers = own, distrust, most_peers
-        self.known_largest = known_largest
+        self.known_largest, self.most_samples = known_largest, most_samples
         self._reported: OrderedDict[PeerId, int] = OrderedDict()
         self._largest_reported = 1
 
@@ -362,6 +370,8 @@ class Sizes:
 
     def add(self, peer: PeerId, size: int) -> None:
         """A peer reports how many samples it has."""
+        if self.most_samples is not None:
+            size = min(size, self.most_samples)
         was = self._reported.get(peer)
         put_last(self._reported, peer, size, self.most_peers)
         if was != size:

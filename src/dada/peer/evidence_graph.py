@@ -70,7 +70,8 @@ class EvidenceGraph:
     def __init__(self, me: PeerId, own: OwnModel) -> None:
         self.me, self.own, self.config = me, own, own.config
         self.edges = PeerEdges(me, own, _follow)
-        self.sizes = Sizes(own.size, self.config.trust_largest, self.config.known_largest)
+        bounds = self.config.known_largest, self.config.most_samples
+        self.sizes = Sizes(own.size, self.config.trust_largest, *bounds)
         self.rounds = Rounds(own, self.sizes)
         self.ledger = Ledger(self.config.n_predictors)
         self.follow_states: OrderedDict[PeerId, FollowState] = OrderedDict()
