@@ -3,7 +3,7 @@
     python benchmarks/idle.py --seconds 60
 
 The peers know each other and are idle; the first seconds, in which they meet, do not count. Memory is the proportional
-set size: a page that n processes share counts as 1/n in each. Two claims are checked: less than 60 MB per peer with its
+set size: a page that n processes share counts as 1/n in each. Two claims are checked: less than 80 MB per peer with its
 share of the fork server, and less than 1 % of a core.
 """
 
@@ -72,7 +72,7 @@ def main():
     cost = f"{found['mean_mb']:.1f} MB and {100 * found['mean_core']:.2f} % of a core each, on average"
     text = f"{found['peers']} peers for {found['seconds']:g} s: {cost}"
     print(json.dumps(found, indent=2) if options.json else text)
-    sys.exit(not (found["mean_mb"] < 60.0 and found["mean_core"] < 0.01))
+    sys.exit(not (found["mean_mb"] < 80.0 and found["mean_core"] < 0.01))
 
 
 if __name__ == "__main__":

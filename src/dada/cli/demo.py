@@ -43,12 +43,14 @@ def demo(
     - `dada demo --record run.dadalog`
     - `dada demo --json`
     """
-    from dada.cli.demo_report import HEADER, OURS, row_of, run_demo, write_report
     from dada.events import fan_out
-    from dada.plot.theme import name_of
 
     out.mkdir(parents=True, exist_ok=True)
     with watching(live, record) as page:
+        # The page opens while these load, which takes seconds.
+        from dada.cli.demo_report import HEADER, OURS, row_of, run_demo, write_report
+        from dada.plot.theme import name_of
+
         # The run itself takes a quarter of a second.
         shown = SlowMotion(page, LIVE_S) if live else page
         with progress() as bars:
