@@ -2,6 +2,7 @@
 
     python -m benchmarks.private_soak --seconds 120
     python -m benchmarks.private_soak --seconds 120 --protects rows
+    python -m benchmarks.private_soak --seconds 300 --protects rows --secure-sum
 
 Each peer is a process that does what `dada peer run --data --journal` does, with epsilon 1. Processes are forked, so
 that starts are cheap. Every five seconds a random one is killed (SIGKILL), whatever it does, and starts again; half of
@@ -22,6 +23,9 @@ are not in journals; they contain no model.
 
 *Releases.* Of protected rows, the release is a message. After every kill, the releases that a peer had received and
 stored are those of the owners' ledgers, byte for byte.
+
+*Secure sums.* Whatever peers had stored of an owner's keys, shares, calls, masked statistics and openings for one call, it
+is the same bytes everywhere: no mask is used twice, and no secret is drawn twice.
 """
 
 import argparse
@@ -56,12 +60,15 @@ from dada.peer.messages import FollowAck, Hello, Release, SnapshotReply, Witness
 from dada.peer.model import EPOCH_KEY
 from dada.peer.peer import Peer
 from dada.peer.releases import RELEASE_KEY, public_row
+from dada.peer.secure_parts import Masked, Opening, Part
 from dada.privacy.release import read_labels
 
 COMMAND = [sys.executable, "-c", "from dada.cli.app import main; main()"]
 # Records that the state machine does not write.
 OTHER_RECORDS = (EPOCH_KEY, member.RECORD_KEY, sampling.RECORD_KEY, ADDRESSES_KEY, TRUST_KEY, HOME_KEY, CENSUS_KEY)
 START_WITHIN_S = 300.0
+# A secure sum takes dozens of exchanges of views, within the life of a peer.
+EXCHANGE_EVERY_S = 0.5
 # Enough that six peers find their statistics worth the noise.
 N_ROWS = 300
 
@@ -142,24 +149,34 @@ def _unsigned(message):
 def compare(audits):
     """Check that all that was received was sent by a replayed peer, or released; returns the number of messages."""
     by_id = {audit.me: audit for audit in audits}
-    checked = 0
+    checked, parts = 0, {}
     for audit in audits:
         for sender, message in audit.received:
             checked += 1
             by_id[sender]._require((audit.me, message) in by_id[sender].sent, "sent what its release does not give")
         for owner, body in sorted(audit.held):
             checked += 1
-            by_id[owner]._require(body == by_id[owner].release, "sent another release than its first one")
+            expected = parts.setdefault((owner, *slot), body) if (slot := slot_of(body)) else by_id[owner].release
+            by_id[owner]._require(body == expected, "sent another release or part than its first one")
     return checked
+
+
+def slot_of(body):
+    """What a part of a secure sum is; empty for a release, and for masked statistics, which are one."""
+    try:
+        part = msgspec.msgpack.decode(body, type=Part)
+    except msgspec.DecodeError:
+        return ()
+    return () if isinstance(part, Masked) else (type(part), part.call if isinstance(part, Opening) else b"")
 
 
 class SoakedPeer:
     """A folder, the process that runs its peer, and the audit of both."""
 
     def __init__(self, folder, name, network, protects, table):
-        self.home, self.table, self.protects = Home(folder / name), folder / f"{name}.csv", protects
+        self.home, self.table, self.protects = Home(folder / name), folder / f"{name}.csv", protects[0]
         self.table.write_text(table)
-        dada("peer", "init", "--home", self.home.folder, "--network", network, "--epsilon", 1, "--protects", protects)
+        dada("peer", "init", "--home", self.home.folder, "--network", network, "--epsilon", 1, "--protects", *protects)
         key, self.file = self.home.read()
         self.audit = Audit(public_key(key), self._peer_of)
         self.pid = None
@@ -184,7 +201,8 @@ class SoakedPeer:
             os.dup2(log, 2)
             with self.home.lock():
                 store_samples(self.home, table or self.table, "label")
-            exit_code = run_peer(self.home, RunOptions(join=tuple(tickets), journal=True))
+            options = RunOptions(join=tuple(tickets), journal=True, exchange_every_s=EXCHANGE_EVERY_S)
+            exit_code = run_peer(self.home, options)
         except HomeError as error:
             print(error, file=sys.stderr)
             exit_code = 2
@@ -233,7 +251,7 @@ def soak(folder, n_peers, seconds, kill_every, seed, protects):
     """Run, kill, then check; returns counts and violations."""
     rng, network = np.random.default_rng(seed), folder / "net.json"
     columns = ["--feature", "x:-1:1", "--feature", "y:-1:1", "--classes", "no,yes", "--rate", "4"]
-    dada("peer", "new-network", network, *columns, "--stumps", 0 if protects == "rows" else 10)
+    dada("peer", "new-network", network, *columns, "--stumps", 0 if protects[0] == "rows" else 10)
     peers = []
     for k in range(n_peers):
         points = rng.uniform(-1, 1, (N_ROWS, 2))
@@ -298,9 +316,11 @@ def main():
     parser.add_argument("--kill-every", type=float, default=5.0, help="seconds between two kills")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--protects", choices=("labels", "rows"), default="labels")
+    parser.add_argument("--secure-sum", action="store_true", help="with rows: others see sums only")
     options = parser.parse_args()
+    protects = [options.protects, *(["--secure-sum"] if options.secure_sum else [])]
     with tempfile.TemporaryDirectory() as folder:
-        result = soak(Path(folder), options.peers, options.seconds, options.kill_every, options.seed, options.protects)
+        result = soak(Path(folder), options.peers, options.seconds, options.kill_every, options.seed, protects)
     print(json.dumps(result, indent=2))
     sys.exit(bool(result["violations"]))
 
