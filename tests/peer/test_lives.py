@@ -112,4 +112,12 @@ def test_a_late_report_changes_nothing():
     bob = make(b"bob")
     bob.handle(Started(0.0, b"life"))
     assert bob.handle(Received(0.0, b"ann", EpochSeen(1, b"life"))) == []
-    assert bob.handle(Received(0.0, b"ann", EpochSeen(0, b"other"))) == []
+
+
+def test_a_peer_that_reports_an_older_epoch_is_greeted_again():
+    bob = make(b"bob")
+    bob.handle(Started(0.0, b"life"))
+    bob.handle(Received(0.0, b"ann", EpochSeen(4, b"other")))
+    assert bob.handle(Received(0.0, b"cat", EpochSeen(4, b"other"))) == [
+        Send(b"cat", Hello(bob.config.digest, 5, b"life"))
+    ]

@@ -383,7 +383,10 @@ class Peer:
         """Another life of this peer was seen with a higher epoch, or with the same one."""
         own = self.own.shared.epoch
         is_other_life = seen.epoch == own and seen.life and seen.life != self.lives.life
-        if seen.epoch < own or not (seen.epoch > own or is_other_life):
+        if seen.epoch < own:
+            # Sent before this peer took its epoch: what the reporter refused is greeted again.
+            return [Send(sender, self.hello())]
+        if not (seen.epoch > own or is_other_life):
             return []
         report = f"epoch {seen.epoch} of this peer was seen"
         if not self.lives.is_rollback(sender, seen.epoch, own):
