@@ -24,8 +24,8 @@ are not in journals; they contain no model.
 *Releases.* Of protected rows, the release is a message. After every kill, the releases that a peer had received and
 stored are those of the owners' ledgers, byte for byte.
 
-*Secure sums.* Whatever peers had stored of an owner's keys, shares, calls, masked statistics and openings for one call, it
-is the same bytes everywhere: no mask is used twice, and no secret is drawn twice.
+*Secure sums.* What peers had stored of an owner's keys, shares, calls, masked statistics and openings for one call is
+the same bytes everywhere: no mask is used twice, and no secret is drawn twice.
 """
 
 import argparse

@@ -23,6 +23,7 @@ from dada.core.compiled import Array
 from dada.core.regularizers import LogDegree
 from dada.data.predictors.families import FittedUnion
 from dada.engine import Plan
+from dada.fitting.exam import Exam
 from dada.net.credentials import read_ticket
 from dada.net.forkserver import Swarm
 from dada.net.home import Home
@@ -59,8 +60,11 @@ class Reference:
 def learn_centrally(people: NetworkUsers, network: NetworkFile, seed: int) -> Reference:
     """Learn with the compiled engine: each user alone, with a learned graph, and with the true graph if it is known."""
     n_users, exam, model, oracle = people.train.n_users, people.exam, people.model, None
+    alone_exam = exam
     if model is not None:
-        alone = type(model)(graph="none", random_state=seed).fit_population(people.train, like=model).models_
+        lonely = type(model)(graph="none", random_state=seed).fit_population(people.train, like=model)
+        # Trees that users grow without neighbours are others.
+        alone, alone_exam = lonely.models_, Exam(people.test, lonely.predictors_)
         engine, neighbours = model.models_, float(model.graph_.mean_neighbours)
     else:
         joint = replace(people.problem, regularizer=network.regularizer)
@@ -71,7 +75,7 @@ def learn_centrally(people: NetworkUsers, network: NetworkFile, seed: int) -> Re
         if people.oracle is not None:
             oracle = exam.score(engine_models(joint, fixed, seed, people.oracle)[0])
         alone, _ = engine_models(replace(joint, mu1=0.0), fixed, seed)
-    return Reference(exam.per_user(alone), exam.score(alone), exam.score(engine), neighbours, oracle)
+    return Reference(alone_exam.per_user(alone), alone_exam.score(alone), exam.score(engine), neighbours, oracle)
 
 
 def make_network(
