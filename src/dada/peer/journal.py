@@ -176,7 +176,8 @@ def _birth(peer: Peer) -> Birth:
         raise JournalError(f"a journal can keep the regularizers {', '.join(REGULARIZERS)}, not a custom one")
     # A peer is born without trees: they come as a fact.
     trees = ("dictionary", "agreed")
-    apart = ("regularizer", "coupling", *trees, *(() if config.sends_codes else ("block", "dtype")))
+    unused = (() if config.sends_codes else ("block", "dtype")) + (() if config.most_samples else ("most_samples",))
+    apart = ("regularizer", "coupling", *trees, *unused)
     others = [field.name for field in dataclasses.fields(config) if field.name not in apart]
     return Birth(
         me=peer.me,
