@@ -178,7 +178,7 @@ MUTANTS = (
     Mutant("sends-what-is-not-stored", "net/node.py", "self.stop()\n                return", "self.stop()",
            "a crash loses what neighbours already have"),
     # -- trees -----------------------------------------------------------------------------------------------------
-    Mutant("tree-in-use-forgotten", "peer/grove.py", "if not lost:", "if True:",
+    Mutant("tree-in-use-forgotten", "peer/grove.py", "if not forgotten:", "if True:",
            "a model loses a tree that its owner gave up"),
     Mutant("trees-not-stored", "peer/grove.py",
            'return [Persist(DICTIONARY_KEY + self.name, b"".join(self.atoms))] if self.names else []', "return []",

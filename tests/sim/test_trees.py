@@ -62,6 +62,17 @@ def test_loss_and_churn_lose_no_tree_in_use():
         assert made.invariants.checked > 1000
 
 
+def test_copies_are_renewed_when_a_peer_returns_to_an_earlier_dictionary():
+    # One peer changes its dictionary and changes it back, while a neighbour keeps that dictionary and its epoch.
+    recipe = Union(Linear(), Trees(per_user=3, depth=2))
+    _, problem, orchard = network_problem(moons(1, n_users=8).train, recipe, mu=0.1, loss="logistic", seed=1)
+    faults = Faults.named("loss,churn")
+    made = network_of(problem, faults, graph="evidence", step="block", steps=30, seed=1, orchard=orchard)
+    for k in range(2, 5):
+        made.replant(k, orchard.plots[k + 1].grown[:1], 18.0)
+    made.check()
+
+
 def test_a_tree_in_use_outlives_the_record_of_its_owner():
     made = network(steps=40)
     other, used = replanted(made)

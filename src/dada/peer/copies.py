@@ -80,6 +80,15 @@ class ModelCopy:
         """(epoch, sequence)."""
         return self.epoch, self.sequence
 
+    def precedes(self, number: tuple[int, int]) -> bool:
+        """Whether the owner's model of that number is newer; a rebased copy precedes every model of its epoch."""
+        return self.epoch <= number[0] if self.is_rebased else self.number < number
+
+    @property
+    def is_rebased(self) -> bool:
+        """Whether `rebased` made this copy; no message carries it."""
+        return self.sequence == LARGEST_COUNT
+
     @property
     def norm(self) -> float:
         """The l1 norm."""
@@ -88,7 +97,8 @@ class ModelCopy:
     def rebased(self, origin: Array) -> ModelCopy:
         """The model with other coordinates; `origin` has the present one of each, or -1 for weight 0.
 
-        Its number is the last of its epoch: no later change of the epoch fits these coordinates.
+        Its number is the last of its epoch, because changes of the epoch may be over the old coordinates. Any whole model
+        over the new ones replaces it: the owner may have had these in the same epoch, if this peer returns to them.
         """
         target = np.full(self.alpha.size, -1)
         target[origin[origin >= 0]] = np.flatnonzero(origin >= 0)

@@ -300,7 +300,7 @@ class PeerEdges(Mapping[PeerId, Edge]):
 
     def take_copy(self, edge: Edge, copy: ModelCopy) -> None:
         """Keep a model unless a newer copy is held."""
-        if edge.copy is None or edge.copy.number < copy.number:
+        if edge.copy is None or edge.copy.precedes(copy.number):
             edge.copy = copy
             edge.trail.note(copy)
             edge.snapshot_requested = -math.inf
@@ -324,7 +324,7 @@ class PeerEdges(Mapping[PeerId, Edge]):
     def catch_up(self, peer: PeerId, number: tuple[int, int], now: float) -> list[Effect]:
         """Ask for a neighbour's model if the copy is older than that number."""
         copy = self._edges[peer].copy
-        return self.request_snapshot(peer, now) if copy is None or copy.number < number else []
+        return self.request_snapshot(peer, now) if copy is None or copy.precedes(number) else []
 
 
 class Sizes:

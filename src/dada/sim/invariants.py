@@ -370,7 +370,7 @@ class Invariants:
 
     def _check_copy(self, world: Watched, host: Host, other: Host) -> None:
         edge = host.member.peer.edges.get(other.me)
-        if edge is None or edge.copy is None or other.may_repeat:
+        if edge is None or edge.copy is None or edge.copy.is_rebased or other.may_repeat:
             return
         pair = (host.number, other.number)
         trail, number = self._seen.get(pair, (None, (0, 0)))
