@@ -97,8 +97,9 @@ class ModelCopy:
     def rebased(self, origin: Array) -> ModelCopy:
         """The model with other coordinates; `origin` has the present one of each, or -1 for weight 0.
 
-        Its number is the last of its epoch, because changes of the epoch may be over the old coordinates. Any whole model
-        over the new ones replaces it: the owner may have had these in the same epoch, if this peer returns to them.
+        Its number is the last of its epoch, because changes of the epoch may be over the old coordinates. Any whole
+        model over the new ones replaces it, of the same epoch too: this peer may return to coordinates that the owner
+        has kept.
         """
         target = np.full(self.alpha.size, -1)
         target[origin[origin >= 0]] = np.flatnonzero(origin >= 0)
