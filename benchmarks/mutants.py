@@ -81,7 +81,8 @@ MUTANTS = (
     # -- copies of models ------------------------------------------------------------------------------------------
     Mutant("gap-ignored", "peer/edges.py", " or change.sequence != copy.sequence + 1:", ":",
            "a copy misses a change"),
-    Mutant("old-snapshot-taken", "peer/edges.py", "edge.copy.number < copy.number", "edge.copy.number != copy.number",
+    Mutant("old-snapshot-taken", "peer/edges.py", "edge.copy.precedes(copy.number)",
+           "edge.copy.number != copy.number",
            "a late snapshot replaces a newer copy"),
     Mutant("snapshot-never-requested", "peer/edges.py", "return [Send(peer, SnapshotRequest())]", "return []",
            "a copy that missed a change stays old"),
