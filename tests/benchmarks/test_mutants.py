@@ -1,7 +1,7 @@
 """Every mutant changes a piece of code that exists."""
 
 import pytest
-from mutants import MUTANTS, PACKAGE
+from benchmarks.mutants import MUTANTS, PACKAGE
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
