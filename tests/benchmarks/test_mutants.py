@@ -1,6 +1,7 @@
 """Every mutant changes a piece of code that exists."""
 
 import pytest
+
 from benchmarks.mutants import MUTANTS, PACKAGE
 
 
