@@ -14,11 +14,19 @@ settings.load_profile("settled")
 # Tests of these files share nothing: workers take them one by one, not file by file.
 APART = ("tests/pins/test_pins.py", "tests/test_docs.py", "tests/estimators/test_sklearn_contract.py")
 # These cases come first: each compiles other kernels, and every later test of either worker finds them on disk.
-COMPILING = ("classifier-default", "classifier-learned", "classifier-evidence", "simulation")
+COMPILING = (
+    "classifier-default",
+    "classifier-learned",
+    "classifier-evidence",
+    "simulation",
+    "classifier-as-in-the-paper",
+    "classifier-everyone",
+    "classifier-goes-on",
+    "command-fit",
+)
 # Then these files, so that short ones are left for the end.
 LONGEST = (
     "tests/pins/test_pins.py",
-    "tests/audit/test_trace.py",
     "tests/dashboard/test_page.py",
     "tests/test_docs.py",
     "tests/net/test_processes.py",
