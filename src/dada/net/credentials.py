@@ -17,7 +17,6 @@ import msgspec
 
 from dada import atomic
 from dada.net.address_book import is_relay
-from dada.net.iroh_transport import IrohSeal, new_secret_key, public_key
 from dada.net.network_file import KEY_SIZE, NetworkFile, read_network
 from dada.peer.messages import Descriptor, PeerId, Revocation
 
@@ -157,6 +156,9 @@ class Founder:
     """
 
     def __init__(self, network: Path) -> None:
+        # Only founders need the transport here: simulations import this module without it.
+        from dada.net.iroh_transport import IrohSeal, public_key
+
         self.key, self.list = network.with_suffix(".founder"), network.with_suffix(".revoked")
         file = read_network(network)
         key = read_key(self.key, "it is where `dada peer new-network --members` wrote it")
@@ -168,6 +170,8 @@ class Founder:
     @classmethod
     def create(cls, network: NetworkFile, path: Path) -> Founder:
         """Write the file of a new network, and the key of its founder."""
+        from dada.net.iroh_transport import new_secret_key, public_key
+
         key = new_secret_key()
         write_key(path.with_suffix(".founder"), key)
         try:
