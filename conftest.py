@@ -27,14 +27,18 @@ COMPILING = (
 # Then these files, so that short ones are left for the end.
 LONGEST = (
     "tests/pins/test_pins.py",
+    "tests/net/test_processes.py",
     "tests/dashboard/test_page.py",
     "tests/test_docs.py",
-    "tests/net/test_processes.py",
-    "tests/sim/test_network.py",
     "tests/sim/test_agreement.py",
-    "tests/engine/test_windows.py",
+    "tests/sim/test_network.py",
+    "tests/sim/test_liars.py",
     "tests/cli/test_watching.py",
+    "tests/estimators/test_classifier.py",
+    "tests/engine/test_windows.py",
+    "tests/cli/test_demo.py",
     "tests/sim/test_eclipse.py",
+    "tests/sim/test_repeatable.py",
 )
 # Last many short tests that workers take one by one: all workers finish at about the same time.
 LAST = "tests/estimators/test_sklearn_contract.py"
