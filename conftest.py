@@ -11,21 +11,37 @@ settings.register_profile("settled", deadline=None, derandomize=True, max_exampl
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile("settled")
 
-# Workers get these files first, so that short ones are left at the end and all workers finish at about the same time.
-# The first two compile different kernels.
+# Tests of these files share nothing: workers take them one by one, not file by file.
+APART = ("tests/pins/test_pins.py", "tests/test_docs.py", "tests/estimators/test_sklearn_contract.py")
+# These cases come first: each compiles other kernels, and every later test of either worker finds them on disk.
+COMPILING = (
+    "classifier-default",
+    "classifier-learned",
+    "classifier-evidence",
+    "simulation",
+    "classifier-as-in-the-paper",
+    "classifier-everyone",
+    "classifier-goes-on",
+    "command-fit",
+)
+# Then these files, so that short ones are left for the end.
 LONGEST = (
-    "tests/estimators/test_sklearn_contract.py",
-    "tests/audit/test_trace.py",
     "tests/pins/test_pins.py",
+    "tests/net/test_processes.py",
     "tests/dashboard/test_page.py",
     "tests/test_docs.py",
-    "tests/net/test_processes.py",
-    "tests/sim/test_network.py",
     "tests/sim/test_agreement.py",
-    "tests/engine/test_windows.py",
+    "tests/sim/test_network.py",
+    "tests/sim/test_liars.py",
     "tests/cli/test_watching.py",
+    "tests/estimators/test_classifier.py",
+    "tests/engine/test_windows.py",
+    "tests/cli/test_demo.py",
     "tests/sim/test_eclipse.py",
+    "tests/sim/test_repeatable.py",
 )
+# Last many short tests that workers take one by one: all workers finish at about the same time.
+LAST = "tests/estimators/test_sklearn_contract.py"
 
 
 def pytest_configure(config):
@@ -35,14 +51,39 @@ def pytest_configure(config):
     patch = pytest.MonkeyPatch()
     config.add_cleanup(patch.undo)
     patch.setenv("MPLBACKEND", "Agg")
+    # Processes that tests start read compiled modules, instead of compiling the package again and again.
+    patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     for method in ("connect", "connect_ex"):
         patch.setattr(socket.socket, method, loopback_only(getattr(socket.socket, method)))
 
 
 def pytest_collection_modifyitems(config, items):
     if hasattr(config, "workerinput"):
-        places = {config.rootpath / name: place for place, name in enumerate(LONGEST)}
-        items.sort(key=lambda item: places.get(item.path, len(places)))
+        items.sort(key=lambda item: place(item.nodeid))
+
+
+def place(nodeid):
+    """Where a test comes in the order of a run by several workers."""
+    file, _, name = nodeid.partition("::")
+    if file == LAST:
+        return len(LONGEST) + 1, 0
+    case = name.partition("[")[2].removesuffix("]")
+    first = COMPILING.index(case) if file == LONGEST[0] and case in COMPILING else len(COMPILING)
+    return LONGEST.index(file) if file in LONGEST else len(LONGEST), first
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            file = nodeid.partition("::")[0]
+            return nodeid if file in APART else file
+
+    return ByFile(config, log)
 
 
 def loopback_only(connect):

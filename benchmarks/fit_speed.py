@@ -16,6 +16,7 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from dada import DadaClassifier
+from dada.cli.bench import times_s
 from dada.data.datasets import dataset_path, load
 
 # More users than this do not fit into a categorical feature: they are one number then.
@@ -65,13 +66,7 @@ def compared(name, X, y, users, repeats):
 
 
 def median_time(call, repeats):
-    call()
-    times = []
-    for _ in range(repeats):
-        start = time.process_time()
-        call()
-        times.append(time.process_time() - start)
-    return float(np.median(times))
+    return float(np.median(times_s(call, repeats, time.process_time)))
 
 
 if __name__ == "__main__":

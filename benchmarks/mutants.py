@@ -31,8 +31,6 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = Path(dada.__file__).parent
 COPIED = ("peer", "net")
 TESTS = ("tests/peer", "tests/sim", "tests/net/test_store.py")
-# Processor time after which a network counts as hanging, in seconds.
-LONGEST_S = 60
 
 
 class Mutant(NamedTuple):
@@ -44,6 +42,9 @@ class Mutant(NamedTuple):
     new: str
     breaks: str
 
+
+# Processor time after which a network counts as hanging, in seconds.
+LONGEST_S = 60
 
 MUTANTS = (
     # -- storage ---------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from dada.peer.secure_sums import SecureSums
 from dada.privacy import masking
 from dada.privacy.noise import Bits
 from dada.privacy.release import StatisticsMechanism
-from dada.sim.seal import VirtualSeal
+from dada.sim.virtual import VirtualSeal
 
 # All peers restore the keys of those who dropped out; in one process each agreed key is computed once.
 masking.x25519 = functools.cache(masking.x25519)

@@ -19,7 +19,7 @@ from dada.peer.model import Fallback
 from dada.peer.sampling import signed_card
 from dada.peer.witnesses import content_of, statement_of
 from dada.sim.liars import Deed, Liar
-from dada.sim.seal import VirtualSeal
+from dada.sim.virtual import VirtualSeal
 
 
 class ModelLiar(Liar):

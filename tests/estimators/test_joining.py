@@ -125,7 +125,7 @@ def test_users_join_a_model_from_a_file(tmp_path):
 
 def turned(step, turn):
     """New training rows, and test rows, of users whose tasks turn by some angle from one step to the next."""
-    train, test = moons_rows(700 + step, n_users=60, n_test=20)
+    train, test = moons_rows(700 + step, n_users=40, n_test=20)
     turn = step * turn
     R = np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
     for part in (train, test):
@@ -136,8 +136,8 @@ def turned(step, turn):
 def test_ageing_follows_tasks_that_turn():
     ageing = DadaClassifier(random_state=0, half_life=1.0)
     lasting = DadaClassifier(random_state=0)
-    for step in range(6):
-        train, test = turned(step, np.deg2rad(12))
+    for step in range(4):
+        train, test = turned(step, np.deg2rad(20))
         for model in (ageing, lasting):
             model.partial_fit(*train)
         if step == 0:

@@ -29,13 +29,9 @@ class MemoryTransport:
     """A transport between nodes of one process."""
 
     def __init__(self, me: PeerId, address: str, network: MemoryNetwork) -> None:
-        self.me, self.address, self._network = me, address, network
+        self.me, self.address, self.addresses, self._network = me, address, (address,), network
         self._incoming: asyncio.Queue[MemoryLink] = asyncio.Queue()
         self._links: list[MemoryLink] = []
-
-    @property
-    def addresses(self) -> tuple[str, ...]:
-        return (self.address,)
 
     async def accept(self) -> MemoryLink:
         return await self._incoming.get()

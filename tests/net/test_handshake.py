@@ -8,7 +8,7 @@ from dada.net.handshake import HandshakeError, Party, Refusal, Terms, shake_hand
 from dada.net.transport import FrameStream, Kind, frame
 from dada.peer.membership import Membership
 from dada.peer.messages import PROTOCOL_VERSION, Goodbye, Hello, encode
-from dada.sim.seal import VirtualSeal
+from dada.sim.virtual import VirtualSeal
 from tests.helpers.net import Transports, run
 
 KINDS = ("memory", "iroh")

@@ -18,7 +18,7 @@ from dada.peer.membership import Membership
 from dada.peer.messages import LARGEST_MESSAGE, PROTOCOL_VERSION, Hello, StateReply, StateRequest, decode, encode
 from dada.peer.model import EPOCH_KEY
 from dada.peer.peer import REVOKED_KEY
-from dada.sim.seal import VirtualSeal
+from dada.sim.virtual import VirtualSeal
 from tests.helpers.net import (
     BUSY,
     CONFIG,

@@ -19,7 +19,7 @@ from dada.peer.messages import (
     decode,
     encode,
 )
-from dada.sim.seal import VirtualSeal
+from dada.sim.virtual import VirtualSeal
 
 TERMS = AtomTerms(n_features=2, n_cuts=3, depth=2, per_user=4)
 SOUND = AtomArrays(np.array([[0, 1, 0]]), np.array([[2, 0, NO_SPLIT]]), np.array([[127, -127, 5, 0]])).write()[0]

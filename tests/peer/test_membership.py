@@ -21,7 +21,7 @@ from dada.peer.messages import (
 )
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
-from dada.sim.seal import VirtualSeal
+from dada.sim.virtual import VirtualSeal
 
 A = np.array([[1, -1, 1], [1, 1, -1], [1, -1, -1]], np.int8)
 CONFIG = PeerConfig(3, beta=2.0, mu1=0.5, graph="evidence", n_neighbours=3, tau=1.0)

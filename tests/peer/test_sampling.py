@@ -20,7 +20,7 @@ from dada.peer.messages import (
     encode,
 )
 from dada.peer.sampling import MOST_OFFERS, VIEW_SIZE, PeerSampling, signed_card, signed_content
-from dada.sim.seal import VirtualSeal
+from dada.sim.virtual import VirtualSeal
 
 
 def card(peer, age=0, addresses=(), version=1):

@@ -17,7 +17,7 @@ from dada.privacy.noise import Bits
 from dada.privacy.pooling import Pool, home_model
 from dada.privacy.release import UNIT, Statistics, sums
 from dada.privacy.secure_sum import noise_share
-from dada.sim.seal import VirtualSeal
+from dada.sim.virtual import VirtualSeal
 
 CONFIG = PeerConfig(n_predictors=3, beta=1.0, mu1=1.0, graph="evidence")
 TERMS = ReleaseTerms.of(CONFIG, 8.0, 1e-5)

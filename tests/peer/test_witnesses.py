@@ -21,7 +21,7 @@ from dada.peer.messages import (
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
 from dada.peer.witnesses import MOST_UNANSWERED, Doubt, content_of, statement_of
-from dada.sim.seal import VirtualSeal
+from dada.sim.virtual import VirtualSeal
 from tests.helpers.peers import WiredPeers
 
 A = np.array([[1, -1, 1], [1, 1, -1], [1, -1, -1]], np.int8)

@@ -1,21 +1,15 @@
-"""The `dada` command, here or in a process of its own."""
+"""The `dada` command."""
 
 from __future__ import annotations
 
 import io
 import os
-import subprocess
 import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import dada
-
-# A recording tells when things happened, and takes fewer snapshots where they cost much. With a clock that stands
-# still, it takes all of them, always at the same time.
-STILL = "import time; time.perf_counter = lambda: 0.0; from dada.cli.app import main; main()"
 # Lines are as long as this, whatever the terminal.
 PAPER = {"COLUMNS": "100"}
 
@@ -37,10 +31,12 @@ def command(folder: Path, *arguments: Any) -> str:
 
 
 def still_command(folder: Path, *arguments: Any) -> str:
-    """What `dada` prints in a process of its own, where the clock stands still."""
-    paths = [str(Path(dada.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-    settled = PAPER | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    line = [sys.executable, "-c", STILL, *map(str, arguments)]
-    done = subprocess.run(line, cwd=folder, env=os.environ | settled, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    """What `dada` prints where the clock of recordings stands still.
+
+    A recording tells when things happened, and takes fewer snapshots where they cost much. With a clock that stands
+    still, it takes all of them, always at the same time.
+    """
+    from dada.dashboard.recorder import Recorder
+
+    with patch.object(Recorder.__init__, "__defaults__", (lambda: 0.0,)):
+        return command(folder, *arguments)

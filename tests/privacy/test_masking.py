@@ -6,18 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from dada.privacy.masking import (
-    CHECK_SIZE,
-    OWN,
-    PAIR,
-    SEALED_SIZE,
-    MaskedRound,
-    Secrets,
-    check,
-    joined,
-    threshold_of,
-    x25519,
-)
+from dada.privacy import masking
+from dada.privacy.masking import OWN, PAIR, MaskedRound, Secrets, x25519
 
 N_USERS, SIZE = 6, 4
 RNG = np.random.default_rng(0)
@@ -73,19 +63,19 @@ def test_holders_open_their_shares_and_nobody_else_does():
     sealed, checks = owner.sealed(locks, 3, RNG.bytes)
     opened = [
         holder.unsealed(
-            sealed[place * SEALED_SIZE :][:SEALED_SIZE],
-            checks[place * 2 * CHECK_SIZE :][: 2 * CHECK_SIZE],
+            sealed[place * masking.SEALED_SIZE :][: masking.SEALED_SIZE],
+            checks[place * 2 * masking.CHECK_SIZE :][: 2 * masking.CHECK_SIZE],
             x25519(owner.lock),
         )
         for place, holder in enumerate(holders)
     ]
-    assert b"".join(check(share) for shares in opened for share in shares) == checks
+    assert b"".join(masking.check(share) for shares in opened for share in shares) == checks
     for kind, secret in ((OWN, owner.own), (PAIR, owner.pair)):
-        assert joined({place: opened[place][kind] for place in (0, 2, 4)}, 3) == secret
-    wrong = holders[1].unsealed(sealed[:SEALED_SIZE], checks[: 2 * CHECK_SIZE], x25519(owner.lock))
-    assert check(wrong[OWN]) not in checks
+        assert masking.joined({place: opened[place][kind] for place in (0, 2, 4)}, 3) == secret
+    wrong = holders[1].unsealed(sealed[: masking.SEALED_SIZE], checks[: 2 * masking.CHECK_SIZE], x25519(owner.lock))
+    assert masking.check(wrong[OWN]) not in checks
 
 
 @pytest.mark.parametrize("n", range(2, 41))
 def test_holders_who_decide_differently_never_restore_both_secrets(n):
-    assert n < 2 * threshold_of(n) <= 2 * n
+    assert n < 2 * masking.threshold_of(n) <= 2 * n

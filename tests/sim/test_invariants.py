@@ -44,24 +44,18 @@ def test_a_sound_network_passes(graph):
     run_all(range(3), graph=graph)
 
 
-def test_a_model_outside_its_ball_is_detected(replace):
-    def step(original, own, gamma, confidence):
-        delta = original(own, gamma, confidence)
-        own.model.alpha[0] += 6.0
-        return delta
-
-    replace(OwnModel, "step", step)
-    run_until_found("model of l1 norm", faults="none")
-
-
-def test_a_shared_model_far_outside_the_ball_is_detected(replace):
+@pytest.mark.parametrize(
+    ("which", "growth", "found", "graph"),
+    [("model", 6.0, "model of l1 norm", {}), ("shared", 30.0, "shared model of l1 norm", {"graph": "evidence, block"})],
+)
+def test_a_model_outside_its_ball_is_detected(which, growth, found, graph, replace):
     def step(original, own, gamma, confidence):
         change = original(own, gamma, confidence)
-        own.shared.alpha[0] += 30.0
+        getattr(own, which).alpha[0] += growth
         return change
 
     replace(OwnModel, "step", step)
-    run_until_found("shared model of l1 norm", graph="evidence, block", faults="none")
+    run_until_found(found, faults="none", **graph)
 
 
 def test_a_copy_that_differs_from_its_original_is_detected(replace):

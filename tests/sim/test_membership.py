@@ -4,8 +4,8 @@ from dada.peer.member import Rhythm
 from dada.peer.membership import Membership
 from dada.sim.faults import Faults
 from dada.sim.liars import Poisoner
-from dada.sim.seal import VirtualSeal
 from dada.sim.simulation import FOUNDER, WAKEUPS_PER_EXCHANGE, SimulatedNetwork
+from dada.sim.virtual import VirtualSeal
 from tests.helpers.eclipse import CONFIG, alike
 
 N_USERS, REVOKED_AT_S, EXCHANGES = 24, 15.0, 8

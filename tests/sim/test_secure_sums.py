@@ -19,8 +19,7 @@ from dada.peer.secure_parts import Masked, Part
 from dada.peer.secure_sums import SecureSums, Waits
 from dada.privacy.noise import Bits
 from dada.sim.host import VirtualDisk
-from dada.sim.seal import VirtualSeal
-from dada.sim.virtual import LinkFaults, VirtualInternet, VirtualLoop, VirtualTransport
+from dada.sim.virtual import LinkFaults, VirtualInternet, VirtualLoop, VirtualSeal, VirtualTransport
 
 CONFIG = PeerConfig(n_predictors=2, beta=1.0, mu1=1.0, graph="evidence")
 TERMS = ReleaseTerms.of(CONFIG, 8.0, 1e-5)

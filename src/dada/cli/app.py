@@ -25,18 +25,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.callback()(common_options)
-app.command()(demo)
-app.command()(fit)
-app.command()(predict)
-app.command()(add_user)
-app.command()(inspect)
-app.command()(reproduce)
-app.command()(dashboard)
-app.command()(report)
-app.command()(sim)
-app.command()(replay)
-app.command()(swarm)
-app.command()(bench)
+for command in (demo, fit, predict, add_user, inspect, reproduce, dashboard, report, sim, replay, swarm, bench):
+    app.command()(command)
 app.add_typer(datasets, name="datasets")
 app.add_typer(peer, name="peer")
 

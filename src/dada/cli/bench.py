@@ -87,13 +87,18 @@ def print_report(result: dict[str, Any], as_json: bool) -> None:
 
 def best_us(work: Callable[[], Any], events: int, repetitions: int) -> float:
     """Shortest processor time of this thread per event, in microseconds, after one run that warms up."""
+    return 1e6 * min(times_s(work, repetitions, time.thread_time)) / events
+
+
+def times_s(work: Callable[[], Any], repetitions: int, clock: Callable[[], float]) -> list[float]:
+    """Seconds by a clock that each repetition takes, after one run that warms up."""
     work()
     times = []
     for _ in range(repetitions):
-        started = time.thread_time()
+        started = clock()
         work()
-        times.append(time.thread_time() - started)
-    return 1e6 * min(times) / events
+        times.append(clock() - started)
+    return times
 
 
 def moons_problem(method: str, n_users: int, **bounded: Any) -> tuple[Problem, CollaborationGraph]:

@@ -84,10 +84,7 @@ def new_network(
         str | None, typer.Option(help="The loss; by default adaboost for two classes, logistic for more, or squared.")
     ] = None,
     beta: Annotated[float | None, typer.Option(min=1e-6, help="Largest l1 norm of a model; 10 for adaboost.")] = None,
-    mu: Annotated[
-        float | None,
-        typer.Option(min=0.0, help="Strength of the coupling of models; by default peers agree on it."),
-    ] = None,
+    mu: Annotated[float | None, typer.Option(min=0.0, help="Coupling strength; by default peers agree on it.")] = None,
     predictors: Annotated[
         Literal["stumps", "trees"],
         typer.Option(help="Base predictors; trees: peers grow small trees and send them, next to linear predictors."),
@@ -162,7 +159,7 @@ def new_network(
     if most_rows is not None:
         network = tables.with_most_rows(network, most_rows)
     if members:
-        from dada.net.founder import Founder
+        from dada.net.credentials import Founder
 
         kind = f"open to peers that you admit; {Founder.create(network, file).key} is your key, keep it to yourself"
     else:
@@ -266,7 +263,7 @@ def admit(
     - `dada peer admit net.json 73896625bf05...`
     - `dada peer admit net.json 73896625bf05... --days 90`
     """
-    from dada.net.founder import Founder
+    from dada.net.credentials import Founder
 
     typer.echo(Founder(network).admit(_identity(peer), days))
 
@@ -287,7 +284,7 @@ def revoke(
 
     - `dada peer revoke net.json 73896625bf05... --home ann`
     """
-    from dada.net.founder import Founder
+    from dada.net.credentials import Founder
     from dada.net.home import Home
 
     founder = Founder(network)

@@ -165,9 +165,9 @@ class PersonalEstimator(Parameters, BaseEstimator):
 
         Examples
         --------
-        >>> from dada import DadaClassifier
-        >>> X, y, users = [[0.0], [1.0], [0.0], [1.0]], [0, 1, 0, 1], ["ann", "ann", "bob", "bob"]
-        >>> model = DadaClassifier(graph=[[0, 2], [2, 0]], random_state=0).fit(X, y, users=users)
+        >>> import dada
+        >>> model = dada.DadaClassifier(graph=[[0, 2], [2, 0]], random_state=0)
+        >>> model = model.fit([[0.0], [1.0]] * 2, [0, 1] * 2, users=["ann", "ann", "bob", "bob"])
         >>> model.add_user([[0.1], [0.8]], [0, 1], "eve").followers_of("eve")
         []
         >>> [follower.user for follower in model.followers_of("ann")]

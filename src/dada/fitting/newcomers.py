@@ -190,7 +190,8 @@ def join(
     A = problem.A if problem.A.dtype == np.int8 else problem.A.astype(number)
     alpha, offset = (mean if start is None else start).astype(number), problem.offsets.astype(number)
     margins = margins_of(problem.A, problem.row_start, problem.offsets, alpha[None]).astype(number)
-    support = np.zeros(alpha.size, np.int32)
+    # The types of a peer's arrays: the kernels that peers have compiled are found on disk.
+    support = np.zeros(alpha.size, np.int16 if alpha.size < 2**15 else np.int32)
     used = np.flatnonzero(alpha)
     support[: used.size] = used
     user = UserModel(

@@ -36,7 +36,7 @@ class Membership:
 
     Examples
     --------
-    >>> from dada.sim.seal import VirtualSeal
+    >>> from dada.sim.virtual import VirtualSeal
     >>> founder = Membership(b"network", b"founder", VirtualSeal(b"founder"))
     >>> certificate = founder.admit(b"ann", expires=100)
     >>> [founder.flaw_of(certificate, peer, now) for peer, now in ((b"ann", 99.0), (b"bob", 99.0), (b"ann", 101.0))]

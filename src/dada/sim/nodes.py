@@ -42,9 +42,8 @@ from dada.sim.faults import Cut
 from dada.sim.host import MOST_LOST_RECORDS, Host
 from dada.sim.invariants import InvariantError, Invariants
 from dada.sim.liars import Liar, SendBytes
-from dada.sim.seal import VirtualSeal
 from dada.sim.simulation import WAKEUPS_PER_EXCHANGE, peer_id
-from dada.sim.virtual import CALM, LinkFaults, VirtualInternet, VirtualLoop, VirtualTransport
+from dada.sim.virtual import CALM, LinkFaults, VirtualInternet, VirtualLoop, VirtualSeal, VirtualTransport
 
 # Mean time for which a node runs, longest time until it restarts, and mean time between two strangers.
 UPTIME_S, DOWNTIME_S, STRANGER_EVERY_S = 40.0, 15.0, 3.0

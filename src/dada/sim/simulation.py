@@ -25,7 +25,7 @@ from dada.sim.faults import MEDIAN_LATENCY_S, Cut, Faults, steady_link
 from dada.sim.host import Host
 from dada.sim.invariants import Invariants
 from dada.sim.liars import KINDS, Liar
-from dada.sim.seal import VirtualSeal
+from dada.sim.virtual import VirtualSeal
 from dada.sim.world import World
 
 WAKEUPS_PER_EXCHANGE = 5.0
