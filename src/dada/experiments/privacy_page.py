@@ -10,6 +10,7 @@ import numpy as np
 from dada.experiments import page
 from dada.experiments.lab import Job, Lab, run_groups
 from dada.experiments.page import Block, Heading, Page
+from dada.experiments.privacy_attacks import attack_models, attack_statistics
 from dada.experiments.privacy_audit import audit
 from dada.experiments.privacy_study import (
     CASES,
@@ -20,7 +21,6 @@ from dada.experiments.privacy_study import (
     rival_scores,
     rival_trials,
     with_releases,
-    with_secure_sum,
     without_release,
 )
 from dada.experiments.tasks import data_digest
@@ -28,10 +28,11 @@ from dada.experiments.tasks import data_digest
 # Draws of each dataset on which labels are protected.
 LABEL_DRAWS = {"computer": (0, 1), "harws": (0,), "moons": (0, 1, 2), "school": (1,)}
 LABEL_EPSILONS = (1.0, 2.0, 4.0)
-GROUP_EPSILONS = (0.5, 1.0, 2.0, 4.0)
+GROUP_EPSILONS, GROUP_DRAWS = (0.5, 1.0, 2.0, 4.0), tuple(range(6))
+ATTACK_EPSILONS = (None, 1.0, 4.0)
 # A difference is clear beyond this number of standard errors.
 CLEAR = 2.0
-AUDIT_FACTORS, AUDIT_TRIALS, NO_NOISE = (1, 2, 4), 3000, 10**6
+AUDIT_FACTORS, AUDIT_TRIALS, NO_NOISE = (1, 2, 4), 10000, 10**6
 
 
 def privacy_page(lab: Lab, datasets: Sequence[str]) -> Page:
@@ -39,21 +40,24 @@ def privacy_page(lab: Lab, datasets: Sequence[str]) -> Page:
     names = [name for name, case in CASES.items() if case.dataset in (*datasets, "moons")]
     rows = {name: rows_study(lab, name) for name in names}
     labels = labels_study(lab, [name for name in names if name in LABEL_DRAWS])
-    groups = _run(lab, groups_scores, "", [{"epsilon": epsilon} for epsilon in GROUP_EPSILONS])
-    attacks = audit_study(lab)
+    groups = groups_study(lab)
+    audits = audit_study(lab)
+    attacks = attack_study(lab) if "computer" in names else []
     blocks: list[Block] = [Heading("Rows protected"), page.TEXTS["privacy"]["rows"]]
     for name, found in rows.items():
         blocks += [rows_table(CASES[name], found), [decision(CASES[name], found), *comparison(CASES[name], found)]]
     blocks += [Heading("Labels protected"), labels_table(labels), page.TEXTS["privacy"]["labels"]]
     blocks += [Heading("Groups found in releases"), groups_table(groups)]
-    blocks += [Heading("Attacks on released bytes"), audit_table(attacks), *audit_sentences(attacks)]
+    blocks += [Heading("Attacks on released bytes"), audit_table(audits), *audit_sentences(audits)]
+    if attacks:
+        blocks += [attack_table(attacks), page.TEXTS["privacy"]["attacks"]]
     blocks += [
         Heading("Aims"),
         aims_table(aims(rows, labels, groups)),
         Heading("Notes"),
         page.TEXTS["privacy"]["notes"],
     ]
-    data = {"rows": rows, "labels": labels, "groups": groups, "audit": attacks}
+    data = {"rows": rows, "labels": labels, "groups": groups, "audit": audits, "attacks": attacks}
     return Page.of("privacy", lab, blocks, data)
 
 
@@ -72,11 +76,11 @@ def rows_study(lab: Lab, name: str) -> dict[str, Any]:
     found: dict[str, Any] = {"draws": len(draws)}
     each = _run(lab, without_release, digest, arguments)
     found |= {key: _spread([one[key] for one in each]) for key in ("alone", "no noise")}
-    for which, function in (("released", with_releases), ("secure", with_secure_sum)):
-        found[which] = {
-            epsilon: _summary(_run(lab, function, digest, [one | {"epsilon": float(epsilon)} for one in arguments]))
-            for epsilon in epsilons
-        }
+    for which, secure_sum in (("released", False), ("secure", True)):
+        found[which] = {}
+        for epsilon in epsilons:
+            each = [one | {"epsilon": float(epsilon), "secure_sum": secure_sum} for one in arguments]
+            found[which][epsilon] = _summary(_run(lab, with_releases, digest, each))
     for who, rival in RIVALS.items():
         found[who] = {}
         for epsilon in epsilons:
@@ -127,6 +131,30 @@ def labels_study(lab: Lab, names: Sequence[str]) -> dict[str, dict[str, Any]]:
         results = run_groups(lab, jobs, f"labels of {name}")
         found[name] = {"draws": len(draws)} | _summary(results[None])
         found[name] |= {str(epsilon): _summary(results[epsilon]) for epsilon in epsilons if epsilon is not None}
+    return found
+
+
+def groups_study(lab: Lab) -> list[dict[str, Any]]:
+    """Mean accuracies of synthetic users in groups, by epsilon; those of the first draw are kept too."""
+    draws = GROUP_DRAWS[:1] if lab.quick else GROUP_DRAWS
+    found = []
+    for epsilon in GROUP_EPSILONS:
+        each = _run(lab, groups_scores, "", [{"epsilon": epsilon, "draw": draw} for draw in draws])
+        mean = {key: float(np.mean([one[key] for one in each])) for key in each[0]}
+        gaps = [one["found groups"] - one["true groups"] for one in each]
+        found.append(mean | {"draws": len(draws), "gap": _spread(gaps), "first": each[0]})
+    return found
+
+
+def attack_study(lab: Lab) -> list[dict[str, Any]]:
+    """Attacks on what single users send: what is seen, at which epsilon, and their success."""
+    digest = data_digest("computer")
+    found = []
+    for what, function in (("statistics", attack_statistics), ("model", attack_models)):
+        results = _run(lab, function, digest, [{"epsilon": epsilon} for epsilon in ATTACK_EPSILONS])
+        found += [
+            {"what": what, "epsilon": epsilon} | one for epsilon, one in zip(ATTACK_EPSILONS, results, strict=True)
+        ]
     return found
 
 
@@ -213,26 +241,46 @@ def labels_table(found: Mapping[str, Mapping[str, Any]]) -> page.Table:
     return page.Table("Accuracy in %, labels protected: home models (released models)", columns, lines)
 
 
-def groups_table(found: Sequence[Mapping[str, float]]) -> page.Table:
+def groups_table(found: Sequence[Mapping[str, Any]]) -> page.Table:
     """A row per epsilon."""
     ways = ("alone", "one group", "found groups", "true groups")
     lines = [
-        [f"epsilon {epsilon:g}", *(f"{own[way]:.1f}" for way in ways), f"{own['groups']:.0f}"]
+        [
+            f"epsilon {epsilon:g}",
+            *(f"{own[way]:.1f}" for way in ways),
+            f"{own['groups']:.1f}",
+            page.percent(*own["gap"]),
+        ]
         for epsilon, own in zip(GROUP_EPSILONS, found, strict=True)
     ]
-    return page.Table("200 synthetic users in four groups, home models, %", ["", *ways, "groups found"], lines)
+    draws = "one draw" if found[0]["draws"] == 1 else f"mean over {found[0]['draws']} draws"
+    return page.Table(f"200 synthetic users in four groups, home models, %, {draws}",
+                      ["", *ways, "groups found", "found less true"], lines)  # fmt: skip
 
 
 def audit_table(found: Sequence[Mapping[str, Any]]) -> page.Table:
     """A row per attack."""
     lines = [
         [one["what"], f"{one['epsilon']:g}" if one["factor"] != NO_NOISE else "none", _noise(one),
-         f"{one['shown']:.2f}", "yes" if one["shown"] > one["epsilon"] else "no"]
+         f"{one['counted']:.2f}", f"{one['shown']:.2f}" if one["what"] == "rows" else "",
+         "yes" if one["shown"] > one["epsilon"] else "no"]
         for one in found
     ]  # fmt: skip
     trials = found[0]["n_trials"]
-    columns = ["protected", "claimed epsilon", "noise", "epsilon shown", "claim broken"]
+    columns = ["protected", "claimed epsilon", "noise", "epsilon by counting", "as Gaussian noise", "claim broken"]
     return page.Table(f"Likelihood-ratio attack, {trials} releases of either row", columns, lines)
+
+
+def attack_table(found: Sequence[Mapping[str, Any]]) -> page.Table:
+    """A row per thing that is seen."""
+    protected = {"statistics": "rows", "model": "labels"}
+    lines = []
+    for one in found:
+        seen = "no privacy" if one["epsilon"] is None else f"{protected[one['what']]}, epsilon {one['epsilon']:g}"
+        cells = [f"{one[key]:.1f}" if key in one else "" for key in ("membership", "row", "label")]
+        lines.append([one["what"], seen, *cells])
+    columns = ["seen", "protected", "membership (AUC)", "missing row found", "its label found"]
+    return page.Table("Computer, one split: attacks on what a user sends, mean over users, %", columns, lines)
 
 
 def _noise(one: Mapping[str, Any]) -> str:
@@ -301,7 +349,7 @@ def aims(
         own = labels["moons"]
         found.append(Aim("Moons, labels: home, epsilon 1, against alone", own["alone"][0], own["1.0"]["home"][0]))
     own = groups[GROUP_EPSILONS.index(2.0)]
-    error = 100 * float(np.sqrt(0.25 / own["test rows"]))
+    error = 100 * float(np.sqrt(0.25 / own["test rows"] / own["draws"]))
     text = f"Four groups: found groups, epsilon 2, against true groups less {error:.1f} (chance)"
     return [*found, Aim(text, own["true groups"] - error, own["found groups"])]
 

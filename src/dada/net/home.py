@@ -73,6 +73,8 @@ def privacy_text(status: Mapping[str, Any]) -> list[str]:
 
 # Records of a node's choice between the shared and the local model, and of the home model of a private peer.
 TRUST_KEY, HOME_KEY = b"trust", b"home"
+# Whether the noise of a budget follows from the joint sensitivity of statistics; that of older folders stays as it was.
+JOINT = "joint"
 # Files of the inbox whose names are kept after they were taken in: a power cut may bring back files that were removed.
 MOST_TAKEN = 64
 # Arrays of samples that only networks with trees have.
@@ -244,6 +246,7 @@ class Home:
         wanted = {"epsilon": checked.epsilon, "protects": protects, "n_peers": n_peers}
         wanted |= {"secure_sum": True} if is_summed else {}
         wanted |= {"rows_per_user": rows_per_user} if rows_per_user else {}
+        wanted |= {JOINT: True} if protects != "labels" else {}
         if not self.is_private:
             atomic.write_bytes(self.budget, json.dumps(wanted).encode(), private=True)
         kept = json.loads(self.budget.read_bytes())
@@ -291,6 +294,14 @@ class Home:
                 raise self._spent() from error
         return read_labels(body)
 
+    def kept_correlation(self, n_classes: int) -> float:
+        """Correlation of released labels with the exact ones, 1 if this peer does not protect labels."""
+        from dada.privacy.noise import label_correlation
+
+        if self.protects != "labels":
+            return 1.0
+        return label_correlation(float(json.loads(self.budget.read_bytes())["epsilon"]), n_classes)
+
     def _spent(self) -> HomeError:
         return HomeError(
             f"{self.folder} released other {self.protects} before, and its budget is spent: run without --data to go "
@@ -319,7 +330,8 @@ class Home:
         except FileNotFoundError as error:
             raise HomeError(f"no samples in {self.folder} yet: give them once with `dada peer run --data`") from error
         budget, config = json.loads(self.budget.read_bytes()), self.read()[1].config
-        terms = ReleaseTerms.of(config, budget["epsilon"], Privacy.delta, budget.get("rows_per_user", 0))
+        many, is_joint = budget.get("rows_per_user", 0), budget.get(JOINT, False)
+        terms = ReleaseTerms.of(config, budget["epsilon"], Privacy.delta, many, is_joint)
         n_peers = budget.get("n_peers", 0)
         found: SignedReleases
         if budget.get("secure_sum"):
