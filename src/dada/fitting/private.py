@@ -65,11 +65,15 @@ class PrivacyReport(NamedTuple):
 
 
 class PrivateFit(NamedTuple):
-    """A fit whose models are home models, the models that others can compute, and the report."""
+    """A fit whose models are home models, the models that others can compute, and the report.
+
+    `centres` are those of each user from released statistics, without its own, shape (users, centres, n, outputs).
+    """
 
     home: Fit
     released: NDArray[Any]
     report: PrivacyReport
+    centres: NDArray[np.float64] | None = None
 
 
 def fit_privately(
@@ -221,7 +225,7 @@ def _by_statistics(
     shown |= {"gram_sigma": mechanism.gram_sigma, "moment_sigma": mechanism.moment_sigma}
     result = _result(_flat(home, settings), found.graph, len(bodies), predictors.n, y.shape[1])
     report = PrivacyReport(bool(bodies), estimate.reason, cost, () if privacy.secure_sum else bodies)
-    return PrivateFit(Fit(predictors, shown, result), _flat(found.released, settings), report)
+    return PrivateFit(Fit(predictors, shown, result), _flat(found.released, settings), report, found.centres)
 
 
 class Pooled(NamedTuple):
@@ -283,7 +287,8 @@ def public_groups(privacy: Privacy, population: Population) -> NDArray[np.intp]:
     sizes = np.bincount(group)
     if sizes.min() < LEAST_USERS:
         raise ValueError(
-            f"a group of a secure sum needs at least {LEAST_USERS} users, {str(found[sizes.argmin()])!r} has {sizes.min()}"
+            f"a group of a secure sum needs at least {LEAST_USERS} users, "
+            f"{str(found[sizes.argmin()])!r} has {sizes.min()}"
         )
     return group
 
