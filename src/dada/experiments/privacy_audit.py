@@ -99,7 +99,7 @@ def bound(hits: int, alarms: int, n: int, delta: float = 0.0, is_gaussian: bool 
     >>> round(bound(500, 500, 1000), 2), round(bound(1000, 0, 1000), 1)
     (-0.2, 5.0)
     >>> round(bound(600, 400, 1000, 1e-5, is_gaussian=True), 2)
-    1.15
+    0.95
     """
     least = float(beta.ppf(DOUBT, hits, n - hits + 1)) if hits else 0.0
     most = float(beta.ppf(1 - DOUBT, alarms + 1, n - alarms)) if alarms < n else 1.0

@@ -20,16 +20,19 @@ from dada.experiments.privacy_study import (
     label_scores,
     rival_scores,
     rival_trials,
+    whole_users,
     with_releases,
     without_release,
 )
 from dada.experiments.tasks import data_digest
 
 # Draws of each dataset on which labels are protected.
-LABEL_DRAWS = {"computer": (0, 1), "harws": (0,), "moons": (0, 1, 2), "school": (1,)}
+LABEL_DRAWS = {"computer": (0, 1, 2), "harws": (0,), "moons": (0, 1, 2), "school": (1,)}
 LABEL_EPSILONS = (1.0, 2.0, 4.0)
 GROUP_EPSILONS, GROUP_DRAWS = (0.5, 1.0, 2.0, 4.0), tuple(range(6))
 ATTACK_EPSILONS = (None, 1.0, 4.0)
+# Generated users, and School's (0), of whom all rows are protected.
+WHOLE_USERS, WHOLE_EPSILONS = (0, 250, 1000), (0.5, 1.0, 4.0)
 # A difference is clear beyond this number of standard errors.
 CLEAR = 2.0
 AUDIT_FACTORS, AUDIT_TRIALS, NO_NOISE = (1, 2, 4), 10000, 10**6
@@ -41,6 +44,7 @@ def privacy_page(lab: Lab, datasets: Sequence[str]) -> Page:
     rows = {name: rows_study(lab, name) for name in names}
     labels = labels_study(lab, [name for name in names if name in LABEL_DRAWS])
     groups = groups_study(lab)
+    whole = whole_study(lab) if "school" in names else []
     audits = audit_study(lab)
     attacks = attack_study(lab) if "computer" in names else []
     blocks: list[Block] = [Heading("Rows protected"), page.TEXTS["privacy"]["rows"]]
@@ -48,6 +52,8 @@ def privacy_page(lab: Lab, datasets: Sequence[str]) -> Page:
         blocks += [rows_table(CASES[name], found), [decision(CASES[name], found), *comparison(CASES[name], found)]]
     blocks += [Heading("Labels protected"), labels_table(labels), page.TEXTS["privacy"]["labels"]]
     blocks += [Heading("Groups found in releases"), groups_table(groups)]
+    if whole:
+        blocks += [Heading("Whole users protected"), whole_table(whole), page.TEXTS["privacy"]["whole"]]
     blocks += [Heading("Attacks on released bytes"), audit_table(audits), *audit_sentences(audits)]
     if attacks:
         blocks += [attack_table(attacks), page.TEXTS["privacy"]["attacks"]]
@@ -57,7 +63,7 @@ def privacy_page(lab: Lab, datasets: Sequence[str]) -> Page:
         Heading("Notes"),
         page.TEXTS["privacy"]["notes"],
     ]
-    data = {"rows": rows, "labels": labels, "groups": groups, "audit": audits, "attacks": attacks}
+    data = {"rows": rows, "labels": labels, "groups": groups, "whole users": whole, "audit": audits, "attacks": attacks}
     return Page.of("privacy", lab, blocks, data)
 
 
@@ -144,6 +150,14 @@ def groups_study(lab: Lab) -> list[dict[str, Any]]:
         gaps = [one["found groups"] - one["true groups"] for one in each]
         found.append(mean | {"draws": len(draws), "gap": _spread(gaps), "first": each[0]})
     return found
+
+
+def whole_study(lab: Lab) -> list[dict[str, Any]]:
+    """Accuracies with whole users protected, by their number and epsilon."""
+    numbers = WHOLE_USERS[:2] if lab.quick else WHOLE_USERS
+    each = [{"n_users": n_users, "epsilon": epsilon} for n_users in numbers for epsilon in WHOLE_EPSILONS]
+    results = _run(lab, whole_users, data_digest("school"), each)
+    return [one | result for one, result in zip(each, results, strict=True)]
 
 
 def attack_study(lab: Lab) -> list[dict[str, Any]]:
@@ -258,6 +272,18 @@ def groups_table(found: Sequence[Mapping[str, Any]]) -> page.Table:
                       ["", *ways, "groups found", "found less true"], lines)  # fmt: skip
 
 
+def whole_table(found: Sequence[Mapping[str, Any]]) -> page.Table:
+    """A row per number of users."""
+    lines = []
+    for n_users in dict.fromkeys(one["n_users"] for one in found):
+        own = [one for one in found if one["n_users"] == n_users]
+        title = f"{own[0]['users']} generated users" if n_users else f"School, {own[0]['users']} users, split 1"
+        cells = [f"{one['home']:.1f}" if one["sent"] else "nothing sent" for one in own]
+        lines.append([title, f"{own[0]['alone']:.1f}", *cells])
+    columns = ["", "alone", *(f"epsilon {epsilon:g}" for epsilon in WHOLE_EPSILONS)]
+    return page.Table("Home models, accuracy in %, if a secure sum hides all rows of a user", columns, lines)
+
+
 def audit_table(found: Sequence[Mapping[str, Any]]) -> page.Table:
     """A row per attack."""
     lines = [
@@ -345,6 +371,10 @@ def aims(
     for name, wanted in (("computer", 76.8), ("harws", 97.3), ("moons", 90.0)):
         if name in labels:
             found.append(Aim(f"{CASES[name].title}, labels: home, epsilon 4", wanted, labels[name]["4.0"]["home"][0]))
+    if "computer" in labels:
+        own = labels["computer"]
+        text = "Computer, labels: home, epsilon 4, against no privacy on the same splits less 0.4"
+        found.append(Aim(text, own["no privacy"][0] - 0.4, own["4.0"]["home"][0]))
     if "1.0" in labels.get("moons", {}):
         own = labels["moons"]
         found.append(Aim("Moons, labels: home, epsilon 1, against alone", own["alone"][0], own["1.0"]["home"][0]))
