@@ -14,7 +14,7 @@ import json
 import msgspec
 import numpy as np
 
-from dada.experiments.privacy_study import alone_score, row_task, with_secure_sum
+from dada.experiments.privacy_study import alone_score, row_task, with_releases
 from dada.peer.inputs import Send
 from dada.peer.messages import Release, encode
 from dada.peer.releases import ExactRows, ReleaseTerms
@@ -73,7 +73,7 @@ def run(split, epsilon, loss, absent, seed, most_turns=400):
         "different sums": len(sums), "peers with a sum": len(known),
         "peers in it": len(known[0].complete()[0].owners) if known else 0,
         "home": task.score(models), "alone": alone_score("school", split, seed),
-        "simulated secure sum": with_secure_sum("school", split, epsilon, seed)["home"],
+        "simulated secure sum": with_releases("school", split, epsilon, True, seed)["home"],
         "KB of one peer's parts": float(np.mean(own)) / 1e3, "KB sent per peer": n_bytes / len(names) / 1e3,
         "KB of parts sent per peer": part_bytes / len(names) / 1e3,
     }  # fmt: skip

@@ -299,8 +299,31 @@ def test_a_private_fit_reports_what_was_sent_and_holds_nothing_out(folder):
     found = json.loads(labels.stdout)
     assert (found["held_out"], found["privacy"]["sent"]) == (None, True)
     assert load_model(folder / "p.dada").privacy.epsilon == 4.0
+    assert (found["privacy"]["spent"], found["privacy"]["delta"]) == (4.0, 0.0)
+    assert set(found["privacy"]["held_out"]) == {"alone", "private", "no_privacy"}
     rows = json.loads(dada("fit", folder / "train.csv", *columns, "--epsilon", 0.1, "--ranges", -3, 3).stdout)
     assert rows["privacy"]["reason"].startswith("Nothing is sent")
+    assert rows["privacy"]["spent"] == 0.0
+    scores = rows["privacy"]["held_out"]
+    assert scores["private"] == scores["alone"]
+
+
+def test_a_private_fit_says_what_it_spent_and_brought(tmp_path):
+    rng = np.random.default_rng(0)
+    X, users = rng.uniform(-1, 1, (1200, 2)), np.repeat(np.arange(60), 20)
+    lines = [f"{u},{'north' if u % 2 else 'south'},{a:.3f},{b:.3f},{int(a + b > 0)}"
+             for u, (a, b) in zip(users.tolist(), X.tolist(), strict=True)]  # fmt: skip
+    (tmp_path / "t.csv").write_text("\n".join(["person,city,a,b,came", *lines]))
+    columns = ["--user", "person", "--label", "came", "-o", tmp_path / "m.dada", "--ranges", -1, 1]
+    shown = dada("fit", tmp_path / "t.csv", *columns, "--epsilon", 1, "--secure-sum", "--group", "city")
+    assert shown.exit_code == 0, shown.stderr
+    text = " ".join(shown.stdout.split())
+    assert "Each user spent epsilon 1 of 1, 0 is left." in text
+    assert "On rows held out at home (accuracy):" in text
+    assert "if nothing is sent" in text
+    assert load_model(tmp_path / "m.dada").privacy.groups[0] == (0, "south")
+    silent = dada("fit", tmp_path / "t.csv", *columns, "--epsilon", 1, "--drop", "city", "--holdout", 0)
+    assert "held out at home" not in silent.stdout
 
 
 def test_privacy_of_rows_without_ranges_is_refused(folder):

@@ -70,6 +70,55 @@ def test_groups_are_found_in_releases():
     assert right(model, test) > 0.7
 
 
+def test_secure_sums_of_public_groups_need_less_epsilon_than_single_releases():
+    train, test = split(people(5, n_users=90, n_groups=3, n_rows=60), 20)
+    groups = {user: f"group {user % 3}" for user in range(90)}
+
+    def fitted(**privacy):
+        found = DadaClassifier(privacy=Privacy(0.5, **ROWS, **privacy), random_state=0).fit(**rows(train))
+        return found, right(found, test)
+
+    single, alone = fitted()
+    one_sum, together = fitted(secure_sum=True)
+    by_group, in_groups = fitted(secure_sum=True, groups=groups)
+    assert not single.privacy_.sent
+    assert one_sum.privacy_.sent
+    assert (one_sum.privacy_.releases, by_group.settings_["graph"]) == ((), "3 public groups")
+    assert in_groups > max(alone, together) + 0.01
+    k, l, _ = by_group.graph_.edges()
+    assert (k % 3 == l % 3).all()
+
+
+def test_a_secure_sum_is_drawn_once(tmp_path):
+    train = people(n_users=12, n_rows=60)
+    privacy = Privacy(4.0, ranges=(-1, 1), ledger=tmp_path / "l", secure_sum=True, groups={k: k % 2 for k in range(12)})
+    first, again = (DadaClassifier(privacy=privacy, random_state=0).fit(**rows(train)) for _ in range(2))
+    assert_array_equal(first.models_, again.models_)
+    save_model(first, tmp_path / "model.dada")
+    assert load_model(tmp_path / "model.dada").privacy.groups == privacy.groups
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"groups": {}}, "groups are those of secure sums"),
+        ({"secure_sum": True, "protects": "labels"}, "secure_sum is for rows"),
+    ],
+)
+def test_groups_without_sums_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Privacy(1.0, ranges=(-1, 1), **settings)
+
+
+@pytest.mark.parametrize(("names", "message"), [({0: "a"}, "none for 1"), ({0: "b", 1: "b"}, "'b' has 2")])
+def test_small_groups_and_users_without_one_are_refused(names, message):
+    train = people(n_users=5, n_rows=400)
+    given = names if len(names) == 1 else dict.fromkeys(range(5), "a") | names
+    privacy = Privacy(8.0, **ROWS, secure_sum=True, groups=given)
+    with pytest.raises(ValueError, match=message):
+        DadaClassifier(privacy=privacy, random_state=0).fit(**rows(train))
+
+
 def test_released_models_follow_from_the_released_bytes():
     train = people(n_users=30, n_rows=40)
     model = DadaClassifier(privacy=Privacy(4.0, **ROWS), random_state=0).fit(**rows(train))

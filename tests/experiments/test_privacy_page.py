@@ -100,7 +100,7 @@ def test_settings_are_chosen_by_their_mean_over_draws():
 
 def test_the_audit_names_the_division_that_it_finds():
     attacks = [
-        {"what": what, "epsilon": 1.0, "factor": factor, "shown": shown}
+        {"what": what, "epsilon": 1.0, "factor": factor, "shown": shown, "counted": shown}
         for what, factor, shown in (("rows", 1, 0.2), ("rows", 2, 0.9), ("rows", 4, 1.3), ("labels", 1, 1.1))
     ]
     ((first, *rest),) = audit_sentences(attacks)

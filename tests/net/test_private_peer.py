@@ -282,3 +282,45 @@ def test_the_home_model_is_learned_from_exact_rows_next_to_neighbours():
     assert here.peer.own.model.alpha[1] > 0.1
     assert here.model[0] > 0.1
     assert abs(here.model[1]) < 0.1
+
+
+@pytest.fixture
+def summed(tmp_path):
+    """A peer that protects its rows, in a secure sum of its group."""
+    path = tmp_path / "sums.json"
+    dada("peer", "new-network", path, "--feature", "x:-1:1", "--classes", "no,yes", "--stumps", 0)
+    line = ["--network", path, "--epsilon", 4, "--protects", "rows", "--secure-sum"]
+    dada("peer", "init", "--home", tmp_path / "eve", *line, "--group", "north")
+    found = Home(tmp_path / "eve")
+    found.write_exact(ExactRows(np.ones((3, 2)), np.ones((3, 1))), UserRows(np.ones((3, 2), np.int8)))
+    return found
+
+
+def test_the_group_of_a_peer_is_fixed_with_its_budget(summed):
+    assert summed.open_releases(b"eve", Unsealed())._group == b"north"
+    with pytest.raises(HomeError, match="another --group"):
+        summed.protect(4.0, "rows", is_summed=True, group="south")
+    with pytest.raises(HomeError, match="the public group of a --secure-sum"):
+        summed.protect(4.0, "rows", group="north")
+
+
+def test_folders_of_older_peers_keep_their_noise(summed):
+    """Their releases, and those of others in their networks, have the noise of separate sensitivities."""
+    new = summed.open_releases(b"eve", Unsealed()).terms.mechanism
+    older = {name: value for name, value in json.loads(summed.budget.read_bytes()).items() if name != "joint"}
+    summed.budget.write_text(json.dumps(older))
+    old = summed.open_releases(b"eve", Unsealed()).terms.mechanism
+    assert old.moment_sigma == pytest.approx(new.moment_sigma / 0.75, rel=1e-6)
+
+
+def test_home_models_next_to_flipped_labels_are_lengthened(home):
+    """Models of others are shorter by the correlation of flipped labels, and so are differences between users."""
+    assert home.kept_correlation(2) == pytest.approx(1 - 2 / (1 + np.e))
+    rows = UserRows(np.array([[1, -1], [1, 1], [1, -1]], np.int8))
+    config = PeerConfig(n_predictors=2, beta=4.0, mu1=1.0)
+    theirs = np.array([-1.0, 0.5], np.float32)
+    plain, flipped = Fallback(rows, config), Fallback(rows, config, kept=0.5)
+    assert_array_equal(plain._lengthened(1.0, theirs), theirs)
+    assert_array_equal(flipped._lengthened(1.0, theirs), 2 * theirs)
+    assert_array_equal(flipped._lengthened(1.0, 2 * theirs), np.float32(4 / 3) * 2 * theirs)
+    assert flipped._settings.mu == 0.25 * plain._settings.mu

@@ -33,16 +33,18 @@ def some_rows(seed, m=60):
 class Network:
     """Peers that exchange what they hold with random partners; a share of all messages is lost."""
 
-    def __init__(self, n_peers, seed=0, loss=0.0, expected=0, terms=TERMS):
+    def __init__(self, n_peers, seed=0, loss=0.0, expected=0, terms=TERMS, groups=("",)):
         self.rng, self.loss, self.expected, self.terms = np.random.default_rng(seed), loss, expected, terms
+        self.groups = groups
         self.names = [b"peer %02d" % k for k in range(n_peers)]
         self.ledgers, self.records, self.absent = {}, {name: {} for name in self.names}, set()
         self.sent = {name: set() for name in self.names}
         self.peers = {name: self.born(name) for name in self.names}
 
     def born(self, name):
-        rows = some_rows(self.names.index(name))
-        made = SecureSums(name, self.terms, rows, VirtualSeal(name), self.rng.bytes, self.expected, WAITS)
+        number = self.names.index(name)
+        made = SecureSums(name, self.terms, some_rows(number), VirtualSeal(name), self.rng.bytes, self.expected, WAITS,
+                          self.groups[number % len(self.groups)])  # fmt: skip
         if name in self.ledgers:
             made.publish(self.ledgers[name])
         made.restore(dict(self.records[name]))
@@ -340,3 +342,23 @@ def test_a_liar_may_spoil_a_sum_but_stops_no_peer():
     assert len(kinds) >= 3
     found = {tuple(one.values.tolist()) for peer in network.present() for one in peer.complete()}
     assert len(found) <= 1
+
+
+def test_each_group_has_its_own_sum_and_all_peers_know_all_sums():
+    network = Network(12, seed=4, loss=0.1, groups=("north", "south"))
+    assert network.run(lambda: all(len(peer.complete()) == 2 for peer in network.present()), most=400)
+    groups = {tuple(network.names[k::2]) for k in range(2)}
+    for peer in network.present():
+        assert {tuple(sorted(found.owners)) for found in peer.complete()} == groups
+        centres = peer._centres(network.rng)
+        assert centres.shape == (2, 3, 1)
+        assert abs(centres[0] - centres[1]).max() > 0
+    bodies = [found.values.tolist() for found in sorted(network.present()[0].complete())]
+    assert all([one.values.tolist() for one in sorted(peer.complete())] == bodies for peer in network.present())
+
+
+def test_keys_of_older_peers_have_no_group():
+    keys = Keys(bytes(8), bytes(32), bytes(32))
+    old = msgspec.msgpack.encode(msgspec.msgpack.decode(msgspec.msgpack.encode(keys))[:4])
+    assert msgspec.msgpack.decode(old, type=Part) == keys
+    assert keys.group == b""

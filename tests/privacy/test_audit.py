@@ -1,7 +1,6 @@
 """Audit of released bytes: a likelihood-ratio attacker stays below the claimed epsilon, and exceeds it with less noise.
 
-Counting proves little with few releases, so the tests also use what is known of the noise: the attacker's scores are
-Gaussian, and their distance bounds mu from below.
+Counting proves little with few releases, so the bound for rows also uses what is known of the noise: it is Gaussian.
 """
 
 import math
@@ -9,39 +8,38 @@ import math
 import numpy as np
 import pytest
 
-from dada.experiments.privacy_audit import bound, divided, epsilon_shown, label_scores, statistics_scores
-from dada.privacy.accounting import gaussian_delta
+from dada.experiments.privacy_audit import audit, bound, epsilon_shown, gaussian_epsilon, label_scores, worlds
+from dada.privacy.accounting import gaussian_mu
 from dada.privacy.noise import Bits
 from dada.privacy.release import StatisticsMechanism
 
-EPSILON, DELTA, TRIALS = 1.0, 1e-5, 1500
+EPSILON, DELTA, TRIALS = 1.0, 1e-5, 4000
 
 
-def scores(factor, seed):
-    """Scores of the attacker if the noise is divided by a factor."""
-    mechanism = StatisticsMechanism.calibrated(EPSILON, DELTA, n_predictors=2, n_outputs=1)
-    return statistics_scores(divided(mechanism, factor), TRIALS, Bits(np.random.default_rng(seed).bytes))
+def test_the_two_worlds_are_as_far_apart_as_the_accountant_assumes():
+    mechanism = StatisticsMechanism.calibrated(EPSILON, DELTA, n_predictors=2, n_outputs=1, norm=1.0)
+    first, second = worlds()
+    gram = np.linalg.norm(first.h.T @ first.h - second.h.T @ second.h)
+    moment = np.linalg.norm(first.h.T @ first.y - second.h.T @ second.y)
+    apart = math.hypot(gram / mechanism.gram_sigma, moment / mechanism.moment_sigma)
+    assert apart == pytest.approx(mechanism.mu, rel=1e-6)
 
 
-def delta_shown(first, second):
-    """The delta at EPSILON that the distance of Gaussian scores proves, at three standard errors."""
-    apart = (first.mean() - second.mean()) / np.sqrt((first.var() + second.var()) / 2)
-    return gaussian_delta(max(0.0, apart - 3 * math.sqrt(2 / len(first))), EPSILON)
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_released_statistics_stay_below_the_claim_and_half_of_the_noise_breaks_it(epsilon):
+    claimed, halved = (audit("rows", epsilon, factor, TRIALS, seed=1)["shown"] for factor in (1, 2))
+    assert 0 < claimed <= epsilon < halved
 
 
-def test_released_statistics_stay_below_the_claim():
-    found = scores(1, seed=1)
-    assert delta_shown(*found) <= DELTA
-    assert epsilon_shown(*found, delta=DELTA) <= EPSILON
+def test_counting_finds_a_quarter_of_the_noise():
+    """It assumes nothing about the noise, and needs a larger fault to show it."""
+    assert audit("rows", EPSILON, 4, TRIALS, seed=3)["counted"] > EPSILON
 
 
-def test_the_distance_of_scores_finds_half_of_the_noise():
-    assert delta_shown(*scores(2, seed=2)) > DELTA
-
-
-def test_counting_finds_a_fifth_of_the_noise():
-    """Clopper-Pearson bounds assume nothing about the noise, and need a larger fault to show it."""
-    assert epsilon_shown(*scores(5, seed=3), delta=DELTA) > EPSILON
+def test_the_epsilon_of_a_distance_is_that_of_the_accountant():
+    for epsilon in (0.1, 1.0, 20.0):
+        assert gaussian_epsilon(gaussian_mu(epsilon, DELTA), DELTA) == pytest.approx(epsilon, rel=1e-6)
+    assert gaussian_epsilon(1e-6, DELTA) == 0.0
 
 
 @pytest.mark.parametrize(("factor", "is_private"), [(1, True), (2, False)])
@@ -55,3 +53,4 @@ def test_a_bound_counts_delta_and_proves_nothing_without_hits():
     assert bound(0, 0, 100) == -math.inf
     assert bound(90, 1, 100, delta=0.1) < bound(90, 1, 100)
     assert epsilon_shown(np.zeros(100), np.zeros(100)) == 0.0
+    assert epsilon_shown(np.zeros(100), np.zeros(100), DELTA, is_gaussian=True) == 0.0

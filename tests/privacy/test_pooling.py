@@ -35,7 +35,24 @@ def test_variances_follow_the_size_of_the_outputs():
     assert SPREADS[0] == small.spread
 
 
-def test_released_models_of_one_rule_are_their_centre():
-    groups = find_groups(pooled(n_users=30), np.random.default_rng(0))
-    assert groups.n == 1
-    assert abs(groups.released_models() - groups.centres[0]).max() < 0.05
+def test_released_models_of_one_rule_are_near_their_centre():
+    found = [find_groups(pooled(n_users=30, seed=seed), np.random.default_rng(0)) for seed in range(5)]
+    assert [groups.n for groups in found] == [1] * 5
+    assert np.median([abs(groups.released_models() - groups.centres[0]).max() for groups in found]) < 0.05
+
+
+def test_the_number_of_groups_follows_the_releases():
+    """Users of three rules, in releases whose noise hides the rule of a single user."""
+    rng = np.random.default_rng(1)
+    mechanism = StatisticsMechanism.calibrated(6.0, 1e-5, n_predictors=5, n_outputs=1)
+    source, rules, releases = Bits(rng.bytes), rng.normal(size=(3, 5)), []
+    for k in range(90):
+        h = rng.uniform(-1, 1, (100, 5))
+        y = np.sign(h @ rules[k % 3])[:, None]
+        releases.append(read_statistics(mechanism.release(h, y, source))[0])
+    groups = find_groups(Pool.of(releases, np.ones(5)), rng)
+    assert groups.n in (3, 4)
+    nearest = groups.share.argmax(axis=1)
+    same = nearest[:, None] == nearest
+    rule = np.arange(90) % 3
+    assert (same == (rule[:, None] == rule)).mean() > 0.85

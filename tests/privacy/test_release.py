@@ -71,6 +71,33 @@ def test_noise_is_calibrated_to_both_statistics_together():
     assert 0.99e-6 < spent <= 1e-6
 
 
+def test_no_pair_of_rows_moves_both_statistics_beyond_the_joint_sensitivity():
+    """In units of the noise; the worst pair has a product of half the squared norm, and opposite outputs."""
+    rng, norm = np.random.default_rng(8), 1.5
+    mechanism = StatisticsMechanism.calibrated(1.0, 1e-5, n_predictors=3, n_outputs=1, norm=norm)
+    pairs = rng.normal(size=(2000, 2, 3))
+    pairs *= norm * rng.uniform(0.5, 1, (2000, 2, 1)) / np.linalg.norm(pairs, axis=2, keepdims=True)
+    worst = np.array([[norm, 0, 0], [norm / 2, norm * np.sqrt(0.75), 0]])
+
+    def moved(rows, opposite):
+        gram = np.outer(rows[0], rows[0]) - np.outer(rows[1], rows[1])
+        moment = rows[0] - (-1 if opposite else 1) * rows[1]
+        return np.hypot(np.linalg.norm(gram) / mechanism.gram_sigma, np.linalg.norm(moment) / mechanism.moment_sigma)
+
+    assert max(moved(rows, opposite) for rows in pairs for opposite in (False, True)) <= mechanism.mu
+    assert moved(worst, opposite=True) == pytest.approx(mechanism.mu, rel=1e-6)
+
+
+def test_joint_calibration_needs_less_noise_on_the_moment_than_separate_ones():
+    joint, separate = (
+        StatisticsMechanism.calibrated(2.0, 1e-5, n_predictors=4, n_outputs=1, is_joint=is_joint)
+        for is_joint in (True, False)
+    )
+    assert joint.moment_sigma == pytest.approx(0.75 * separate.moment_sigma, rel=1e-6)
+    assert joint.gram_sigma == pytest.approx(1.06 * separate.gram_sigma, rel=1e-2)
+    assert separate.cost(2.0).delta_at(2.0) < joint.cost(2.0).delta_at(2.0) <= 1e-5
+
+
 def test_too_little_noise_for_the_grid_is_refused():
     with pytest.raises(ValueError, match="use a smaller epsilon"):
         StatisticsMechanism.calibrated(60.0, 1e-12, n_predictors=100, n_outputs=1, norm=1e-4)
@@ -104,3 +131,9 @@ def test_nothing_is_sent_where_noise_exceeds_the_signal():
     assert not estimate.send
     assert estimate.reason.startswith("Nothing is sent")
     assert worth_sending(small, n_users=100, n_rows=9000).send
+
+
+def test_short_rows_are_a_smaller_signal():
+    mechanism = StatisticsMechanism.calibrated(16.0, 1e-5, n_predictors=21, n_outputs=1)
+    assert worth_sending(mechanism, n_users=100, n_rows=829).send
+    assert not worth_sending(mechanism, n_users=100, n_rows=829, square=23 / 3).send

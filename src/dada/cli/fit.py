@@ -117,6 +117,12 @@ def fit(
         tuple[float, float] | None, typer.Option(help="Public range of the label if it is a number, to protect rows.")
     ] = None,
     norm: Annotated[float | None, typer.Option(help="Public bound on the norm of a scaled row.")] = None,
+    secure_sum: Annotated[
+        bool, typer.Option("--secure-sum", help="To protect rows: only sums of users' statistics are seen.")
+    ] = False,
+    group: Annotated[
+        str | None, typer.Option(help="Column with a user's public group, no feature: one secure sum for each.")
+    ] = None,
     ledger: Annotated[Path | None, typer.Option(help="File that records what was released.")] = None,
     seed: Seed = 0,
     as_json: AsJson = False,
@@ -128,9 +134,12 @@ def fit(
 
     First a share of every user's rows is held out, to compare learning together with each user alone, one model for all
     and a constant prediction. What is open (base predictors, graph, mu) is chosen once, on the other rows; then the
-    model is fitted to all rows with the same choices. With --epsilon nothing is held out: a trial would need a release
-    of its own. With a folder of Parquet files, or --stream, every shard reads the rows of its users and no process
-    holds all of them; choices are made on a sample of 1,000 users, and nothing is held out for a first trial.
+    model is fitted to all rows with the same choices. With a folder of Parquet files, or --stream, every shard reads
+    the rows of its users and no process holds all of them; choices are made on a sample of 1,000 users, and nothing is
+    held out for a first trial.
+
+    With --epsilon such a trial would need a release of its own. Instead rows are held out at home, to compare this
+    budget with sending nothing and with no privacy; --holdout 0 skips that.
 
     **Examples**
 
@@ -145,6 +154,7 @@ def fit(
     - `dada fit visits.csv --user person --label came --live`
     - `dada fit visits.csv --user person --label came --epsilon 4 --protects labels --ledger released`
     - `dada fit visits.csv --user person --label came --epsilon 4 --ranges 0 1 --ledger released`
+    - `dada fit visits.csv --user person --label came --epsilon 1 --ranges 0 1 --secure-sum --group city`
     """
     from dada import Privacy, population_from_table, save_model
     from dada.core.problem import peak_bytes
@@ -152,7 +162,7 @@ def fit(
     from dada.events import fan_out
 
     in_shards = stream or file.is_dir()
-    columns: Any = {"user": user, "label": label, "drop": tuple(drop or ())}
+    columns: Any = {"user": user, "label": label, "drop": (*(drop or ()), *([] if group is None else [group]))}
     table = encoder = None
     people: Any
     if in_shards:
@@ -174,8 +184,9 @@ def fit(
     settings = {name: value for name, value in given.items() if value is not None}
     if epsilon is not None:
         bounds: Any = {"ranges": ranges, "targets": targets, "norm": norm, "ledger": ledger}
+        bounds |= {"secure_sum": secure_sum, "groups": None if group is None else _groups(file, user, group)}
         settings["privacy"] = Privacy(epsilon, delta, protects, **bounds)
-        holdout = 0.0
+        is_compared, holdout = holdout > 0, 0.0
     with watching(live, record) as page:
         with progress() as watch:
             held_out = like = None
@@ -196,13 +207,60 @@ def fit(
             "held_out": held_out,
             "chosen": _chosen(model),
             "calibration": _calibration(model),
-            "privacy": None if epsilon is None else {"sent": model.privacy_.sent, "reason": model.privacy_.reason},
+            "privacy": None if epsilon is None else _about_privacy(model, people, seed if is_compared else None),
             "peak_gb": round(peak_bytes() / 1e9, 3),
             "status": model.status_.value,
             "model": str(output),
             **_about_columns(table, encoder),
         }
         print_json(result) if as_json else _show(result, people.n_classes)
+
+
+def _groups(file: Path, user: str, group: str) -> dict[Any, str]:
+    """The public group of each user, which must be the same in all of its rows."""
+    from dada.data import read_table
+
+    frame = read_table(file)
+    for name in (user, group):
+        if name not in frame.columns:
+            raise ValueError(f"{file} has no column {name!r}, it has {', '.join(frame.columns)}")
+    pairs = set(zip(frame[user].to_list(), map(str, frame[group].to_list()), strict=True))
+    found = dict(sorted(pairs, key=str))
+    if len(found) < len(pairs):
+        raise ValueError(f"--group {group}: a user belongs to one group, but some have rows in several")
+    return found
+
+
+def _about_privacy(model: Model, people: Population, seed: int | None) -> dict[str, Any]:
+    """What was sent and spent, and what it brought on held-out rows if a seed is given."""
+    privacy, report = model.privacy, model.privacy_
+    assert privacy is not None
+    about: dict[str, Any] = {"sent": report.sent, "reason": report.reason, "protects": privacy.protects}
+    about |= {"epsilon": privacy.epsilon, "spent": privacy.epsilon if report.sent else 0.0}
+    about |= {"delta": 0.0 if privacy.protects == "labels" else privacy.delta}
+    about |= {"releases": len(report.releases), "bytes": sum(map(len, report.releases))}
+    if seed is not None:
+        from dada.estimators.private_trial import benefit
+
+        about["held_out"] = {name: round(score, 6) for name, score in benefit(model, people, seed)._asdict().items()}
+        about["score"] = "accuracy" if people.n_classes else "mean absolute error"
+    return about
+
+
+def _privacy_lines(privacy: dict[str, Any]) -> list[str]:
+    """What was sent, what is left of the budget, and what collaboration brought."""
+    spent, budget = privacy["spent"], privacy["epsilon"]
+    lines = ["", privacy["reason"], f"Each user spent epsilon {spent:g} of {budget:g}, {budget - spent:g} is left."]
+    if privacy["releases"]:
+        lines.append(f"{privacy['releases']} releases of {privacy['bytes']} bytes were made.")
+    if "held_out" in privacy:
+        scores = privacy["held_out"]
+        shown = {name: _shown(privacy["score"], value) for name, value in scores.items()}
+        lines.append(
+            f"On rows held out at home ({privacy['score']}): {shown['private']} with epsilon {spent:g}, "
+            f"{shown['alone']} if nothing is sent, {shown['no_privacy']} without privacy."
+        )
+    return lines
 
 
 def _titled(page: Observer, title: str) -> Observer:
@@ -244,7 +302,8 @@ def _show(result: dict[str, Any], n_classes: int) -> None:
         stdout().print(_calibrated(result["calibration"]), highlight=False, soft_wrap=True)
     _show_columns(result)
     if result["privacy"] is not None:
-        stdout().print(f"\n{result['privacy']['reason']}", highlight=False, soft_wrap=True)
+        for line in _privacy_lines(result["privacy"]):
+            stdout().print(line, highlight=False, soft_wrap=True)
     stdout().print(f"\n{result['status']} Written to [bold]{result['model']}[/bold].", highlight=False, soft_wrap=True)
 
 

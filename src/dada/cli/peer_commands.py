@@ -188,6 +188,9 @@ def init(
     rows_per_user: Annotated[
         int, typer.Option(min=0, help="With --protects users: rows of each user that count at most, for all peers.")
     ] = 0,
+    group: Annotated[
+        str, typer.Option(help="With --secure-sum: your public group, such as a city; others see the sums of groups.")
+    ] = "",
     peers: Annotated[
         int,
         typer.Option(
@@ -216,6 +219,7 @@ def init(
     - `dada peer init --home ann --network net.json --epsilon 4`
     - `dada peer init --home ann --network net.json --epsilon 4 --protects rows`
     - `dada peer init --home ann --network net.json --epsilon 0.25 --protects rows --secure-sum`
+    - `dada peer init --home ann --network net.json --epsilon 1 --protects rows --secure-sum --group Lille`
     - `dada peer init --home ann --recover`
     - `dada peer init --home ann --certificate dadacert1...`
     """
@@ -236,7 +240,7 @@ def init(
             raise ValueError("--network is needed: the file that `dada peer new-network` wrote")
         key, described = place.read()
         if epsilon is not None:
-            place.protect(epsilon, protects, peers, secure_sum, rows_per_user)
+            place.protect(epsilon, protects, peers, secure_sum, rows_per_user, group)
         if certificate is not None:
             place.write_certificate(certificate, described.membership(IrohSeal(key)), public_key(key))
     stdout().print(f"Peer {public_key(key).hex()} is in {home}.", soft_wrap=True)

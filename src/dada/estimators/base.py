@@ -355,7 +355,7 @@ class PersonalEstimator(Parameters, BaseEstimator):
         if settings.privacy is not None:
             private = fit_privately(settings, population, rng, watch, checkpoint)
             self._keep(population, private.home)
-            self.released_models_, self.privacy_ = private.released, private.report
+            self.released_models_, self.privacy_, self.centres_ = private.released, private.report, private.centres
             return
         # Drawn in any case: the run must not depend on whether there were trials.
         trial_rng = rng.spawn(1)[0]

@@ -159,6 +159,8 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
         Why the fit ended; its value is a sentence.
     released_models_ : array of shape (n_users, n_predictors)
         With `privacy`: the models that others can compute from what was released.
+    centres_ : array of shape (n_users, n_centres, n_predictors, n_outputs) or None
+        With `privacy` of rows: what others' releases tell each user. Not stored in model files.
     privacy_ : PrivacyReport
         With `privacy`: whether anything was sent and why, what each user spent, and the released bytes.
     calibration_ : Calibration or None

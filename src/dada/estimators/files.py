@@ -223,6 +223,8 @@ def _to_json(name: str, value: Any) -> Any:
         return value.item()
     if name in ("ranges", "targets") and value is not None:
         return [np.asarray(side).tolist() for side in value]
+    if name == "groups" and value is not None:
+        return [[_to_json("user", user), group] for user, group in value]
     if name == "ledger" and value is not None:
         return os.fspath(value)
     if value is None or isinstance(value, str | int | float):

@@ -10,6 +10,7 @@ import numpy as np
 from dada.experiments import page
 from dada.experiments.lab import Job, Lab, run_groups
 from dada.experiments.page import Block, Heading, Page
+from dada.experiments.privacy_attacks import attack_models, attack_statistics
 from dada.experiments.privacy_audit import audit
 from dada.experiments.privacy_study import (
     CASES,
@@ -19,19 +20,22 @@ from dada.experiments.privacy_study import (
     label_scores,
     rival_scores,
     rival_trials,
+    whole_users,
     with_releases,
-    with_secure_sum,
     without_release,
 )
 from dada.experiments.tasks import data_digest
 
 # Draws of each dataset on which labels are protected.
-LABEL_DRAWS = {"computer": (0, 1), "harws": (0,), "moons": (0, 1, 2), "school": (1,)}
+LABEL_DRAWS = {"computer": (0, 1, 2), "harws": (0,), "moons": (0, 1, 2), "school": (1,)}
 LABEL_EPSILONS = (1.0, 2.0, 4.0)
-GROUP_EPSILONS = (0.5, 1.0, 2.0, 4.0)
+GROUP_EPSILONS, GROUP_DRAWS = (0.5, 1.0, 2.0, 4.0), tuple(range(6))
+ATTACK_EPSILONS = (None, 1.0, 4.0)
+# Generated users, and School's (0), of whom all rows are protected.
+WHOLE_USERS, WHOLE_EPSILONS = (0, 250, 1000), (0.5, 1.0, 4.0)
 # A difference is clear beyond this number of standard errors.
 CLEAR = 2.0
-AUDIT_FACTORS, AUDIT_TRIALS, NO_NOISE = (1, 2, 4), 3000, 10**6
+AUDIT_FACTORS, AUDIT_TRIALS, NO_NOISE = (1, 2, 4), 10000, 10**6
 
 
 def privacy_page(lab: Lab, datasets: Sequence[str]) -> Page:
@@ -39,21 +43,27 @@ def privacy_page(lab: Lab, datasets: Sequence[str]) -> Page:
     names = [name for name, case in CASES.items() if case.dataset in (*datasets, "moons")]
     rows = {name: rows_study(lab, name) for name in names}
     labels = labels_study(lab, [name for name in names if name in LABEL_DRAWS])
-    groups = _run(lab, groups_scores, "", [{"epsilon": epsilon} for epsilon in GROUP_EPSILONS])
-    attacks = audit_study(lab)
+    groups = groups_study(lab)
+    whole = whole_study(lab) if "school" in names else []
+    audits = audit_study(lab)
+    attacks = attack_study(lab) if "computer" in names else []
     blocks: list[Block] = [Heading("Rows protected"), page.TEXTS["privacy"]["rows"]]
     for name, found in rows.items():
         blocks += [rows_table(CASES[name], found), [decision(CASES[name], found), *comparison(CASES[name], found)]]
     blocks += [Heading("Labels protected"), labels_table(labels), page.TEXTS["privacy"]["labels"]]
     blocks += [Heading("Groups found in releases"), groups_table(groups)]
-    blocks += [Heading("Attacks on released bytes"), audit_table(attacks), *audit_sentences(attacks)]
+    if whole:
+        blocks += [Heading("Whole users protected"), whole_table(whole), page.TEXTS["privacy"]["whole"]]
+    blocks += [Heading("Attacks on released bytes"), audit_table(audits), *audit_sentences(audits)]
+    if attacks:
+        blocks += [attack_table(attacks), page.TEXTS["privacy"]["attacks"]]
     blocks += [
         Heading("Aims"),
         aims_table(aims(rows, labels, groups)),
         Heading("Notes"),
         page.TEXTS["privacy"]["notes"],
     ]
-    data = {"rows": rows, "labels": labels, "groups": groups, "audit": attacks}
+    data = {"rows": rows, "labels": labels, "groups": groups, "whole users": whole, "audit": audits, "attacks": attacks}
     return Page.of("privacy", lab, blocks, data)
 
 
@@ -72,11 +82,11 @@ def rows_study(lab: Lab, name: str) -> dict[str, Any]:
     found: dict[str, Any] = {"draws": len(draws)}
     each = _run(lab, without_release, digest, arguments)
     found |= {key: _spread([one[key] for one in each]) for key in ("alone", "no noise")}
-    for which, function in (("released", with_releases), ("secure", with_secure_sum)):
-        found[which] = {
-            epsilon: _summary(_run(lab, function, digest, [one | {"epsilon": float(epsilon)} for one in arguments]))
-            for epsilon in epsilons
-        }
+    for which, secure_sum in (("released", False), ("secure", True)):
+        found[which] = {}
+        for epsilon in epsilons:
+            each = [one | {"epsilon": float(epsilon), "secure_sum": secure_sum} for one in arguments]
+            found[which][epsilon] = _summary(_run(lab, with_releases, digest, each))
     for who, rival in RIVALS.items():
         found[who] = {}
         for epsilon in epsilons:
@@ -127,6 +137,38 @@ def labels_study(lab: Lab, names: Sequence[str]) -> dict[str, dict[str, Any]]:
         results = run_groups(lab, jobs, f"labels of {name}")
         found[name] = {"draws": len(draws)} | _summary(results[None])
         found[name] |= {str(epsilon): _summary(results[epsilon]) for epsilon in epsilons if epsilon is not None}
+    return found
+
+
+def groups_study(lab: Lab) -> list[dict[str, Any]]:
+    """Mean accuracies of synthetic users in groups, by epsilon; those of the first draw are kept too."""
+    draws = GROUP_DRAWS[:1] if lab.quick else GROUP_DRAWS
+    found = []
+    for epsilon in GROUP_EPSILONS:
+        each = _run(lab, groups_scores, "", [{"epsilon": epsilon, "draw": draw} for draw in draws])
+        mean = {key: float(np.mean([one[key] for one in each])) for key in each[0]}
+        gaps = [one["found groups"] - one["true groups"] for one in each]
+        found.append(mean | {"draws": len(draws), "gap": _spread(gaps), "first": each[0]})
+    return found
+
+
+def whole_study(lab: Lab) -> list[dict[str, Any]]:
+    """Accuracies with whole users protected, by their number and epsilon."""
+    numbers = WHOLE_USERS[:2] if lab.quick else WHOLE_USERS
+    each = [{"n_users": n_users, "epsilon": epsilon} for n_users in numbers for epsilon in WHOLE_EPSILONS]
+    results = _run(lab, whole_users, data_digest("school"), each)
+    return [one | result for one, result in zip(each, results, strict=True)]
+
+
+def attack_study(lab: Lab) -> list[dict[str, Any]]:
+    """Attacks on what single users send: what is seen, at which epsilon, and their success."""
+    digest = data_digest("computer")
+    found = []
+    for what, function in (("statistics", attack_statistics), ("model", attack_models)):
+        results = _run(lab, function, digest, [{"epsilon": epsilon} for epsilon in ATTACK_EPSILONS])
+        found += [
+            {"what": what, "epsilon": epsilon} | one for epsilon, one in zip(ATTACK_EPSILONS, results, strict=True)
+        ]
     return found
 
 
@@ -213,26 +255,58 @@ def labels_table(found: Mapping[str, Mapping[str, Any]]) -> page.Table:
     return page.Table("Accuracy in %, labels protected: home models (released models)", columns, lines)
 
 
-def groups_table(found: Sequence[Mapping[str, float]]) -> page.Table:
+def groups_table(found: Sequence[Mapping[str, Any]]) -> page.Table:
     """A row per epsilon."""
     ways = ("alone", "one group", "found groups", "true groups")
     lines = [
-        [f"epsilon {epsilon:g}", *(f"{own[way]:.1f}" for way in ways), f"{own['groups']:.0f}"]
+        [
+            f"epsilon {epsilon:g}",
+            *(f"{own[way]:.1f}" for way in ways),
+            f"{own['groups']:.1f}",
+            page.percent(*own["gap"]),
+        ]
         for epsilon, own in zip(GROUP_EPSILONS, found, strict=True)
     ]
-    return page.Table("200 synthetic users in four groups, home models, %", ["", *ways, "groups found"], lines)
+    draws = "one draw" if found[0]["draws"] == 1 else f"mean over {found[0]['draws']} draws"
+    return page.Table(f"200 synthetic users in four groups, home models, %, {draws}",
+                      ["", *ways, "groups found", "found less true"], lines)  # fmt: skip
+
+
+def whole_table(found: Sequence[Mapping[str, Any]]) -> page.Table:
+    """A row per number of users."""
+    lines = []
+    for n_users in dict.fromkeys(one["n_users"] for one in found):
+        own = [one for one in found if one["n_users"] == n_users]
+        title = f"{own[0]['users']} generated users" if n_users else f"School, {own[0]['users']} users, split 1"
+        cells = [f"{one['home']:.1f}" if one["sent"] else "nothing sent" for one in own]
+        lines.append([title, f"{own[0]['alone']:.1f}", *cells])
+    columns = ["", "alone", *(f"epsilon {epsilon:g}" for epsilon in WHOLE_EPSILONS)]
+    return page.Table("Home models, accuracy in %, if a secure sum hides all rows of a user", columns, lines)
 
 
 def audit_table(found: Sequence[Mapping[str, Any]]) -> page.Table:
     """A row per attack."""
     lines = [
         [one["what"], f"{one['epsilon']:g}" if one["factor"] != NO_NOISE else "none", _noise(one),
-         f"{one['shown']:.2f}", "yes" if one["shown"] > one["epsilon"] else "no"]
+         f"{one['counted']:.2f}", f"{one['shown']:.2f}" if one["what"] == "rows" else "",
+         "yes" if one["shown"] > one["epsilon"] else "no"]
         for one in found
     ]  # fmt: skip
     trials = found[0]["n_trials"]
-    columns = ["protected", "claimed epsilon", "noise", "epsilon shown", "claim broken"]
+    columns = ["protected", "claimed epsilon", "noise", "epsilon by counting", "as Gaussian noise", "claim broken"]
     return page.Table(f"Likelihood-ratio attack, {trials} releases of either row", columns, lines)
+
+
+def attack_table(found: Sequence[Mapping[str, Any]]) -> page.Table:
+    """A row per thing that is seen."""
+    protected = {"statistics": "rows", "model": "labels"}
+    lines = []
+    for one in found:
+        seen = "no privacy" if one["epsilon"] is None else f"{protected[one['what']]}, epsilon {one['epsilon']:g}"
+        cells = [f"{one[key]:.1f}" if key in one else "" for key in ("membership", "row", "label")]
+        lines.append([one["what"], seen, *cells])
+    columns = ["seen", "protected", "membership (AUC)", "missing row found", "its label found"]
+    return page.Table("Computer, one split: attacks on what a user sends, mean over users, %", columns, lines)
 
 
 def _noise(one: Mapping[str, Any]) -> str:
@@ -297,11 +371,15 @@ def aims(
     for name, wanted in (("computer", 76.8), ("harws", 97.3), ("moons", 90.0)):
         if name in labels:
             found.append(Aim(f"{CASES[name].title}, labels: home, epsilon 4", wanted, labels[name]["4.0"]["home"][0]))
+    if "computer" in labels:
+        own = labels["computer"]
+        text = "Computer, labels: home, epsilon 4, against no privacy on the same splits less 0.4"
+        found.append(Aim(text, own["no privacy"][0] - 0.4, own["4.0"]["home"][0]))
     if "1.0" in labels.get("moons", {}):
         own = labels["moons"]
         found.append(Aim("Moons, labels: home, epsilon 1, against alone", own["alone"][0], own["1.0"]["home"][0]))
     own = groups[GROUP_EPSILONS.index(2.0)]
-    error = 100 * float(np.sqrt(0.25 / own["test rows"]))
+    error = 100 * float(np.sqrt(0.25 / own["test rows"] / own["draws"]))
     text = f"Four groups: found groups, epsilon 2, against true groups less {error:.1f} (chance)"
     return [*found, Aim(text, own["true groups"] - error, own["found groups"])]
 

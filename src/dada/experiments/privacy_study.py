@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -16,12 +17,12 @@ from dada.data import Population
 from dada.data.datasets import load
 from dada.estimators import DadaClassifier, DadaRegressor
 from dada.experiments.tasks import people
-from dada.fitting.private import outputs, public_predictors
+from dada.fitting.private import outputs, pooled_sums, public_predictors
 from dada.privacy.accounting import Privacy, gaussian_mu
 from dada.privacy.noise import Bits
 from dada.privacy.pooling import MOST_GROUPS, Groups, Pool, find_groups, home_model, mixture, own_excluded
 from dada.privacy.release import Statistics, StatisticsMechanism, read_statistics, worth_sending
-from dada.privacy.secure_sum import noise_share, summed_statistics
+from dada.privacy.secure_sum import HONEST, noise_share
 
 Floats = NDArray[np.float64]
 HALF_RANGE = 35.0
@@ -46,21 +47,21 @@ class Case(NamedTuple):
 
 
 # Features of School are one-hot, and three of them and two constants are 1: norm 2 with one constant, which has no
-# range. Splits 2 and 3 of School chose the constants of our method, too.
+# range. Those of Computer are 13 signs and a constant. Splits 2 and 3 of School chose the constants of our method, too.
 _SCHOOL: tuple[Any, float] = (((0,) * 16 + (1,), (1,) * 17), 2.0)
 _SPLITS, _CHOICE = (1, *range(4, 11)), (2, 3)
 CASES = {
     "school": Case("School", "school", *_SCHOOL, _SPLITS, _CHOICE, (0.25, 1.0, 2.0, 4.0, 16.0)),
     "scores": Case("School scores", "school", *_SCHOOL, _SPLITS, _CHOICE, (1.0, 3.0, 6.0), delta=1e-3, is_class=False),
-    "computer": Case("Computer", "computer", ((1,) + (-1,) * 13, (1,) * 14), None, (0, 1, 2), (11, 12),
+    "computer": Case("Computer", "computer", ((1,) + (-1,) * 13, (1,) * 14), 14**0.5, (0, 1, 2), (11, 12),
                      (0.25, 1.0, 2.0, 4.0, 16.0)),
     "moons": Case("Moons", "moons", (-3, 3), None, (0, 1, 2), (11, 12), (1.0, 4.0, 16.0)),
     "harws": Case("HARWS", "harws", (-1, 1), None, (0,), (11,), (1.0, 4.0, 16.0)),
 }  # fmt: skip
-# Noise is made for this part of the users: others may drop out or pool what they see.
-HONEST = 0.9
 # Ten uniform features and a constant have a norm of 2.1 on average.
 GROUP_NORM = 2.5
+# Rows of a user that count if whole users are protected, and how much the rules of generated users differ.
+ROWS_PER_USER, DIFFER = 20, 0.3
 
 
 class Rival(NamedTuple):
@@ -170,38 +171,22 @@ def alone_score(name: str, draw: int, seed: int) -> float:
     return task.home_score(np.zeros((task.train.n_users, 0, task.rows.h.shape[1])))
 
 
-def with_releases(name: str, draw: int, epsilon: float, seed: int) -> dict[str, Any]:
+def with_releases(name: str, draw: int, epsilon: float, secure_sum: bool, seed: int) -> dict[str, Any]:
     """Scores of the estimator's home models and released models, and its decision."""
     case, task = CASES[name], row_task(name, draw, seed)
-    targets = None if case.is_class else (-1.0, 1.0)
-    privacy = Privacy(epsilon, case.delta, ranges=case.ranges, norm=case.norm, targets=targets, noise="seeded")
+    privacy = Privacy(
+        epsilon,
+        case.delta,
+        ranges=case.ranges,
+        norm=case.norm,
+        targets=None if case.is_class else (-1.0, 1.0),
+        noise="seeded",
+        secure_sum=secure_sum,
+    )
     make = DadaClassifier if case.is_class else DadaRegressor
     model = make(privacy=privacy, random_state=np.random.RandomState([seed, draw])).fit_population(task.train)
     found: dict[str, Any] = {"home": task.score(model.models_), "sent": model.privacy_.sent}
     return found | {"released": task.score(model.released_models_), "reason": model.privacy_.reason}
-
-
-def with_secure_sum(name: str, draw: int, epsilon: float, seed: int) -> dict[str, Any]:
-    """Score of home models if only the sum of all releases is seen, and the decision to send."""
-    case, task = CASES[name], row_task(name, draw, seed)
-    h, y, n_users = task.rows.h, task.rows.y[:, None], task.train.n_users
-    mechanism = StatisticsMechanism.calibrated(
-        epsilon, case.delta, n_predictors=h.shape[1], n_outputs=1, norm=task.rows.norm
-    )
-    if not worth_sending(mechanism, 1, task.train.n_rows).send:
-        return {"home": alone_score(name, draw, seed), "sent": False}
-    rng, n_least = np.random.default_rng([seed, draw, 8]), int(HONEST * n_users)
-    own, source = noise_share(mechanism, n_least), Bits(rng.bytes)
-    bodies = [own.release(h[k], y[k], source) for k in task.parts()]
-    total = summed_statistics(bodies, n_least, rng.bytes)
-    centres = []
-    for body in bodies:
-        # A user knows its own release, and takes it out of the sum.
-        mine, _ = read_statistics(body)
-        others = total._replace(gram=total.gram - mine.gram, moment=total.moment - mine.moment)
-        others = others._replace(n_rows=total.n_rows - mine.n_rows)
-        centres.append(Pool.of([others], task.coupling, h.shape[1] - 1).centre(np.ones(1))[:, 0])
-    return {"home": task.home_score(np.stack(centres)[:, None, :]), "sent": True}
 
 
 def rival_trials(name: str, draw: int, epsilon: float, who: str, seed: int) -> dict[str, list[float]]:
@@ -250,33 +235,65 @@ def label_scores(name: str, draw: int, epsilon: float | None, seed: int) -> dict
     return {"home": home, "released": accuracy(model)}
 
 
-def groups_scores(epsilon: float, seed: int) -> dict[str, float]:
-    """Accuracies of 200 synthetic users in four groups: alone, one group, groups found in releases, the true groups."""
-    rng = np.random.default_rng([seed, 9])
-    n_users, n_features, n_groups = 200, 10, 4
+def generated(n_users: int, n_groups: int, differ: float, rng: np.random.Generator) -> RowTask:
+    """Synthetic users with 80 to 120 training rows and 50 test rows each; a group shares a linear rule.
+
+    Rules of users differ from that of their group with this standard deviation.
+    """
+    n_features = 10
     sizes = rng.integers(80, 121, n_users)
     owners = np.repeat(np.arange(n_users), sizes + 50)
     X = rng.uniform(-1, 1, (owners.size, n_features))
-    rules = rng.normal(size=(n_groups, n_features))
+    rules = rng.normal(size=(n_groups, n_features))[np.arange(n_users) % n_groups]
     noise = rng.logistic(size=owners.size) * 0.5
-    y = np.where((X * rules[owners % n_groups]).sum(axis=1) + noise > 0, 1.0, -1.0)
+    if differ:
+        rules = rules + differ * rng.normal(size=rules.shape)
+    y = np.where((X * rules[owners]).sum(axis=1) + noise > 0, 1.0, -1.0)
     tested = np.concatenate([np.arange(size + 50) >= size for size in sizes])
     users = Population.from_arrays(X, y, owners)
     train, test = users.take(np.flatnonzero(~tested)), users.take(np.flatnonzero(tested))
     predictors = public_predictors(None, (-1, 1), n_features)
     h, test_h = (predictors.predict(part.X).astype(np.float64) for part in (train, test))
     rows = PrivateTask(h, outputs(train)[:, 0], train.row_start.astype(np.int64), GROUP_NORM, True)
-    task = RowTask(train, rows, np.asarray(predictors.coupling, np.float64), test_h, test)
+    return RowTask(train, rows, np.asarray(predictors.coupling, np.float64), test_h, test)
+
+
+def whole_users(n_users: int, epsilon: float, seed: int) -> dict[str, Any]:
+    """Accuracy of home models if a secure sum hides all rows of a user, of School (0) or of so many generated users."""
+    rng = np.random.default_rng([seed, n_users, 10])
+    task = generated(n_users, 1, DIFFER, rng) if n_users else row_task("school", 1, seed)
+    h, y, many = task.rows.h, task.rows.y[:, None], task.train.n_users
     mechanism = StatisticsMechanism.calibrated(
-        epsilon, Privacy.delta, n_predictors=predictors.n, n_outputs=1, norm=GROUP_NORM
+        epsilon, Privacy.delta, n_predictors=h.shape[1], n_outputs=1, norm=task.rows.norm
+    )
+    steps = {name: ROWS_PER_USER * getattr(mechanism, name) for name in ("gram_steps", "moment_steps")}
+    noise = replace(mechanism, **steps)
+    found = {"users": many, "alone": task.home_score(np.zeros((many, 0, h.shape[1])))}
+    counted = [rng.permutation(np.arange(part.start, part.stop))[:ROWS_PER_USER] for part in task.parts()]
+    if not worth_sending(noise, 1, ROWS_PER_USER * many).send:
+        return found | {"home": found["alone"], "sent": False}
+    share, source = noise_share(noise, int(HONEST * many)), Bits(rng.bytes)
+    bodies = [share.release(h[some], y[some], source) for some in counted]
+    pooled = pooled_sums(bodies, np.zeros(many, np.intp), task.coupling, None, rng)
+    return found | {"home": task.home_score(pooled.centres[:, :, :, 0]), "sent": True}
+
+
+def groups_scores(epsilon: float, draw: int, seed: int) -> dict[str, float]:
+    """Accuracies of 200 synthetic users in four groups: alone, one group, groups found in releases, the true groups."""
+    rng = np.random.default_rng([seed + draw, 9])
+    n_users, n_groups = 200, 4
+    task = generated(n_users, n_groups, 0.0, rng)
+    h, rows, test = task.rows.h, task.rows, task.test
+    mechanism = StatisticsMechanism.calibrated(
+        epsilon, Privacy.delta, n_predictors=h.shape[1], n_outputs=1, norm=GROUP_NORM
     )
     source = Bits(rng.bytes)
     bodies = [mechanism.release(h[k], rows.y[k][:, None], source) for k in task.parts()]
-    pool = Pool.of([read_statistics(body)[0] for body in bodies], task.coupling, predictors.n - 1)
+    pool = Pool.of([read_statistics(body)[0] for body in bodies], task.coupling, h.shape[1] - 1)
     share = np.eye(n_groups)[np.arange(n_users) % n_groups]
     true = Groups(share, np.stack([pool.centre(share[:, j]) for j in range(n_groups)]), 0.0, pool.residuals)
     ways = {"one group": mixture(pool, 1, rng), "found groups": find_groups(pool, rng), "true groups": true}
-    found = {"alone": task.home_score(np.zeros((n_users, 0, predictors.n)))}
+    found = {"alone": task.home_score(np.zeros((n_users, 0, h.shape[1])))}
     for way, groups in ways.items():
         centres = np.stack([own_excluded(pool, groups, k)[:, :, 0] for k in range(n_users)])
         found[way] = task.home_score(centres)

@@ -8,8 +8,7 @@ Either way a user's home model is learned from its own exact rows next to what o
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -29,7 +28,7 @@ from dada.fitting.models import Checkpoint, Decided, Fit, decisions, fit
 from dada.fitting.newcomers import NOBODY, Candidates, follow, learn_next_to
 from dada.fitting.settings import Settings, everyone
 from dada.privacy.accounting import Privacy, PrivacyCost, PrivacyLedger
-from dada.privacy.noise import Bits
+from dada.privacy.noise import Bits, label_correlation
 from dada.privacy.pooling import Pool, find_groups, home_model, own_excluded
 from dada.privacy.release import (
     Statistics,
@@ -39,17 +38,20 @@ from dada.privacy.release import (
     release_labels,
     worth_sending,
 )
+from dada.privacy.secure_sum import HONEST, LEAST_USERS, added, noise_share, summed_statistics, without
 from dada.task import problem
 
 FROM_RANGES = "public ranges"
 HOME_FOLDS = 3
+# Rows that estimate the size of base predictions on public ranges.
+PROBES = 4096
 
 
 class PrivacyReport(NamedTuple):
     """What a private fit released.
 
     `sent` is False where the noise estimate advised against it, and `reason` says why. `spent` is the cost of each
-    user; `releases` holds the bytes of each user's release, in the order of `users_`.
+    user; `releases` holds the bytes of each user's release, in the order of `users_`, or nothing if only sums are seen.
     """
 
     sent: bool
@@ -63,11 +65,15 @@ class PrivacyReport(NamedTuple):
 
 
 class PrivateFit(NamedTuple):
-    """A fit whose models are home models, the models that others can compute, and the report."""
+    """A fit whose models are home models, the models that others can compute, and the report.
+
+    `centres` are those of each user from released statistics, without its own, shape (users, centres, n, outputs).
+    """
 
     home: Fit
     released: NDArray[Any]
     report: PrivacyReport
+    centres: NDArray[np.float64] | None = None
 
 
 def fit_privately(
@@ -114,7 +120,7 @@ def _opened(privacy: Privacy) -> Iterator[PrivacyLedger]:
 
 
 def _released(
-    ledger: PrivacyLedger, population: Population, what: str, cost: PrivacyCost, make: Callable[[slice], bytes]
+    ledger: PrivacyLedger, population: Population, what: str, cost: PrivacyCost, make: Callable[[int, slice], bytes]
 ) -> tuple[bytes, ...]:
     """The release of each user, from the ledger if these rows were released before."""
     found = []
@@ -122,7 +128,7 @@ def _released(
         rows = population.user_rows(k)
         digest = hashlib.sha256(np.ascontiguousarray(population.X[rows]).tobytes() + population.y[rows].tobytes())
         name = f"{what} of rows {digest.hexdigest()[:16]}"
-        found.append(ledger.release(repr(user), name, cost, lambda rows=rows: make(rows)))  # type: ignore[misc]
+        found.append(ledger.release(repr(user), name, cost, lambda k=k, rows=rows: make(k, rows)))  # type: ignore[misc]
     return tuple(found)
 
 
@@ -154,6 +160,17 @@ def public_predictors(recipe: Recipe | str | None, ranges: Any, n_features: int)
     return Union(Linear(), Constant(coupling=0.1)).fit(corners)
 
 
+def expected_square(predictors: BasePredictors, ranges: Any) -> float:
+    """Mean of ||h||^2 over rows that are uniform in the public ranges: what can be known of rows without a `norm`.
+
+    >>> round(expected_square(public_predictors(None, (-3, 3), 3), (-3, 3)), 1)
+    2.0
+    """
+    low, high = (np.broadcast_to(np.asarray(side, np.float64), (predictors.n_features,)) for side in ranges)
+    rows = np.random.default_rng(0).uniform(low, high, (PROBES, predictors.n_features))
+    return float((predictors.predict(rows).astype(np.float64) ** 2).sum(axis=1).mean())
+
+
 def _by_statistics(
     settings: Settings,
     privacy: Privacy,
@@ -167,37 +184,113 @@ def _by_statistics(
     mechanism = StatisticsMechanism.calibrated(
         privacy.epsilon, privacy.delta, n_predictors=predictors.n, n_outputs=y.shape[1], norm=privacy.norm
     )
-    estimate = worth_sending(mechanism, population.n_users, population.n_rows)
+    square = None if privacy.norm is not None else expected_square(predictors, privacy.ranges)
+    group = public_groups(privacy, population)
+    # The noise of one release is enough for a sum.
+    n_noises = int(group.max()) + 1 if privacy.secure_sum else population.n_users
+    estimate = worth_sending(mechanism, n_noises, population.n_rows, square)
     cost, bodies = PrivacyCost(), tuple[bytes, ...]()
     coupling = np.asarray(predictors.coupling, np.float64)
-    shape = (population.n_users, predictors.n, y.shape[1])
-    centres, released = np.zeros((population.n_users, 0, *shape[1:])), np.zeros(shape)
-    graph, name = CollaborationGraph.empty(population.n_users), "none"
+    found = Pooled(
+        np.zeros((population.n_users, 0, predictors.n, y.shape[1])),
+        np.zeros((population.n_users, predictors.n, y.shape[1])),
+        CollaborationGraph.empty(population.n_users),
+        "none",
+    )
     if estimate.send and population.n_users > 1:
         spec, cost = _spec(predictors, privacy), mechanism.cost(privacy.epsilon)
+        shares = [noise_share(mechanism, max(1, int(HONEST * n))) for n in np.bincount(group)]
+        used = [shares[j] if privacy.secure_sum else mechanism for j in group.tolist()]
 
-        def make(rows: slice) -> bytes:
-            return mechanism.release(h[rows], y[rows], source, spec)
+        def make(k: int, rows: slice) -> bytes:
+            return used[k].release(h[rows], y[rows], source, spec)
 
-        bodies = _released(ledger, population, f"statistics {spec} {mechanism.gram_steps}", cost, make)
+        what = "share of a sum" if privacy.secure_sum else "statistics"
+        bodies = _released(ledger, population, f"{what} {spec} {mechanism.gram_steps}", cost, make)
         constant = predictors.n - 1 if settings.predictors is None else None
-        pool = Pool.of([_checked(body, spec) for body in bodies], coupling, constant)
-        groups = find_groups(pool, rng)
-        released = groups.released_models()
-        centres = np.stack([own_excluded(pool, groups, k) for k in range(pool.n_users)])
-        graph, name = _group_graph(groups.share.argmax(axis=1)), f"{groups.n} groups" if groups.n > 1 else "everyone"
+        for body in bodies:
+            _checked(body, spec)
+        if privacy.secure_sum:
+            found = pooled_sums(bodies, group, coupling, constant, rng)
+        else:
+            found = pooled_releases(bodies, coupling, constant, rng)
     home = np.stack(
         [
-            home_model(h[rows], y[rows], centres[k], coupling)
+            home_model(h[rows], y[rows], found.centres[k], coupling)
             for k, rows in enumerate(map(population.user_rows, range(population.n_users)))
         ]
     )
-    shown = {"loss": "squared", "graph": name, "n_predictors": predictors.n, "predictors": settings.predictors}
+    shown = {"loss": "squared", "graph": found.name, "n_predictors": predictors.n, "predictors": settings.predictors}
     shown |= {"predictors_from": FROM_RANGES, "held_out": {}, "norm": mechanism.norm, "mu": 0.0, "n_updates": 0}
     shown |= {"gram_sigma": mechanism.gram_sigma, "moment_sigma": mechanism.moment_sigma}
-    result = _result(_flat(home, settings), graph, len(bodies), predictors.n, y.shape[1])
-    report = PrivacyReport(bool(bodies), estimate.reason, cost, bodies)
-    return PrivateFit(Fit(predictors, shown, result), _flat(released, settings), report)
+    result = _result(_flat(home, settings), found.graph, len(bodies), predictors.n, y.shape[1])
+    report = PrivacyReport(bool(bodies), estimate.reason, cost, () if privacy.secure_sum else bodies)
+    return PrivateFit(Fit(predictors, shown, result), _flat(found.released, settings), report, found.centres)
+
+
+class Pooled(NamedTuple):
+    """What users learn from releases: centres for each, without its own part, released models, and the graph."""
+
+    centres: NDArray[np.float64]
+    released: NDArray[np.float64]
+    graph: CollaborationGraph
+    name: str
+
+
+def pooled_releases(
+    bodies: Sequence[bytes], coupling: NDArray[np.float64], constant: int | None, rng: np.random.Generator
+) -> Pooled:
+    """Groups that a mixture model finds in releases."""
+    pool = Pool.of([read_statistics(body)[0] for body in bodies], coupling, constant)
+    groups = find_groups(pool, rng)
+    centres = np.stack([own_excluded(pool, groups, k) for k in range(pool.n_users)])
+    name = f"{groups.n} groups" if groups.n > 1 else "everyone"
+    return Pooled(centres, groups.released_models(), _group_graph(groups.share.argmax(axis=1)), name)
+
+
+def pooled_sums(
+    bodies: Sequence[bytes],
+    group: NDArray[np.intp],
+    coupling: NDArray[np.float64],
+    constant: int | None,
+    rng: np.random.Generator,
+) -> Pooled:
+    """Centres of secure sums: that of a user's group, and that of all groups if there are several."""
+    members = [np.flatnonzero(group == j) for j in range(int(group.max()) + 1)]
+    sums = [
+        summed_statistics([bodies[k] for k in some.tolist()], int(HONEST * some.size), rng.bytes) for some in members
+    ]
+
+    def centre(total: Statistics) -> NDArray[np.float64]:
+        return Pool.of([total], coupling, constant).centre(np.ones(1))
+
+    centres = []
+    for k, j in enumerate(group.tolist()):
+        own, _ = read_statistics(bodies[k])
+        totals = [sums[j]] if len(sums) == 1 else [sums[j], added(sums)]
+        centres.append(np.stack([centre(without(total, own)) for total in totals]))
+    of_groups = np.stack([centre(total) for total in sums])
+    name = "everyone" if len(sums) == 1 else f"{len(sums)} public groups"
+    return Pooled(np.stack(centres), of_groups[group], _group_graph(group), name)
+
+
+def public_groups(privacy: Privacy, population: Population) -> NDArray[np.intp]:
+    """Number of the public group of each user; all zero without groups."""
+    users = population.user_ids.tolist()
+    if privacy.groups is None:
+        return np.zeros(len(users), np.intp)
+    names = dict(privacy.groups)
+    missing = [user for user in users if user not in names]
+    if missing:
+        raise ValueError(f"groups must name a group for each user, there is none for {missing[0]!r}")
+    found, group = np.unique([names[user] for user in users], return_inverse=True)
+    sizes = np.bincount(group)
+    if sizes.min() < LEAST_USERS:
+        raise ValueError(
+            f"a group of a secure sum needs at least {LEAST_USERS} users, "
+            f"{str(found[sizes.argmin()])!r} has {sizes.min()}"
+        )
+    return group
 
 
 def outputs(population: Population) -> NDArray[np.float64]:
@@ -274,7 +367,7 @@ def _by_labels(
     n_classes, cost = population.n_classes, PrivacyCost(epsilon=privacy.epsilon)
     codes = (population.y > 0).astype(np.int64) if n_classes == 2 else population.y
 
-    def make(rows: slice) -> bytes:
+    def make(k: int, rows: slice) -> bytes:
         return release_labels(codes[rows], n_classes, privacy.epsilon, source)
 
     bodies = _released(ledger, population, f"labels {privacy.epsilon!r}", cost, make)
@@ -282,8 +375,7 @@ def _by_labels(
     noisy = replace(population, y=(2 * given - 1).astype(np.int8) if n_classes == 2 else given)
     decided = _decided(settings, noisy, rng.spawn(1)[0], observer)
     found = fit(decided, noisy, rng, observer, checkpoint)
-    few = math.exp(-privacy.epsilon)
-    home = home_models(found, population, rng, kept=(1 - few) / (1 + (n_classes - 1) * few))
+    home = home_models(found, population, rng, kept=label_correlation(privacy.epsilon, n_classes))
     reason = f"Labels are sent after randomised response with epsilon {privacy.epsilon:g}; features are not protected."
     report = PrivacyReport(True, reason, cost, bodies)
     # Home models are other models than those of the trials.

@@ -73,6 +73,8 @@ def privacy_text(status: Mapping[str, Any]) -> list[str]:
 
 # Records of a node's choice between the shared and the local model, and of the home model of a private peer.
 TRUST_KEY, HOME_KEY = b"trust", b"home"
+# Whether the noise of a budget follows from the joint sensitivity of statistics; that of older folders stays as it was.
+JOINT = "joint"
 # Files of the inbox whose names are kept after they were taken in: a power cut may bring back files that were removed.
 MOST_TAKEN = 64
 # Arrays of samples that only networks with trees have.
@@ -210,13 +212,15 @@ class Home:
         n_peers: int = 0,
         is_summed: bool = False,
         rows_per_user: int = 0,
+        group: str = "",
     ) -> None:
         """Fix the budget of this peer, before its first samples; the same one again changes nothing.
 
         `n_peers` is the number of peers that are expected to release statistics of their rows. If `is_summed`, only
-        sums of these are seen; to protect users, with `rows_per_user` of each at most.
+        sums of these are seen, those of `group` if it is given; to protect users, with `rows_per_user` of each at most.
         """
         from dada.peer.releases import ReleaseTerms
+        from dada.peer.secure_parts import LONGEST_GROUP
         from dada.privacy.accounting import Privacy
 
         # Base predictors have public ranges: rows are clipped to them.
@@ -228,6 +232,10 @@ class Home:
             raise HomeError("secure sums are for rows: add --protects rows, or users")
         if (protects == "users") != (rows_per_user > 0) or (protects == "users" and not is_summed):
             raise HomeError("--protects users needs --secure-sum and --rows-per-user, which nothing else does")
+        if group and (not is_summed or len(group.encode()) > LONGEST_GROUP or not group.isprintable()):
+            raise HomeError(
+                f"--group is the public group of a --secure-sum, of at most {LONGEST_GROUP} bytes, got {group!r}"
+            )
         if protects != "labels":
             if network.target.class_weights or network.config.graph != "evidence":
                 raise HomeError(
@@ -244,10 +252,12 @@ class Home:
         wanted = {"epsilon": checked.epsilon, "protects": protects, "n_peers": n_peers}
         wanted |= {"secure_sum": True} if is_summed else {}
         wanted |= {"rows_per_user": rows_per_user} if rows_per_user else {}
+        wanted |= {"group": group} if group else {}
+        wanted |= {JOINT: True} if protects != "labels" else {}
         if not self.is_private:
             atomic.write_bytes(self.budget, json.dumps(wanted).encode(), private=True)
         kept = json.loads(self.budget.read_bytes())
-        for option in ("secure_sum", "rows_per_user"):
+        for option in ("secure_sum", "rows_per_user", "group"):
             if kept.get(option) != wanted.get(option):
                 raise HomeError(
                     f"{self.folder} was created with another --{option.replace('_', '-')}: use a new folder"
@@ -291,6 +301,14 @@ class Home:
                 raise self._spent() from error
         return read_labels(body)
 
+    def kept_correlation(self, n_classes: int) -> float:
+        """Correlation of released labels with the exact ones, 1 if this peer does not protect labels."""
+        from dada.privacy.noise import label_correlation
+
+        if self.protects != "labels":
+            return 1.0
+        return label_correlation(float(json.loads(self.budget.read_bytes())["epsilon"]), n_classes)
+
     def _spent(self) -> HomeError:
         return HomeError(
             f"{self.folder} released other {self.protects} before, and its budget is spent: run without --data to go "
@@ -319,11 +337,12 @@ class Home:
         except FileNotFoundError as error:
             raise HomeError(f"no samples in {self.folder} yet: give them once with `dada peer run --data`") from error
         budget, config = json.loads(self.budget.read_bytes()), self.read()[1].config
-        terms = ReleaseTerms.of(config, budget["epsilon"], Privacy.delta, budget.get("rows_per_user", 0))
+        many, is_joint = budget.get("rows_per_user", 0), budget.get(JOINT, False)
+        terms = ReleaseTerms.of(config, budget["epsilon"], Privacy.delta, many, is_joint)
         n_peers = budget.get("n_peers", 0)
         found: SignedReleases
         if budget.get("secure_sum"):
-            found = SecureSums(me, terms, rows, seal, secrets.token_bytes, n_peers)
+            found = SecureSums(me, terms, rows, seal, secrets.token_bytes, n_peers, group=budget.get("group", ""))
         else:
             found = Releases(me, terms, rows, seal, n_peers)
         with self.open_ledger() as ledger:

@@ -108,6 +108,7 @@ async def open_node(
         exchange_every_s=options.exchange_every_s,
         journal=None if journal_file is None else PeerJournal(journal_file, peer),
         exact=None if released is None else exact,
+        kept=home.kept_correlation(network.config.n_classes),
         releases=releases,
         membership=membership,
         grove=home.open_grove(transport.me, seal),

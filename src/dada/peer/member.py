@@ -240,6 +240,7 @@ class Member:
         limit: RateLimit | None = None,
         journal: PeerJournal | None = None,
         exact: UserRows | None = None,
+        kept: float = 1.0,
         releases: SignedReleases | None = None,
         membership: Membership | None = None,
         grove: Grove | None = None,
@@ -251,7 +252,7 @@ class Member:
         self.limit = RateLimit() if limit is None else limit
         self.search = Search(peer, sampling, planner.rng)
         self.is_private = exact is not None
-        self.fallback = Fallback(peer.own.rows if exact is None else exact, peer.config)
+        self.fallback = Fallback(peer.own.rows if exact is None else exact, peer.config, kept)
         self.next_wakeup = self.next_exchange = math.inf
         self.journal = journal
         self.releases = releases

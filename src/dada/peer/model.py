@@ -385,6 +385,10 @@ MOST_PARTS, FEW_PARTS, FEW_CELLS = 10, 3, 1 << 19
 class Fallback:
     """The locally trained model `alpha` of a peer, and the choice between it and the model learned with others.
 
+    If others learned from flipped labels, `kept` is the correlation of these with the true ones: their models are as
+    much shorter, and so are the differences between users, for which mu was chosen. So they are lengthened by 1 / kept,
+    up to the bound beta, and mu is multiplied by its square.
+
     >>> rows = UserRows(np.array([[1, -1], [1, 1], [1, -1]], np.int8))
     >>> own = Fallback(rows, PeerConfig(n_predictors=2, beta=1.0, mu1=1.0))
     >>> own.alpha.tolist()
@@ -394,10 +398,11 @@ class Fallback:
     (False, True)
     """
 
-    def __init__(self, rows: UserRows, config: PeerConfig) -> None:
-        self._rows, self._config = checked_rows(rows, config), config
+    def __init__(self, rows: UserRows, config: PeerConfig, kept: float = 1.0) -> None:
+        self._rows, self._config, self._kept = checked_rows(rows, config), config, kept
         self._per_sample = rows_per_sample(config.n_classes)
         self._settings = config.settings
+        self.couple(config.settings.mu)
         # The paper's steps need a global count, and block steps others to send to.
         self._rule = steps.STEP_RULES["pairwise" if config.step in ("paper", BLOCK_STEP) else config.step]
         m, n = self._rows.A.shape
@@ -407,7 +412,15 @@ class Fallback:
 
     def couple(self, mu: float) -> None:
         """Set the strength of the coupling to neighbours' models."""
-        self._settings = self._settings._replace(mu=mu)
+        self._settings = self._settings._replace(mu=self._kept**2 * mu)
+
+    def _lengthened(self, degree: float, neighbour_sum: Array) -> Array:
+        """The sum of neighbours' models as it would be without flipped labels."""
+        if self._kept == 1.0:
+            return neighbour_sum
+        norm = float(np.abs(neighbour_sum).sum())
+        longer = min(1 / self._kept, max(1.0, self._config.beta * degree / max(norm, 1e-30)))
+        return np.asarray(longer * neighbour_sum, neighbour_sum.dtype)
 
     @cached_property
     def _own_scores(self) -> Array:
@@ -426,6 +439,7 @@ class Fallback:
         """
         if degree <= 0.0:
             return True
+        neighbour_sum = self._lengthened(degree, neighbour_sum)
         theirs = self._held_out_scores(confidence, degree, neighbour_sum, self._scores)
         ahead = self._own_scores - theirs
         do_harm = float(theirs.mean()) < self._score_of_nothing
@@ -434,7 +448,7 @@ class Fallback:
 
     def together(self, confidence: float, degree: float, neighbour_sum: Array) -> Array:
         """A model learned from all rows and a fixed sum of neighbours' models."""
-        return self.learned(self._rows, confidence, degree, neighbour_sum)
+        return self.learned(self._rows, confidence, degree, self._lengthened(degree, neighbour_sum))
 
     def gains(
         self, mu: float, fractions: Iterable[float], confidence: float, degree: float, neighbour_sum: Array

@@ -96,7 +96,7 @@ class ReleaseTerms:
     """What the peers of a network that protect rows agree on: mechanism, learning problem and coupling.
 
     To protect whole users, `rows_per_user` of each count at most, and the noise is as many times as large: replacing
-    all of them moves G by sqrt(2) R^2 for each at most, because G is positive semidefinite, and B by 2 R for each.
+    all of them moves (G, B) as many times as far as replacing one, at most.
     """
 
     mechanism: StatisticsMechanism
@@ -111,7 +111,9 @@ class ReleaseTerms:
         return replace(self.mechanism, gram_steps=times * steps[0], moment_steps=times * steps[1])
 
     @classmethod
-    def of(cls, config: PeerConfig, epsilon: float, delta: float, rows_per_user: int = 0) -> ReleaseTerms:
+    def of(
+        cls, config: PeerConfig, epsilon: float, delta: float, rows_per_user: int = 0, is_joint: bool = True
+    ) -> ReleaseTerms:
         """The terms of a network's learning problem; raises if a release does not fit into a message."""
         blocks = n_blocks(config.n_classes)
         n = config.n_predictors // blocks
@@ -121,7 +123,7 @@ class ReleaseTerms:
                 f"a release of {n} base predictors has {size:,} bytes, a message {LARGEST_MESSAGE:,} at most: create "
                 "the network with fewer base predictors (--stumps), or protect labels"
             )
-        mechanism = StatisticsMechanism.calibrated(epsilon, delta, n_predictors=n, n_outputs=blocks)
+        mechanism = StatisticsMechanism.calibrated(epsilon, delta, n_predictors=n, n_outputs=blocks, is_joint=is_joint)
         coupling = config.settings.coupling[:n].astype(np.float64)
         return cls(mechanism, config.digest.hex(), coupling, rows_per_user)
 

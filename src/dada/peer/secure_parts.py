@@ -16,6 +16,8 @@ from dada.privacy.masking import CHECK_SIZE, KEY_SIZE, OWN, PAIR, SEALED_SIZE, S
 
 # Holders of a committee, and the fewest peers of a call.
 LEAST_HOLDERS, MOST_HOLDERS, LEAST_CALLED = 2, 20, 3
+# Bytes of the name of a public group.
+LONGEST_GROUP = 64
 
 Name = Annotated[bytes, Meta(min_length=RELEASE_NAME_SIZE, max_length=RELEASE_NAME_SIZE)]
 Key = Annotated[bytes, Meta(min_length=KEY_SIZE, max_length=KEY_SIZE)]
@@ -26,11 +28,12 @@ class _Part(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Keys(_Part, frozen=True, tag=1):
-    """Public keys of a peer, and a digest of the terms of the sum."""
+    """Public keys of a peer, a digest of the terms of the sum, and the public group of the peer, if it has one."""
 
     terms: Name
     lock: Key
     pair: Key
+    group: Annotated[bytes, Meta(max_length=LONGEST_GROUP)] = b""
 
 
 class Shares(_Part, frozen=True, tag=2):

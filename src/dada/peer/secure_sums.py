@@ -20,6 +20,10 @@ other. There are five kinds of parts. A peer makes one opening for each call, an
 With `threshold_of` valid shares of every peer of a call, everybody can compute the sum of all vectors that are there,
 and nothing else. A failed sum is never repeated: its budget is spent.
 
+*Groups.* Peers may have public groups, which their keys name. Committees, calls and sums are then those of one group;
+all peers pass all parts on, so each knows the sums of all groups. At home a peer learns around the centre of its own
+group and that of all groups, weighted by the evidence of its rows.
+
 *Noise.* The noise of `NOISE_SHARE` of the called peers together is that of one release. So the guarantee holds if no
 more than the rest of them are absent or collude, and holders open only if at most `MOST_ABSENT` of them are absent.
 
@@ -144,6 +148,8 @@ class SecureSums(SignedReleases):
         The fewest peers of a sum.
     waits : Waits
         How long a peer waits for others.
+    group : str
+        The public group of this peer, whose sum it takes part in.
     """
 
     is_summed = True
@@ -157,8 +163,10 @@ class SecureSums(SignedReleases):
         random_bytes: RandomBytes,
         expected: int = 0,
         waits: Waits | None = None,
+        group: str = "",
     ) -> None:
         super().__init__(me, terms, rows, seal, expected)
+        self._group = group.encode()
         self.waits = Waits() if waits is None else waits
         self._random_bytes = random_bytes
         n, outputs = terms.mechanism.n_predictors, terms.mechanism.n_outputs
@@ -194,7 +202,7 @@ class SecureSums(SignedReleases):
     @property
     def progress(self) -> str:
         """See `SignedReleases`."""
-        found = self.complete()
+        found = [one for one in self.complete() if self._is_own_group(one.owners)]
         if found:
             return f"The sum of {sum(len(one.owners) for one in found)} peers is known."
         name = self._vectors[self.me].call
@@ -246,7 +254,7 @@ class SecureSums(SignedReleases):
         if self._own is None:
             secrets = Secrets.drawn(self._random_bytes)
             self._own = _Own((secrets.lock, secrets.pair, secrets.own))
-            return self._publish(Keys(self._terms, x25519(secrets.lock), x25519(secrets.pair)))
+            return self._publish(Keys(self._terms, x25519(secrets.lock), x25519(secrets.pair), self._group))
         part = self._due_shares() or self._due_call() or self._due_opening()
         return [] if part is None else self._publish(part)
 
@@ -274,7 +282,8 @@ class SecureSums(SignedReleases):
             return None
         # A random committee: nobody else decides who holds the shares.
         salt = self._random_bytes(16)
-        others = sorted(self._keys.keys() - {self.me}, key=lambda owner: _hash(salt + owner))
+        alike = {owner for owner in self._keys if self._is_own_group([owner])}
+        others = sorted(alike - {self.me}, key=lambda owner: _hash(salt + owner))
         committee = others[:MOST_HOLDERS]
         assert self._own is not None
         locks = [self._keys[holder].lock for holder in committee]
@@ -298,6 +307,7 @@ class SecureSums(SignedReleases):
         """The round for which this peer makes its vector now, if any."""
         rounds = (self._round(name) for name in sorted(self._called))
         mine = [found for found in rounds if found is not None and self.me in found.owners]
+        mine = [found for found in mine if self._is_own_group(found.owners)]
         if self._own is None or not mine or self.me in self._vectors:
             return None
         # Of several calls the longest one counts, then the one with the lowest name.
@@ -342,9 +352,13 @@ class SecureSums(SignedReleases):
         return Opening(found.name, bytes(kinds), b"".join(shares))
 
     def _uncalled(self, but: bytes = b"") -> list[PeerId]:
-        """Peers with keys that are in no round, or only in this one."""
+        """Peers of the own group with keys that are in no round, or only in this one."""
         rounds = [self._round(name) for name in sorted(self._called) if name != but]
-        return sorted(self._keys.keys() - {owner for one in rounds if one is not None for owner in one.owners})
+        called = {owner for one in rounds if one is not None for owner in one.owners}
+        return sorted(owner for owner in self._keys.keys() - called if self._is_own_group([owner]))
+
+    def _is_own_group(self, owners: Sequence[PeerId]) -> bool:
+        return all(self._keys[owner].group == self._group for owner in owners)
 
     @property
     def _least(self) -> int:
@@ -479,12 +493,19 @@ class SecureSums(SignedReleases):
         return SecureSum(owners, values, n_rows, *variances) if abs(values / UNIT).max() <= largest else None
 
     def _centres(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """The centre of all other peers in sums; none if no sum is known, or if liars made it meaningless."""
-        mechanism = self.terms.mechanism
-        n, alone = mechanism.n_predictors, np.zeros((0, mechanism.n_predictors, mechanism.n_outputs))
+        """Centres of all other peers in sums, and of those in sums of the own group if there are others, too."""
         sums = [found for found in self.complete() if found.owners != (self.me,)]
+        alike = [found for found in sums if self._is_own_group(found.owners)]
+        ways = [alike, sums] if 0 < len(alike) < len(sums) else [sums]
+        found = [centre for some in ways if (centre := self._centre(some)) is not None]
+        mechanism = self.terms.mechanism
+        return np.stack(found) if found else np.zeros((0, mechanism.n_predictors, mechanism.n_outputs))
+
+    def _centre(self, sums: list[SecureSum]) -> NDArray[np.float64] | None:
+        """The centre of all other peers in some sums; None without any, or if liars made it meaningless."""
         if not sums:
-            return alone
+            return None
+        n = self.terms.mechanism.n_predictors
         values = np.sum([found.values for found in sums], axis=0) - self._own_values(sums)
         n_rows = sum(found.n_rows for found in sums) - self._n_rows * any(self.me in one.owners for one in sums)
         cells = values / UNIT
@@ -496,8 +517,8 @@ class SecureSums(SignedReleases):
         try:
             centre = Pool.of([Statistics(gram, moment, n_rows, *sigmas)], self.terms.coupling).centre(np.ones(1))
         except (ValueError, np.linalg.LinAlgError):
-            return alone
-        return centre[None] if np.isfinite(centre).all() else alone
+            return None
+        return centre if np.isfinite(centre).all() else None
 
     def _own_values(self, sums: list[SecureSum]) -> NDArray[np.int64]:
         """The noisy statistics of this peer in these sums: its rows take part at home already."""

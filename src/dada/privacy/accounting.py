@@ -15,7 +15,7 @@ import hashlib
 import math
 import os
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from numbers import Real
@@ -47,10 +47,18 @@ class Privacy:
         Public range of a regression's targets, likewise.
     norm : float, optional
         Public bound on the Euclidean norm of the base predictions of a row. Longer rows are shortened before their
-        release. By default the square root of their number, which holds always. One-hot features have smaller norms.
+        release. By default the square root of their number, which holds always. One-hot features have smaller norms. A
+        given norm is also what the typical row is expected to have, when a fit judges whether releases are worth
+        sending; by default rows are expected to be uniform in `ranges`.
     ledger : path, optional
         File that records what was released; a second fit to the same rows sends the same bytes. By default a fit keeps
         no record, and every further fit to the same rows spends the budget once more.
+    secure_sum : bool
+        To protect rows: only sums of users' releases are seen, and one release's noise is divided among the users of a
+        sum (`dada.privacy.secure_sum`).
+    groups : mapping of users to names, optional
+        Public groups, such as cities: with `secure_sum`, one sum for each group of at least three users. By default one
+        sum of all users.
     noise : {"secure", "seeded"}
         "seeded" takes the noise from `random_state`, so that an experiment can be repeated. It gives no
         protection: whoever knows the seed can remove the noise.
@@ -72,6 +80,8 @@ class Privacy:
     norm: float | None = None
     ledger: str | os.PathLike[str] | None = None
     noise: str = "secure"
+    secure_sum: bool = False
+    groups: Any = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.epsilon, Real) or not 0 < self.epsilon < math.inf:
@@ -84,6 +94,14 @@ class Privacy:
             raise ValueError(f"noise must be one of {list(NOISE)}, got {self.noise!r}")
         if self.norm is not None and not 0 < self.norm < math.inf:
             raise ValueError(f"norm must be a finite number > 0, got {self.norm!r}")
+        if self.secure_sum and self.protects != "rows":
+            raise ValueError("secure_sum is for rows: leave it out, or protect rows")
+        if self.groups is not None:
+            if not self.secure_sum:
+                raise ValueError("groups are those of secure sums: add secure_sum=True, or leave them out")
+            pairs = self.groups.items() if isinstance(self.groups, Mapping) else self.groups
+            # Pairs, because a model file holds no mapping of numbers.
+            object.__setattr__(self, "groups", tuple((user, str(name)) for user, name in pairs))
         if self.protects == "rows" and self.ranges is None:
             raise ValueError(
                 "ranges must be given to protect rows: (low, high), public bounds of the features that do not come "

@@ -117,3 +117,12 @@ def randomised_response(source: Bits, labels: NDArray[np.integer], n_classes: in
 def flip_probability(epsilon: float, n_classes: int = 2) -> float:
     """Probability that randomised response replaces a label."""
     return (n_classes - 1) / (math.exp(epsilon) + n_classes - 1)
+
+
+def label_correlation(epsilon: float, n_classes: int = 2) -> float:
+    """Correlation of labels after randomised response with the exact ones: 1 - 2p for two classes.
+
+    >>> round(label_correlation(1.0), 3)
+    0.462
+    """
+    return 1 - flip_probability(epsilon, n_classes) * n_classes / (n_classes - 1)

@@ -31,7 +31,7 @@ SPREADS = (0.00016, 0.0005, 0.0016, 0.005, 0.016, 0.05)
 # Prior probability that nothing released helps, and the pseudo-rows of the residual variance.
 ALONE = 0.1
 PSEUDO_ROWS = 2.0
-MOST_GROUPS, STARTS, EM_STEPS = 4, 10, 30
+MOST_GROUPS, STARTS, EM_STEPS = 8, 10, 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,12 +206,19 @@ class Groups:
 
 
 def find_groups(pool: Pool, rng: np.random.Generator, most: int = MOST_GROUPS) -> Groups:
-    """Groups of users by a mixture model of the residuals (P2); their number by the Bayesian information criterion.
+    """Groups of users by a mixture model of the residuals (P2); their number by Akaike's information criterion.
 
-    At most `most` groups are tried, and each needs about ten users.
+    Centres serve predictions, so the number of groups is the one that would make the release of a further user
+    likeliest; that the groups exist need not be proved. At most `most` groups are tried, each needs about ten users,
+    and the search ends when two more groups in turn did not help.
     """
-    sizes = range(1, max(1, min(most, pool.n_users // 10)) + 1)
-    return max((mixture(pool, n_groups, rng) for n_groups in sizes), key=lambda groups: groups.score)
+    best = mixture(pool, 1, rng)
+    for n_groups in range(2, max(1, min(most, pool.n_users // 10)) + 1):
+        if n_groups > best.n + 2:
+            break
+        found = mixture(pool, n_groups, rng)
+        best = max(best, found, key=lambda groups: groups.score)
+    return best
 
 
 def mixture(pool: Pool, n_groups: int, rng: np.random.Generator) -> Groups:
@@ -238,10 +245,9 @@ def _converged(residuals: Residuals, share: Floats) -> Groups:
         share = share / total
         if abs(share - before).max() < 1e-3:
             break
-    # The weights of a centre are estimated from the users of its group, the sizes of groups from all.
-    members, n_weights = np.maximum(share.sum(axis=0), 1.0), pool.moment[0].size
-    penalty = n_weights * float(np.log(members).sum()) + (n_groups - 1) * math.log(pool.n_users)
-    return Groups(share, centres, float((top + np.log(total)).sum()) - 0.5 * penalty, residuals)
+    # Each centre and each share of users is estimated from the releases that it is judged by.
+    n_estimated = n_groups * pool.moment[0].size + n_groups - 1
+    return Groups(share, centres, float((top + np.log(total)).sum()) - n_estimated, residuals)
 
 
 def _started(points: Floats, n_groups: int, rng: np.random.Generator) -> Floats:

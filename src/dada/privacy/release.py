@@ -5,6 +5,10 @@ With base predictions h of a row, ||h||_2 <= R, and outputs y, ||y||_2 <= 1, the
     G = sum h h^T      replace-one sensitivity sqrt(2) R^2 in Frobenius norm
     B = sum h y^T      replace-one sensitivity 2 R
 
+No row moves both that far. If h is replaced by h' with h.h' = c R^2, then G / R^2 moves by the square root of 2 - 2 c^2
+at most, and B / R by that of 2 + 2 |c|: together by at most 3 / sqrt(2), for c = 1/2 and opposite outputs. So both
+receive the same noise in these units, a third less on B than if the two sensitivities were added up.
+
 Both are sums of integers: h and y are cut to multiples of 2^-16, which shortens them. So the sensitivities hold
 exactly, and noise on the same grid hides every bit. A release is encoded once; whoever holds its bytes can decode them,
 and everything computed from them is post-processing.
@@ -29,7 +33,7 @@ FORMAT = 1
 # Cells of h and y have this many fractional bits, their products twice as many.
 CELL_BITS = 16
 UNIT = 1 << (2 * CELL_BITS)
-# Part of mu^2 that B receives. B decides the direction of a model, G its length; chosen on School, splits 2 and 3.
+# Part of mu^2 that B received when the sensitivities of G and B were added up, as folders of older peers still do.
 MOMENT_SHARE = 0.5
 # Float products are exact up to 2^53.
 EXACT_ROWS = 1 << 20
@@ -78,14 +82,20 @@ class StatisticsMechanism:
         n_predictors: int,
         n_outputs: int,
         norm: float | None = None,
-        moment_share: float = MOMENT_SHARE,
+        is_joint: bool = True,
     ) -> Self:
-        """The least noise that makes (G, B) together (epsilon, delta)-private."""
+        """The least noise that makes (G, B) together (epsilon, delta)-private.
+
+        Noise of equal size on G / R^2 and B / R makes the least error of a model whose outputs reach 1 on rows of norm
+        R. Without `is_joint` the sensitivities of G and B are added up.
+        """
         norm = math.sqrt(n_predictors) if norm is None else min(norm, math.sqrt(n_predictors))
         # The grid costs less than this part of delta whenever there are 2^20 steps per standard deviation.
         mu = gaussian_mu(epsilon, delta * (1 - 1e-6))
-        gram = math.sqrt(2) * norm**2 / (mu * math.sqrt(1 - moment_share))
-        moment = 2 * norm / (mu * math.sqrt(moment_share))
+        sensitivities = (
+            (3 / math.sqrt(2),) * 2 if is_joint else (math.sqrt(2 / (1 - MOMENT_SHARE)), 2 / math.sqrt(MOMENT_SHARE))
+        )
+        gram, moment = sensitivities[0] * norm**2 / mu, sensitivities[1] * norm / mu
         found = cls(n_predictors, n_outputs, norm, math.ceil(gram * UNIT), math.ceil(moment * UNIT))
         spent = found.cost(epsilon).delta_at(epsilon)
         if spent > delta:
@@ -107,10 +117,17 @@ class StatisticsMechanism:
 
     def cost(self, epsilon: float) -> PrivacyCost:
         """The cost of one release, with the delta of the grid at this epsilon."""
-        mu = math.hypot(math.sqrt(2) * self.norm**2 / self.gram_sigma, 2 * self.norm / self.moment_sigma)
         n = self.n_predictors
         steps = (self.gram_steps, _off_diagonal(self.gram_steps), self.moment_steps)
-        return PrivacyCost(mu=mu, delta=grid_delta(epsilon, steps, (n, n * (n - 1) // 2, n * self.n_outputs)))
+        return PrivacyCost(mu=self.mu, delta=grid_delta(epsilon, steps, (n, n * (n - 1) // 2, n * self.n_outputs)))
+
+    @property
+    def mu(self) -> float:
+        """How far one replaced row moves (G, B), in standard deviations of the noise, at most."""
+        gram, moment = (self.norm**2 / self.gram_sigma) ** 2, (self.norm / self.moment_sigma) ** 2
+        # The largest value of gram (2 - 2 c^2) + moment (2 + 2 c) for 0 <= c <= 1.
+        cosine = min(1.0, moment / (2 * gram))
+        return math.sqrt(gram * (2 - 2 * cosine**2) + moment * (2 + 2 * cosine))
 
     def release(self, h: NDArray[Any], y: NDArray[Any], source: Bits, spec: str = "") -> bytes:
         """Noisy statistics of a user's rows, as bytes: base predictions h and outputs y in [-1, 1].
@@ -234,14 +251,15 @@ class Estimate(NamedTuple):
     reason: str
 
 
-def worth_sending(mechanism: StatisticsMechanism, n_users: int, n_rows: int) -> Estimate:
+def worth_sending(mechanism: StatisticsMechanism, n_users: int, n_rows: int, square: float | None = None) -> Estimate:
     """Compare the sum of all users' statistics with the sum of their noise, from public numbers only.
 
-    The signal is what a direction of G receives from `n_rows` rows of norm R on average; the noise is the
-    root mean square of the eigenvalues of the summed noise. If the noise is larger, nothing is sent: epsilon = 0.
+    The signal is what a direction of G receives from `n_rows` rows on average, if ||h||^2 has the mean `square` (R^2 if
+    it is not known better); the noise is the root mean square of the eigenvalues of the summed noise. If the noise is
+    larger, nothing is sent: epsilon = 0.
     """
-    n = mechanism.n_predictors
-    signal = n_rows * mechanism.norm**2 / n
+    n, longest = mechanism.n_predictors, mechanism.norm**2
+    signal = n_rows * min(longest, longest if square is None else square) / n
     noise = mechanism.gram_sigma / math.sqrt(2) * math.sqrt(n_users * n)
     what = f"the pooled signal of {n_rows} rows ({signal:.3g} per direction)"
     if signal >= noise:

@@ -32,6 +32,10 @@ SEED_SIZE = 32
 # A prime larger than every seed.
 PRIME = (1 << 521) - 1
 RandomBytes = Callable[[int], bytes]
+# Noise is made for this part of the users of a sum: others may drop out or pool what they see.
+HONEST = 0.9
+# In a sum of two, each would see the other's part.
+LEAST_USERS = 3
 # A user's own seed has this place among its secrets; a pair's seed has the number of the other user.
 OWN = -1
 
@@ -208,8 +212,8 @@ def summed_statistics(
 
     `n_least` is the number of senders that the noise was made for; the result reports the noise that is in the sum.
     """
-    if len(bodies) < max(n_least, 3):
-        raise ValueError(f"a secure sum needs at least {max(n_least, 3)} users, got {len(bodies)}")
+    if len(bodies) < max(n_least, LEAST_USERS):
+        raise ValueError(f"a secure sum needs at least {max(n_least, LEAST_USERS)} users, got {len(bodies)}")
     read = [read_statistics(body)[0] for body in bodies]
     n, outputs = read[0].moment.shape
     size = 8 * (n * (n + 1) // 2 + n * outputs)
@@ -223,3 +227,17 @@ def summed_statistics(
     root = math.sqrt(len(bodies))
     rows = sum(each.n_rows for each in read)
     return Statistics(found.gram, found.moment, rows, root * found.gram_sigma, root * found.moment_sigma)
+
+
+def added(sums: Sequence[Statistics]) -> Statistics:
+    """The sum of independent statistics, with the noise of all."""
+    gram, moment = (np.sum([getattr(one, name) for one in sums], axis=0) for name in ("gram", "moment"))
+    noise = (math.hypot(*(getattr(one, name) for one in sums)) for name in ("gram_sigma", "moment_sigma"))
+    return Statistics(gram, moment, sum(one.n_rows for one in sums), *noise)
+
+
+def without(total: Statistics, own: Statistics) -> Statistics:
+    """A sum without one user's part, which that user knows."""
+    return total._replace(
+        gram=total.gram - own.gram, moment=total.moment - own.moment, n_rows=total.n_rows - own.n_rows
+    )
