@@ -53,6 +53,8 @@ ALL_PROCESSORS = -1
 LATENCY = 0.1
 # Families of base predictors, and those given by the caller.
 LINEAR, CLIPPED, WIDE, STUMPS, WAVES, TREES = "linear", "clipped", "wide", "stumps", "waves", "trees"
+# Trees of users' own rows, and then of neighbourhoods too.
+GROWN = "grown"
 GIVEN = "given"
 LINEAR_FAMILIES = (LINEAR, CLIPPED, WIDE)
 # mu is this multiple of the mean confidence, so that it has the scale of users' losses.
@@ -66,7 +68,7 @@ LEAST_GRAPH_EVERY, GRAPH_ROUNDS = 10.0, 20.0
 GRAPH_EVERY = 50.0
 # Block steps: wake-ups per user of a fit, and how they share. On a sparse graph of everyone, messages pass on half of
 # what the neighbours sent, so that means spread; on evidence that would mix up users of different kinds.
-WAKEUPS, WAKEUPS_BY_EVIDENCE = 80, 60
+WAKEUPS, WAKEUPS_BY_EVIDENCE = 60, 50
 WITH_EVERYONE = BlockStep(theta=0.5)
 BY_EVIDENCE_STEP = BlockStep(momentum=0.0, quantise_bits=6, silence=0.02)
 # By evidence, per user: wake-ups alone at first, graph wakeups after them, and wake-ups between two later ones.
@@ -156,7 +158,7 @@ class Settings(Parameters):
             )
         if callable(self.graph) and self.privacy is not None:
             raise ValueError("a graph rule reads exact rows, which privacy protects: give one of the named graphs")
-        if self.privacy is not None and (self.predictors == TREES or trees_of(self.predictors)[0] is not None):
+        if self.privacy is not None and (self.predictors in (TREES, GROWN) or trees_of(self.predictors)[0] is not None):
             raise ValueError("trees reveal rows of their owners, which privacy protects: give other predictors")
 
         self._is_made = True
@@ -192,7 +194,7 @@ class Settings(Parameters):
         """
         if self.predictors is not None or self.privacy is not None or not self.takes_blocks:
             return {}
-        wanted = [WAVES] * (people.n_features * WAVES_PER_FEATURE <= MOST_WAVES) + [TREES] * grows
+        wanted = [WAVES] * (people.n_features * WAVES_PER_FEATURE <= MOST_WAVES) + [TREES, GROWN] * grows
         return {name: recipe for name, recipe in rich_families(people).items() if name in wanted}
 
     def resolved(self, people: Population | ParquetUsers, n_weights: int, family: str = GIVEN) -> Settings:
@@ -464,8 +466,8 @@ def rich_families(people: Population | ParquetUsers) -> dict[str, Union]:
     cells = people.n_rows * (max(2, people.n_classes) - 1) * (people.n_classes if people.n_classes > 2 else 1)
     most = max(1, MOST_CELLS // cells)
     waves = RandomFourier(n=min(MOST_WAVES, most), per_feature=WAVES_PER_FEATURE, features=2, width=WAVE_WIDTH)
-    trees = Trees(most=min(Trees.most, most))
-    return {WAVES: Union(waves, *linear.recipes), TREES: Union(trees, *linear.recipes)}
+    trees = {name: Trees(most=min(Trees.most, most), rounds=rounds) for name, rounds in ((TREES, 0), (GROWN, 1))}
+    return {name: Union(recipe, *linear.recipes) for name, recipe in {WAVES: waves, **trees}.items()}
 
 
 def everyone(n_users: int, rng: np.random.Generator, n_neighbours: int | None = None) -> CollaborationGraph:
@@ -483,6 +485,6 @@ def trace_points(n_users: int) -> int:
     """Number of trace points of a run: each goes through all users and rows, so large populations get fewer.
 
     >>> trace_points(100), trace_points(100_000), trace_points(1_000_000)
-    (50, 20, 5)
+    (25, 20, 5)
     """
-    return max(5, min(50, 2_000_000 // n_users))
+    return max(5, min(25, 2_000_000 // n_users))
