@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import islice
@@ -38,12 +39,13 @@ GRAPHS = ("everyone", "evidence")
 # Multiples of the automatic mu to try: down from 1 as long as users gain, else up.
 WEAKER, STRONGER = (0.25, 0.0625), (4.0, 16.0)
 N_FOLDS = 3
-# Rows held out after which a trial needs no further fold: the rest would hardly change its standard error.
-ENOUGH_HELD_OUT = 3000
+# Rows held out after which a trial needs no further fold, nor more users than some: the rest would hardly change its
+# standard error.
+ENOUGH_HELD_OUT, SOME_USERS = 3000, 100
 # Block steps per user in a trial of base predictors, and of graphs, which early models separate best, and mu. Many
 # linear features are correlated and converge slowly: all their trials are long.
 TRIAL_WAKEUPS, SHORT_WAKEUPS = 30, 10
-MANY_FEATURES = 200
+MANY_FEATURES = 100
 # Standard errors by which a choice must be ahead of the usual one: by chance, one in twenty is. Trials of interactions
 # take long, so the test that precedes them asks for more; what passes it needs no such doubt again.
 DOUBT, SCREEN_DOUBT, SCREENED_DOUBT = 1.64, 3.0, 1.0
@@ -269,8 +271,8 @@ def decide(
     # few rows to compare families.
     graph = "evidence" if settings.is_graph("evidence") else "everyone" if n_users > 1 else "none"
     trials = Trials(settings, population, recipes, rng, observer, most_users)
-    # Stumps converge late, so families are compared at the end of a run; graphs and mu are compared earlier.
     doubt = DOUBT if settings.takes_blocks else 1.0
+    # Stumps converge late, so families are compared at the end of a run; graphs and mu are compared earlier.
     by_family = [Choice(family, graph, whole=True) for family in recipes]
     # Features clipped at one deviation or at several are equally simple: the best compete with the next family.
     equals = [choice for choice in by_family if choice.family in LINEAR_FAMILIES]
@@ -369,6 +371,9 @@ class Trials:
         self.settings = replace(
             settings, engine="local", n_jobs=None, latency=0.0, tol=None, max_bits=None, max_time_s=None
         )
+        if settings.takes_blocks:
+            enough = math.ceil(N_FOLDS * ENOUGH_HELD_OUT * population.n_users / population.n_rows)
+            most_users = min(most_users, max(SOME_USERS, enough))
         if population.n_users > most_users:
             population = population.select(np.sort(rng.choice(population.n_users, most_users, replace=False)))
         self.population = population
@@ -496,7 +501,7 @@ class Trials:
         if not self._folds:
             owners, labels = self.population.owners, None if self.population.n_classes == 0 else self.population.y
             split = PerUserKFold(N_FOLDS, shuffle=True, random_state=self.rng).split(owners, labels, users=owners)
-            enough = -(-ENOUGH_HELD_OUT * N_FOLDS // self.population.n_rows)
+            enough = max(1, round(ENOUGH_HELD_OUT * N_FOLDS / self.population.n_rows))
             self._folds = [Fold.of(self.population, kept, tested) for kept, tested in islice(split, enough)]
         return self._folds
 
