@@ -91,7 +91,7 @@ def test_many_rows_are_tried_on_some_users_and_one_fold():
 
 
 def test_models_of_few_weights_wake_up_less_often():
-    people = moons_rows(1, n_users=5)[0]
+    people = moons(1, n_users=5).train
     assert [Settings().resolved(people, n).n_updates for n in (10, 1000)] == [50, 80]
 
 
