@@ -60,9 +60,7 @@ def test_fit_says_what_it_learned_from_and_what_learning_together_brings(folder,
 def test_fit_reports_each_choice_with_the_scores_that_decided_it(fitted):
     chosen = fitted["chosen"]
     first, *others = chosen["reasons"]
-    everyone, evidence = (
-        chosen["trials"][f"{chosen['predictors']}, {graph}, early"] for graph in ("everyone", "evidence")
-    )
+    everyone, evidence = (chosen["trials"][f"{chosen['predictors']}, {graph}"] for graph in ("everyone", "evidence"))
     start = {"everyone": "Everyone learns from everyone alike: a graph by evidence did no",
              "evidence": "Users learn from those whose models do best on their rows: this did better"}  # fmt: skip
     assert first.startswith(start[chosen["graph"]])

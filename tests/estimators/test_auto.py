@@ -7,11 +7,12 @@ import pytest
 
 from dada import DadaClassifier, LogDegree
 from dada.core.plan import Plan
-from dada.data import Stumps, moons
+from dada.data import Population, Stumps, moons
 from dada.engine import run
-from dada.fitting.held_out import decide
+from dada.events import silent
+from dada.fitting.held_out import Choice, Trials, decide, expected_answer
 from dada.fitting.lam import lam_for
-from dada.fitting.settings import Settings, everyone
+from dada.fitting.settings import Settings, everyone, families
 from dada.task import problem
 from tests.helpers.people import moons_rows, opposites
 
@@ -26,7 +27,7 @@ def test_users_of_different_kinds_get_a_graph_by_evidence():
     assert model.settings_["graph"] == "evidence"
     tried = model.settings_["held_out"]
     assert tried["stumps, everyone, whole"] > tried["linear, everyone, whole"]
-    assert tried["stumps, evidence, early"] > tried["stumps, everyone, early"]
+    assert tried["stumps, evidence"] > tried["stumps, everyone"]
     assert model.graph_.neighbour_counts.max() <= 10
     assert model.score(test.X, test.y, users=test.users) > 0.9
 
@@ -43,22 +44,61 @@ def test_users_who_are_alike_learn_from_everyone():
 
 def test_evidence_that_leads_early_must_not_be_behind_at_the_end():
     # What all have in common is a small difference of correlated features, which takes long to find.
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(1)
     users, habits = np.repeat(np.arange(100), 4), np.repeat(rng.integers(0, 2, 100), 4)
     y = np.where(rng.random(400) < 0.85, habits, 1 - habits)
     X = rng.normal(size=(400, 8)) + 8 * rng.normal(size=(400, 1))
     X[:, 0] += 4 * (2 * y - 1)
     used = DadaClassifier(random_state=0, predictors="linear").fit(X, y, users=users).settings_
     tried = used["held_out"]
-    assert tried["linear, evidence, early"] > tried["linear, everyone, early"]
+    assert tried["linear, evidence"] > tried["linear, everyone"]
     assert tried["linear, evidence, whole"] < tried["linear, everyone, whole"]
     assert used["graph"] == "everyone"
+
+
+def test_a_comparison_ends_when_further_folds_can_hardly_change_it():
+    assert expected_answer(0.0, 1 / 3, 1.64) is False
+    assert expected_answer(1.9, 1 / 3, 1.64) is True
+    assert expected_answer(1.0, 1 / 3, 1.64) is None
+    # The last fold always decides.
+    assert [expected_answer(ahead, 1.0, 1.64) for ahead in (1.63, 1.65)] == [False, True]
+
+
+def test_a_hopeless_family_is_tried_on_one_fold_only():
+    rng = np.random.default_rng(0)
+    X, users = rng.normal(size=(400, 4)), np.repeat(np.arange(40), 10)
+    people = Population.from_arrays(X, X @ [1.0, -1.0, 0.5, 0.0] + rng.normal(size=400) > 0, users)
+    trials = Trials(Settings(), people, families(people), np.random.default_rng(0), silent)
+    usual, hopeless = Choice("linear", "everyone"), Choice("linear", "none")
+    assert trials.best([usual, hopeless]) == usual
+    assert [len(trials.folds), len(trials._tried[usual]), len(trials._tried[hopeless])] == [3, 1, 1]
+    assert trials.best([usual, usual]) == usual
+    # Few users have uncertain standard errors, so all their folds are used.
+    few = people.select(np.arange(20))
+    trials = Trials(Settings(), few, families(few), np.random.default_rng(0), silent)
+    assert trials.best([usual, hopeless]) == usual
+    assert len(trials._tried[hopeless]) == 3
+
+
+def test_many_rows_are_tried_on_some_users_and_one_fold():
+    rng = np.random.default_rng(0)
+    X, users = rng.normal(size=(24_000, 2)), np.repeat(np.arange(120), 200)
+    people = Population.from_arrays(X, X[:, 0] > 0, users)
+    trials = Trials(Settings(), people, families(people), np.random.default_rng(0), silent)
+    assert (trials.population.n_users, len(trials.folds)) == (100, 1)
+    every = Trials(Settings(step="pairwise"), people, families(people), np.random.default_rng(0), silent)
+    assert every.population.n_users == 120
+
+
+def test_models_of_few_weights_wake_up_less_often():
+    people = moons(1, n_users=5).train
+    assert [Settings().resolved(people, n).n_updates for n in (10, 1000)] == [50, 80]
 
 
 def test_settings_tell_what_was_used():
     rows = opposites()
     used = fitted(rows).settings_
-    assert (used["loss"], used["beta"], used["n_updates"]) == ("logistic", 30.0, 60)
+    assert (used["loss"], used["beta"], used["n_updates"]) == ("logistic", 30.0, 50)
     # Half of them want the opposite of the others, so that the least pull is best.
     assert used["mu"] == pytest.approx(0.0625 * 0.5 * 0.35)
     assert any(choice.endswith("mu x 0.0625") for choice in used["held_out"])

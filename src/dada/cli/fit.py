@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -491,10 +492,14 @@ def _reason_of_graph(model: Model, decided: Decided) -> str:
 
     graph = model.settings_["graph"]
     who = WHO_LEARNS.get(graph, "Users learn along the given graph")
-    trials = (Choice(decided.family, name, early=True) for name in ("everyone", "evidence"))
-    everyone, evidence = (decided.held_out.get(str(trial)) for trial in trials)
     if isinstance(model.graph, str) and model.graph != "auto":
         return f"{who}, as asked for."
+    # Graphs are compared by short trials before mu is chosen; interactions after it, and many features by long trials.
+    for mu_scale, whole in product((1.0, decided.mu_scale), (False, True)):
+        trials = [str(Choice(decided.family, name, mu_scale, whole)) for name in ("everyone", "evidence")]
+        everyone, evidence = (decided.held_out.get(trial) for trial in trials)
+        if everyone is not None and evidence is not None:
+            break
     if everyone is None or evidence is None:
         return f"{who}: there was no comparison of graphs, for want of users or rows, or because of mu."
     if graph == "evidence":
@@ -522,7 +527,8 @@ def _reason_of_family(decided: Decided) -> list[str]:
 def _reason_of_mu(model: Model, decided: Decided) -> list[str]:
     from dada.fitting.held_out import WEAKER, Choice
 
-    if str(Choice(decided.family, model.settings_["graph"], WEAKER[0])) not in decided.held_out:
+    trials = (str(Choice(decided.family, model.settings_["graph"], WEAKER[0], whole)) for whole in (False, True))
+    if not any(trial in decided.held_out for trial in trials):
         return []
     mu = model.settings_["mu"]
     if decided.mu_scale == 1.0:

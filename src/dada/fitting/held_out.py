@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import islice
 from numbers import Integral
@@ -21,7 +22,16 @@ from dada.data.arrays import as_values
 from dada.engine import RunResult
 from dada.events import Observer, TrialStarted, silent
 from dada.fitting.models import Decided, HeldOutValues, decisions, dictionary, run_engine
-from dada.fitting.settings import AUTO, LEAST_UPDATES, LINEAR_FAMILIES, UPDATES_OF_LINEAR, Settings, generator
+from dada.fitting.settings import (
+    AUTO,
+    GROWN,
+    LEAST_UPDATES,
+    LINEAR_FAMILIES,
+    TREES,
+    UPDATES_OF_LINEAR,
+    Settings,
+    generator,
+)
 from dada.fitting.trees import Grove, residuals
 from dada.task import n_blocks
 
@@ -29,15 +39,21 @@ GRAPHS = ("everyone", "evidence")
 # Multiples of the automatic mu to try: down from 1 as long as users gain, else up.
 WEAKER, STRONGER = (0.25, 0.0625), (4.0, 16.0)
 N_FOLDS = 3
-# Rows held out after which a trial needs no further fold: the rest would hardly change its standard error.
-ENOUGH_HELD_OUT = 3000
-# Block steps per user in a trial of base predictors, of mu, and of graphs, which early models separate best. Many
-# linear features are correlated and converge slowly: their graphs are compared later.
-TRIAL_WAKEUPS, SHORT_WAKEUPS, EARLY_WAKEUPS = 30, 12, 8
-MANY_FEATURES = 200
+# Rows held out after which a trial needs no further fold, nor more users than some: the rest would hardly change its
+# standard error.
+ENOUGH_HELD_OUT, SOME_USERS = 3000, 100
+# Block steps per user in a trial of base predictors, and of graphs, which early models separate best, and mu. Many
+# linear features are correlated and converge slowly: all their trials are long.
+TRIAL_WAKEUPS, SHORT_WAKEUPS = 30, 10
+MANY_FEATURES = 100
 # Standard errors by which a choice must be ahead of the usual one: by chance, one in twenty is. Trials of interactions
-# take long, so the test that precedes them asks for more.
-DOUBT, SCREEN_DOUBT = 1.64, 3.0
+# take long, so the test that precedes them asks for more; what passes it needs no such doubt again.
+DOUBT, SCREEN_DOUBT, SCREENED_DOUBT = 1.64, 3.0, 1.0
+# Trees of neighbourhoods cost about six times the bits of users' own trees: they must be ahead beyond doubt.
+DEAR_DOUBT = 3.0
+# Standard errors of the unknown rest within which further folds may change the answer of a comparison. Those of few
+# users are uncertain themselves, so such users try all folds.
+OPEN_WITHIN, FEW_USERS = 2.0, 30
 # Trees that show whether features interact: one for each user and its neighbours.
 SCREEN = Trees(per_neighbourhood=1, cuts=15)
 # A sample of this size shows which settings suit a population.
@@ -181,16 +197,30 @@ def share_right(population: Population, scores: HeldOutScores) -> float:
 
 def is_ahead(population: Population, one: NDArray[np.float32], other: NDArray[np.float32], doubt: float = 1.0) -> bool:
     """Whether the first score is clearly above the second; users with one row do not count."""
-    return is_clear(per_user(population, one - other)[population.sizes > 1], doubt)
+    return standard_errors(per_user(population, one - other)[population.sizes > 1]) > doubt
 
 
-def is_clear(gains: NDArray[np.float64], doubt: float = 1.0) -> bool:
-    """Whether the sum of users' gains is more than `doubt` of its standard errors above zero.
+def standard_errors(gains: NDArray[np.float64]) -> float:
+    """How many of its standard errors the sum of users' gains is above zero.
 
-    >>> is_clear(np.array([3.0, 2.0, -1.0])), is_clear(np.array([3.0, -2.0, 0.0]))
-    (True, False)
+    >>> standard_errors(np.array([3.0, 2.0, -1.0])) > 1, standard_errors(np.zeros(3))
+    (True, 0.0)
     """
-    return bool(gains.sum() > doubt * gains.std() * np.sqrt(gains.size))
+    total, error = float(gains.sum()), float(gains.std() * np.sqrt(gains.size))
+    return total / error if error > 0 else np.copysign(np.inf, total) if total else 0.0
+
+
+def expected_answer(ahead: float, share: float, doubt: float) -> bool | None:
+    """Whether a lead will exceed `doubt` standard errors; None while the folds to come may change the answer.
+
+    `ahead` is the lead after this share of the folds. If it goes on growing as it did, the final one has the mean
+    ahead / sqrt(share) and the standard deviation sqrt(1 - share).
+
+    >>> [expected_answer(ahead, share=1 / 3, doubt=1.64) for ahead in (-0.5, 1.0, 2.0)]
+    [False, None, True]
+    """
+    beyond = ahead / np.sqrt(share) - doubt
+    return None if abs(beyond) < OPEN_WITHIN * np.sqrt(1 - share) else bool(beyond > 0)
 
 
 def better_alone(gains: NDArray[np.float32], population: Population, doubt: float) -> NDArray[np.bool_]:
@@ -214,14 +244,10 @@ class Choice(NamedTuple):
     graph: str
     mu_scale: float = 1.0
     whole: bool = False
-    early: bool = False
 
     def __str__(self) -> str:
         return (
-            f"{self.family}, {self.graph}"
-            + f", mu x {self.mu_scale:g}" * (self.mu_scale != 1)
-            + ", whole" * self.whole
-            + ", early" * self.early
+            f"{self.family}, {self.graph}" + f", mu x {self.mu_scale:g}" * (self.mu_scale != 1) + ", whole" * self.whole
         )
 
 
@@ -245,8 +271,8 @@ def decide(
     # few rows to compare families.
     graph = "evidence" if settings.is_graph("evidence") else "everyone" if n_users > 1 else "none"
     trials = Trials(settings, population, recipes, rng, observer, most_users)
-    # Stumps converge late, so families are compared at the end of a run; graphs and mu are compared earlier.
     doubt = DOUBT if settings.takes_blocks else 1.0
+    # Stumps converge late, so families are compared at the end of a run; graphs and mu are compared earlier.
     by_family = [Choice(family, graph, whole=True) for family in recipes]
     # Features clipped at one deviation or at several are equally simple: the best compete with the next family.
     equals = [choice for choice in by_family if choice.family in LINEAR_FAMILIES]
@@ -257,17 +283,19 @@ def decide(
     shares = settings.is_graph(AUTO, *GRAPHS) and n_users > 1 and settings.mu != 0
     if shares and settings.mu == AUTO:
         best = trials.best_mu(best)
-    # What interactions gain depends on graph and mu, so they are tried on the chosen ones; with them, evidence may win.
+    # What interactions gain depends on mu, so they are tried with the chosen one; with them, evidence may win.
     rich = settings.rich_recipes(population, grows) if shares and interacts else {}
     if rich and trials.find_interactions(best._replace(whole=True)):
         trials.recipes |= rich
         for family in rich:
-            richer = Choice(family, best.graph, best.mu_scale, whole=True)
-            if trials.best([best._replace(whole=True), richer], doubt=doubt) != richer:
+            richer, is_dear = best._replace(family=family), family == GROWN
+            if is_dear and best.family != TREES:
                 continue
-            best = richer._replace(whole=False)
-            if is_open and best.graph != GRAPHS[-1]:
-                best = trials.best_graph(best, doubt)
+            if is_open and n_users > 2 and best.graph != GRAPHS[-1] and not is_dear:
+                richer = trials.best_graph(richer, doubt)
+            pair = [choice._replace(whole=True) for choice in (best, richer)]
+            if trials.best(pair, doubt=DEAR_DOUBT if is_dear else SCREENED_DOUBT) == pair[1]:
+                best = richer
     mu = settings.mu
     if isinstance(mu, str):
         mu = best.mu_scale * settings.resolved(population, 1, best.family).model_settings["mu1"]
@@ -319,6 +347,13 @@ class Fold:
         return decisions(self.tables[family].held_out, self.held_out.row_start, models)
 
 
+class Trial(NamedTuple):
+    """A choice on a fold: decision values of the held-out rows, and their scores."""
+
+    values: NDArray[np.float64]
+    scores: HeldOutScores
+
+
 class Trials:
     """Scores of choices on held-out rows; each choice is tried once, on a random sample of `most_users` at most."""
 
@@ -336,14 +371,17 @@ class Trials:
         self.settings = replace(
             settings, engine="local", n_jobs=None, latency=0.0, tol=None, max_bits=None, max_time_s=None
         )
+        if settings.takes_blocks:
+            enough = math.ceil(N_FOLDS * ENOUGH_HELD_OUT * population.n_users / population.n_rows)
+            most_users = min(most_users, max(SOME_USERS, enough))
         if population.n_users > most_users:
             population = population.select(np.sort(rng.choice(population.n_users, most_users, replace=False)))
         self.population = population
         self.seed = int(rng.integers(2**31))
         self.rng = rng
         self._folds: list[Fold] = []
-        self._scores: dict[Choice, HeldOutScores] = {}
-        self._values: dict[Choice, NDArray[np.float64]] = {}
+        # By choice and number of the fold.
+        self._tried: dict[Choice, dict[int, Trial]] = {}
         self._whole_runs: dict[tuple[Choice, int], RunResult] = {}
 
     @property
@@ -361,19 +399,41 @@ class Trials:
         if not self.are_possible:
             return best
         for other in candidates[1:]:
-            if is_ahead(self.population, getattr(self.scores(other), by), getattr(self.scores(best), by), doubt):
+            if other != best and self.is_better(other, best, by, doubt):
                 best = other
         return best
+
+    def is_better(self, one: Choice, other: Choice, by: str, doubt: float) -> bool:
+        """Whether the first choice is clearly ahead, on as many folds as it takes to know."""
+
+        def gains(number: int) -> NDArray[np.float64]:
+            mine, theirs = (getattr(self.trial(choice, number).scores, by) for choice in (one, other))
+            return per_user(self.folds[number].held_out, mine - theirs)
+
+        return self._is_clear(gains, doubt)
+
+    def _is_clear(self, gains: Callable[[int], NDArray[np.float64]], doubt: float, every: bool = False) -> bool:
+        """Whether users' gains, given by the number of a fold, are clear in sum; users with one row do not count."""
+        total, n_folds = np.zeros(self.population.n_users), len(self.folds)
+        for number in range(n_folds):
+            total += gains(number)
+            share = (number + 1) / n_folds
+            may_stop = self.settings.takes_blocks and self.population.n_users >= FEW_USERS and not every
+            stops = share == 1 or may_stop
+            answer = expected_answer(standard_errors(total[self.population.sizes > 1]), share, doubt) if stops else None
+            if answer is not None:
+                break
+        return bool(answer)
 
     def best_graph(self, choice: Choice, doubt: float) -> Choice:
         """The choice with evidence if that is clearly ahead early, and everyone is not clearly ahead at the end.
 
         Early models separate graphs best, but those of correlated features are still far from converged.
         """
-        early = self.best([choice._replace(graph=name, early=True) for name in GRAPHS], doubt=doubt)
+        early = self.best([choice._replace(graph=name, whole=False) for name in GRAPHS], doubt=doubt)
         late = [choice._replace(graph=name, whole=True) for name in (early.graph, GRAPHS[0])]
         best = self.best(late, doubt=doubt) if self.settings.takes_blocks else early
-        return best._replace(whole=False, early=False)
+        return best._replace(whole=False)
 
     def best_mu(self, choice: Choice) -> Choice:
         """The choice with the best of a few values of mu, by likelihood; the next is tried only if the last was better.
@@ -398,39 +458,43 @@ class Trials:
         return self.best(late, "log_score", DOUBT)._replace(whole=False)
 
     def means(self) -> dict[str, float]:
-        """The share of right rows of each choice tried."""
-        if not self._folds:
-            return {}
-        tested = np.sort(np.concatenate([fold.places for fold in self._folds]))
-        people = self.population.take(tested)
-        rights = {str(choice): found.right[tested] for choice, found in self._scores.items()}
-        return {
-            name: float(mean_per_user(right, people.row_start)[people.sizes > 0].mean())
-            for name, right in rights.items()
-        }
+        """The share of right rows of each choice tried, on the folds on which it was tried."""
+        found = {}
+        for choice, on_folds in self._tried.items():
+            tested = np.concatenate([self.folds[number].places for number in on_folds])
+            right, order = np.concatenate([trial.scores.right for trial in on_folds.values()]), np.argsort(tested)
+            people = self.population.take(tested[order])
+            found[str(choice)] = float(mean_per_user(right[order], people.row_start)[people.sizes > 0].mean())
+        return found
 
-    def scores(self, choice: Choice) -> HeldOutScores:
-        """Scores of a choice on each row while it is held out."""
-        if choice not in self._scores:
+    def trial(self, choice: Choice, number: int) -> Trial:
+        """A choice on the fold with this number."""
+        if choice.family in LINEAR_FAMILIES and self.settings.takes_blocks:
+            choice = choice._replace(whole=choice.whole or self.population.n_features >= MANY_FEATURES)
+        if choice not in self._tried:
             self.observer(TrialStarted(str(choice)))
-            found = HeldOutScores.zeros(self.population.n_rows)
-            each = [fold.values(choice.family, self._run(choice, fold).models) for fold in self.folds]
-            for fold, values in zip(self.folds, each, strict=True):
-                found.add(fold.places, HeldOutScores.of(fold.held_out, values))
-            self._scores[choice], self._values[choice] = found, np.concatenate(each)
-        return self._scores[choice]
+        on_folds = self._tried.setdefault(choice, {})
+        if number not in on_folds:
+            fold = self.folds[number]
+            values = fold.values(choice.family, self._run(choice, number).models)
+            on_folds[number] = Trial(values, HeldOutScores.of(fold.held_out, values))
+        return on_folds[number]
 
     def values_like(self, choice: Choice) -> HeldOutValues | None:
         """Decision values of held-out rows in the trial most like a choice; None without one, and for numbers."""
-        trials = [other for other in self._values if other.family == choice.family]
+        trials = [other for other in self._tried if other.family == choice.family]
         if not trials or not self.population.n_classes:
             return None
         best = max(
-            trials, key=lambda one: (one.graph == choice.graph, one.mu_scale == choice.mu_scale, one.whole, -one.early)
-        )
-        tested = [fold.held_out for fold in self.folds]
-        users = np.concatenate([people.users for people in tested])
-        return HeldOutValues(users, np.concatenate([people.codes for people in tested]), self._values[best])
+            trials,
+            key=lambda one: (
+                one.graph == choice.graph, one.mu_scale == choice.mu_scale, len(self._tried[one]), one.whole
+            ),
+        )  # fmt: skip
+        on_folds = self._tried[best]
+        tested = [self.folds[number].held_out for number in on_folds]
+        users, labels = (np.concatenate([getattr(people, name) for people in tested]) for name in ("users", "codes"))
+        return HeldOutValues(users, labels, np.concatenate([trial.values for trial in on_folds.values()]))
 
     @property
     def folds(self) -> list[Fold]:
@@ -438,7 +502,7 @@ class Trials:
         if not self._folds:
             owners, labels = self.population.owners, None if self.population.n_classes == 0 else self.population.y
             split = PerUserKFold(N_FOLDS, shuffle=True, random_state=self.rng).split(owners, labels, users=owners)
-            enough = -(-ENOUGH_HELD_OUT * N_FOLDS // self.population.n_rows)
+            enough = max(1, round(ENOUGH_HELD_OUT * N_FOLDS / self.population.n_rows))
             self._folds = [Fold.of(self.population, kept, tested) for kept, tested in islice(split, enough)]
         return self._folds
 
@@ -450,31 +514,32 @@ class Trials:
         """
         if not self.are_possible or self.population.n_users < 2:
             return False
-        gains = np.zeros(self.population.n_users)
-        for fold in self.folds:
-            result, tables = self._run(choice, fold), fold.tables[choice.family]
-            values = decisions(tables.learned, fold.learned.row_start, result.models)
+
+        def gains(number: int) -> NDArray[np.float64]:
+            fold, values, result = self.folds[number], self.trial(choice, number).values, self._run(choice, number)
+            learned = decisions(fold.tables[choice.family].learned, fold.learned.row_start, result.models)
             grove = Grove(SCREEN, fold.learned, None, np.random.default_rng(self.seed))
-            trees, outputs, _ = grove.proposals(values, result.graph)
+            trees, outputs, _ = grove.proposals(learned, result.graph)
             near = np.ones((fold.learned.n_users, trees.n), np.float32)
             if choice.graph != "everyone":
                 near = (result.graph.to_scipy().toarray() > 0) + np.eye(trees.n, dtype=np.float32)
             near /= near.sum(axis=1, keepdims=True)
-            left = residuals(fold.held_out, decisions(tables.held_out, fold.held_out.row_start, result.models))
+            left = residuals(fold.held_out, values)
             slope = (near[fold.held_out.owners] * trees.predict(fold.held_out.X) * left[:, outputs]).sum(axis=1)
-            gains += per_user(fold.held_out, slope)
-        return is_clear(gains[self.population.sizes > 1], SCREEN_DOUBT)
+            return per_user(fold.held_out, slope)
 
-    def _run(self, choice: Choice, fold: Fold) -> RunResult:
-        if choice.whole and (choice, id(fold)) in self._whole_runs:
-            return self._whole_runs[choice, id(fold)]
+        # What this test misses is not tried at all, so it takes every fold.
+        return self._is_clear(gains, SCREEN_DOUBT, every=True)
+
+    def _run(self, choice: Choice, number: int) -> RunResult:
+        if choice.whole and (choice, number) in self._whole_runs:
+            return self._whole_runs[choice, number]
+        fold = self.folds[number]
         recipe = self.recipes[choice.family]
         tables, settings = fold.through(choice.family, recipe, self.settings, choice.graph)
         mu, n_updates = choice.mu_scale * settings.model_settings["mu1"], settings.n_updates
         if settings.takes_blocks:
-            converges_late = choice.family in LINEAR_FAMILIES and tables.held_out.shape[1] > MANY_FEATURES
-            early = TRIAL_WAKEUPS if converges_late else EARLY_WAKEUPS
-            n_updates = min(int(n_updates), TRIAL_WAKEUPS if choice.whole else early if choice.early else SHORT_WAKEUPS)
+            n_updates = min(int(n_updates), TRIAL_WAKEUPS if choice.whole else SHORT_WAKEUPS)
         elif not choice.whole:
             # Early models separate graphs best, but linear predictors must be almost converged.
             is_quick = choice.family in LINEAR_FAMILIES and self.population.n_classes <= 2
@@ -485,5 +550,5 @@ class Trials:
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
         if choice.whole:
-            self._whole_runs[choice, id(fold)] = result
+            self._whole_runs[choice, number] = result
         return result

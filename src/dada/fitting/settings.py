@@ -53,6 +53,8 @@ ALL_PROCESSORS = -1
 LATENCY = 0.1
 # Families of base predictors, and those given by the caller.
 LINEAR, CLIPPED, WIDE, STUMPS, WAVES, TREES = "linear", "clipped", "wide", "stumps", "waves", "trees"
+# Trees of users' own rows, and then of neighbourhoods too.
+GROWN = "grown"
 GIVEN = "given"
 LINEAR_FAMILIES = (LINEAR, CLIPPED, WIDE)
 # mu is this multiple of the mean confidence, so that it has the scale of users' losses.
@@ -64,9 +66,10 @@ BETA = 30.0
 LEAST_UPDATES, MOST_UPDATES, UPDATES_OF_LINEAR = 200, 600, 2000
 LEAST_GRAPH_EVERY, GRAPH_ROUNDS = 10.0, 20.0
 GRAPH_EVERY = 50.0
-# Block steps: wake-ups per user of a fit, and how they share. On a sparse graph of everyone, messages pass on half of
-# what the neighbours sent, so that means spread; on evidence that would mix up users of different kinds.
-WAKEUPS, WAKEUPS_BY_EVIDENCE = 80, 60
+# Block steps: wake-ups per user of a fit; of models with few weights, which converge early, and one more for each
+# weight; and by evidence. On a sparse graph of everyone, messages pass on half of what the neighbours sent, so that
+# means spread; on evidence that would mix up users of different kinds.
+WAKEUPS, WAKEUPS_OF_SMALL, WAKEUPS_BY_EVIDENCE = 80, 40, 50
 WITH_EVERYONE = BlockStep(theta=0.5)
 BY_EVIDENCE_STEP = BlockStep(momentum=0.0, quantise_bits=6, silence=0.02)
 # By evidence, per user: wake-ups alone at first, graph wakeups after them, and wake-ups between two later ones.
@@ -130,7 +133,7 @@ class Settings(Parameters):
     >>> people = Population.from_arrays([[0.0], [1.0]], [0, 1], ["ann", "bob"])
     >>> settings = Settings(mu=0.5).resolved(people, n_weights=2)
     >>> settings.loss, settings.beta, settings.mu, settings.plan(people.n_users).n_updates
-    ('logistic', 30.0, 0.5, 160)
+    ('logistic', 30.0, 0.5, 84)
     """
 
     def __post_init__(self) -> None:
@@ -156,7 +159,7 @@ class Settings(Parameters):
             )
         if callable(self.graph) and self.privacy is not None:
             raise ValueError("a graph rule reads exact rows, which privacy protects: give one of the named graphs")
-        if self.privacy is not None and (self.predictors == TREES or trees_of(self.predictors)[0] is not None):
+        if self.privacy is not None and (self.predictors in (TREES, GROWN) or trees_of(self.predictors)[0] is not None):
             raise ValueError("trees reveal rows of their owners, which privacy protects: give other predictors")
 
         self._is_made = True
@@ -192,7 +195,7 @@ class Settings(Parameters):
         """
         if self.predictors is not None or self.privacy is not None or not self.takes_blocks:
             return {}
-        wanted = [WAVES] * (people.n_features * WAVES_PER_FEATURE <= MOST_WAVES) + [TREES] * grows
+        wanted = [WAVES] * (people.n_features * WAVES_PER_FEATURE <= MOST_WAVES) + [TREES, GROWN] * grows
         return {name: recipe for name, recipe in rich_families(people).items() if name in wanted}
 
     def resolved(self, people: Population | ParquetUsers, n_weights: int, family: str = GIVEN) -> Settings:
@@ -211,7 +214,8 @@ class Settings(Parameters):
             scale *= MU_SCALE_OF_LINEAR if family in LINEAR_FAMILIES else 1.0
             mu = scale / (n_classes - 1)
         if n_updates == AUTO and self.takes_blocks:
-            n_updates = WAKEUPS_BY_EVIDENCE if self.is_graph(*BY_EVIDENCE) else WAKEUPS
+            n_updates = min(WAKEUPS, WAKEUPS_OF_SMALL + n_weights)
+            n_updates = WAKEUPS_BY_EVIDENCE if self.is_graph(*BY_EVIDENCE) else n_updates
         elif n_updates == AUTO:
             # Linear features are correlated and converge slowly, but their updates are fast.
             least = UPDATES_OF_LINEAR if family in LINEAR_FAMILIES else LEAST_UPDATES
@@ -458,14 +462,16 @@ def families(people: Population | ParquetUsers) -> dict[str, Union]:
 def rich_families(people: Population | ParquetUsers) -> dict[str, Union]:
     """Families of interactions by name, next to linear features and a constant: waves of two features, and trees.
 
-    Both are smaller for several classes, which multiply the table of margins.
+    Users grow trees on their own rows; in "grown", neighbourhoods grow more, which takes several times the bits. All
+    are smaller for several classes, which multiply the table of margins.
     """
     linear = families(people)[LINEAR if people.n_classes else WIDE]
     cells = people.n_rows * (max(2, people.n_classes) - 1) * (people.n_classes if people.n_classes > 2 else 1)
     most = max(1, MOST_CELLS // cells)
     waves = RandomFourier(n=min(MOST_WAVES, most), per_feature=WAVES_PER_FEATURE, features=2, width=WAVE_WIDTH)
-    trees = Trees(most=min(Trees.most, most))
-    return {WAVES: Union(waves, *linear.recipes), TREES: Union(trees, *linear.recipes)}
+    own, grown = (Trees(most=min(Trees.most, most), rounds=rounds) for rounds in (0, 1))
+    recipes: dict[str, Recipe] = {WAVES: waves, TREES: own, GROWN: grown}
+    return {name: Union(recipe, *linear.recipes) for name, recipe in recipes.items()}
 
 
 def everyone(n_users: int, rng: np.random.Generator, n_neighbours: int | None = None) -> CollaborationGraph:
@@ -483,6 +489,6 @@ def trace_points(n_users: int) -> int:
     """Number of trace points of a run: each goes through all users and rows, so large populations get fewer.
 
     >>> trace_points(100), trace_points(100_000), trace_points(1_000_000)
-    (50, 20, 5)
+    (25, 20, 5)
     """
-    return max(5, min(50, 2_000_000 // n_users))
+    return max(5, min(25, 2_000_000 // n_users))
