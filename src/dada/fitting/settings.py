@@ -133,7 +133,7 @@ class Settings(Parameters):
     >>> people = Population.from_arrays([[0.0], [1.0]], [0, 1], ["ann", "bob"])
     >>> settings = Settings(mu=0.5).resolved(people, n_weights=2)
     >>> settings.loss, settings.beta, settings.mu, settings.plan(people.n_users).n_updates
-    ('logistic', 30.0, 0.5, 84)
+    ('logistic', 30.0, 0.5, 160)
     """
 
     def __post_init__(self) -> None:
@@ -208,14 +208,15 @@ class Settings(Parameters):
             loss = "squared" if people.n_classes == 0 else "logistic"
         if beta == AUTO:
             beta = BETA * n_classes / 2
-        if mu == AUTO:
-            scale = MU_SCALE.get(loss, OTHER_MU_SCALE) if isinstance(loss, str) else OTHER_MU_SCALE
-            scale *= float(people.confidence.mean())
-            scale *= MU_SCALE_OF_LINEAR if family in LINEAR_FAMILIES else 1.0
-            mu = scale / (n_classes - 1)
+        scale = MU_SCALE.get(loss, OTHER_MU_SCALE) if isinstance(loss, str) else OTHER_MU_SCALE
+        scale *= float(people.confidence.mean())
+        scale *= MU_SCALE_OF_LINEAR if family in LINEAR_FAMILIES else 1.0
+        usual_mu = scale / (n_classes - 1)
+        mu = usual_mu if isinstance(mu, str) else mu
         if n_updates == AUTO and self.takes_blocks:
-            n_updates = min(WAKEUPS, WAKEUPS_OF_SMALL + n_weights)
-            n_updates = WAKEUPS_BY_EVIDENCE if self.is_graph(*BY_EVIDENCE) else n_updates
+            # A strong coupling takes long to bring users together, however few weights they have.
+            among_everyone = WAKEUPS if mu > usual_mu else min(WAKEUPS, WAKEUPS_OF_SMALL + n_weights)
+            n_updates = WAKEUPS_BY_EVIDENCE if self.is_graph(*BY_EVIDENCE) else among_everyone
         elif n_updates == AUTO:
             # Linear features are correlated and converge slowly, but their updates are fast.
             least = UPDATES_OF_LINEAR if family in LINEAR_FAMILIES else LEAST_UPDATES
