@@ -36,7 +36,8 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
         Base predictors. By default every feature, clipped at two standard deviations, and a weakly coupled constant.
         Features clipped at one standard deviation, decision stumps at four to ten quantiles of each feature, waves of
         two features or trees that users grow, beside linear features, are taken instead if these do better on held-out
-        training rows. "linear", "clipped", "stumps", "waves" and "trees" are these families by name.
+        training rows. "linear", "clipped", "stumps", "waves" and "trees" are these families by name; "grown" has trees
+        of neighbourhoods too, which take several times the bits and are taken only if they are far ahead.
     loss : {"auto", "adaboost", "logistic", "squared-hinge"} or Loss
         Loss of a user's model on its own rows. "auto" is logistic.
     beta : float or "auto"
@@ -72,8 +73,9 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
     kappa : int, optional
         Users sampled at each graph update, at most ``n_users - 1``. By default 5, or all others if they are fewer.
     n_updates : int or "auto"
-        Model updates per user. "auto" is 80 block steps, or 60 by evidence. For other steps it is half the number of
-        weights of a model, between 200 and 600; for the automatic linear predictors 2000.
+        Model updates per user. "auto" is 80 block steps, fewer for models of less than 40 weights unless mu is large,
+        and 50 by evidence. For other steps it is half the number of weights of a model, between 200 and 600; for the
+        automatic linear predictors 2000.
     graph_every : float or "auto"
         Model updates per user between two phases of graph updates. "auto" is 5 block steps. For other steps it is
         n_updates / 20, at least 10, for evidence graphs, and 50 otherwise.
