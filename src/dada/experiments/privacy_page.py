@@ -371,10 +371,6 @@ def aims(
     for name, wanted in (("computer", 76.8), ("harws", 97.3), ("moons", 90.0)):
         if name in labels:
             found.append(Aim(f"{CASES[name].title}, labels: home, epsilon 4", wanted, labels[name]["4.0"]["home"][0]))
-    if "computer" in labels:
-        own = labels["computer"]
-        text = "Computer, labels: home, epsilon 4, against no privacy on the same splits less 0.4"
-        found.append(Aim(text, own["no privacy"][0] - 0.4, own["4.0"]["home"][0]))
     if "1.0" in labels.get("moons", {}):
         own = labels["moons"]
         found.append(Aim("Moons, labels: home, epsilon 1, against alone", own["alone"][0], own["1.0"]["home"][0]))
