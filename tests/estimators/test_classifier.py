@@ -181,7 +181,7 @@ def test_same_seed_same_bits_and_another_seed_another_run():
 
 @pytest.mark.parametrize("state", [np.random.default_rng(3), np.random.RandomState(3), None, np.int64(3)])
 def test_every_kind_of_random_state(state):
-    assert fitted(opposites(), graph="everyone", random_state=state).n_iter_ == 320
+    assert fitted(opposites(), graph="everyone", n_updates=80, random_state=state).n_iter_ == 320
 
 
 def test_precision_is_the_one_asked_for():
