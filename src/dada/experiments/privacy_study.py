@@ -259,7 +259,7 @@ def generated(n_users: int, n_groups: int, differ: float, rng: np.random.Generat
 
 
 def whole_users(n_users: int, epsilon: float, seed: int) -> dict[str, Any]:
-    """Accuracy of home models if a secure sum hides all rows of a user, of School (0) or of that many generated users."""
+    """Accuracy of home models if a secure sum hides all rows of a user: of School (0), or of that many drawn users."""
     rng = np.random.default_rng([seed, n_users, 10])
     task = generated(n_users, 1, DIFFER, rng) if n_users else row_task("school", 1, seed)
     h, y, many = task.rows.h, task.rows.y[:, None], task.train.n_users
