@@ -19,7 +19,16 @@ from dada.peer.messages import (
     decode,
     encode,
 )
-from dada.peer.sampling import MOST_OFFERS, VIEW_SIZE, PeerSampling, signed_card, signed_content
+from dada.peer.sampling import (
+    LONG_KNOWN_AFTER,
+    LONG_KNOWN_SHARE,
+    MOST_OFFERS,
+    PATIENCE,
+    VIEW_SIZE,
+    PeerSampling,
+    signed_card,
+    signed_content,
+)
 from dada.sim.virtual import VirtualSeal
 
 
@@ -158,7 +167,7 @@ def test_two_halves_that_lost_sight_of_each_other_meet_again():
     halves = set(network.ids[:20]), set(network.ids[20:])
     for half in halves:
         network.alive = half
-        network.gossip(30)
+        network.gossip(40)
         assert all(set(network.nodes[me].view) <= half for me in half)
     network.alive = set(network.ids)
     network.gossip(40)
@@ -341,6 +350,46 @@ def test_any_message_ends_doubt():
     node.trust(bytes([7]))
     node.doubt(bytes([7]))
     assert bytes([7]) in node.view
+
+
+def flooded_node():
+    """A node whose view a flood has filled, and its long-known peers."""
+    node = full_node()
+    for _ in range(LONG_KNOWN_AFTER):
+        node.receive(node.exchange()[-1].to, ViewReply(()))
+    node.receive(b"you", ViewRequest(tuple(card(b"new" + bytes([k]), 0) for k in range(15))))
+    return node, [peer for peer in node.view if len(peer) == 1]
+
+
+def test_a_long_known_peer_is_doubted_at_once_and_lost_after_several_exchanges():
+    node, known = flooded_node()
+    silent = node.exchange()[-1].to
+    while silent not in known:
+        silent = node.exchange()[-1].to
+    for _ in range(PATIENCE):
+        assert node.exchange()[-1].to != silent
+        assert silent in node.view
+        assert silent not in offer(node)
+    node.exchange()
+    assert silent not in node.view
+    assert silent in node.reserve
+
+
+def test_questions_of_the_graph_do_not_cost_a_long_known_peer_its_place():
+    node, known = flooded_node()
+    for _ in range(5):
+        node.doubt(known[0])
+    assert known[0] in node.view
+
+
+def test_late_answers_do_not_cost_long_known_peers_their_places():
+    node, known = flooded_node()
+    called = []
+    for t in range(60):
+        called.append(node.exchange()[-1].to)
+        node.trust(called[max(0, t - 3)])
+        node.receive(b"liar", ViewRequest(tuple(card(b"new" + bytes([t, k]), 0) for k in range(15))))
+    assert sum(peer in node.view for peer in known) >= int(VIEW_SIZE * LONG_KNOWN_SHARE)
 
 
 def test_a_flood_takes_no_more_than_its_share_of_the_ranked_and_none_of_the_long_known():

@@ -21,7 +21,7 @@ when other peers call (see `_kept`):
   sampling, as in Brahms, Bortnikov et al., 2009, and Basalt, Auvolat et al., 2023). One function in turn is replaced
   every ten exchanges, so that the choice stays fresh.
 - four tenths are peers that had been in the view for a long time when their place became free. They keep it as long as
-  they answer.
+  they answer, and have more time for an answer than others: whoever floods a peer also delays the honest.
 
 *Addresses.* A peer signs its addresses, with a version that rises: its *card*. Cards are verified before they are used
 or passed on, and the newest one counts, so nobody else can name or change a peer's addresses, or return to old ones. A
@@ -73,8 +73,8 @@ STORED_EVERY = 10
 RECORD_KEY = b"view"
 # Parts of a view that are chosen by rank and by acquaintance, and exchanges between two changes of a hash function.
 RANKED_SHARE, LONG_KNOWN_SHARE, RANK_CHANGED_EVERY = 0.3, 0.4, 10
-# Exchanges after which a peer counts as long known.
-LONG_KNOWN_AFTER = 10
+# Exchanges after which a peer counts as long known, and within which a long-known partner must answer.
+LONG_KNOWN_AFTER, PATIENCE = 10, 6
 # Peers whose proven addresses are remembered, and peers outside the view whose cards are.
 MOST_KNOWN_ADDRESSES = 1024
 # Offers that are merged between two exchanges: one is expected, many are an attack on the view.
@@ -128,6 +128,8 @@ class PeerSampling:
         self._given: frozenset[PeerId] = frozenset()
         self._offered: set[PeerId] = set()
         self._doubted: set[PeerId] = set()
+        # Long-known peers that have not answered an offer yet, and the number of that exchange.
+        self._late: dict[PeerId, int] = {}
         self._sampled: set[PeerId] = set()
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -223,20 +225,29 @@ class PeerSampling:
                 del self.reserve[draw(self._rng, list(self.reserve), 1)[0]]
 
     def doubt(self, peer: PeerId) -> None:
-        """A peer has not answered a question; after the second time in a row it is lost."""
-        if peer in self._doubted:
+        """A peer has not answered a question; after the second time in a row it is lost, if it is not long known."""
+        if peer in self._doubted and peer not in self._long_known:
             self.lose(peer)
         elif peer in self.view:
             self._doubted.add(peer)
 
     def trust(self, peer: PeerId) -> None:
-        """A peer has sent a message: it is alive."""
+        """A peer has sent a message, or a peer that heard from it lately has named it: it is alive."""
         self._doubted.discard(peer)
+        self._late.pop(peer, None)
 
     def exchange(self) -> list[Effect]:
-        """Offer half of the view to the peer silent longest; a partner that did not answer the last offer is lost."""
-        if self._partner is not None:
+        """Offer half of the view to the peer silent longest; a partner that did not answer the last offer is lost.
+
+        A long-known partner is doubted first, and lost later.
+        """
+        if self._partner in self._long_known:
+            self._doubted.add(self._partner)
+            self._late[self._partner] = self.exchanges
+        elif self._partner is not None:
             self.lose(self._partner)
+        for peer in [peer for peer, asked in self._late.items() if asked + PATIENCE <= self.exchanges]:
+            self.lose(peer)
         self.exchanges += 1
         self._offered.clear()
         self._age()
@@ -288,9 +299,11 @@ class PeerSampling:
         is_reserves_turn = self.exchanges % RESERVE_EVERY == 0 or not self.view
         if self.reserve and is_reserves_turn:
             return draw(self._rng, list(self.reserve), 1)[0]
-        if not self.view:
+        # Whoever is late has been asked already.
+        called = [peer for peer in self.view if peer not in self._late]
+        if not called:
             return None
-        candidates = [peer for peer in self.view if peer in self._doubted] or list(self.view)
+        candidates = [peer for peer in called if peer in self._doubted] or called
         oldest = max(self.view[peer].age for peer in candidates)
         return draw(self._rng, [peer for peer in candidates if self.view[peer].age == oldest], 1)[0]
 
@@ -328,7 +341,7 @@ class PeerSampling:
             if held is None or known.age < held.age:
                 if held is None:
                     self._known_since[known.peer], self._hashes[known.peer] = self.exchanges, self._hash(known.peer)
-                self._doubted.discard(known.peer)
+                self.trust(known.peer)
                 given -= {known.peer}
         if len(self.view) > self.view_size:
             kept = self._kept()
@@ -382,7 +395,7 @@ class PeerSampling:
         if peer in self._long_known:
             self._long_known.remove(peer)
         self._sampled.discard(peer)
-        self._doubted.discard(peer)
+        self.trust(peer)
 
     def _age(self) -> None:
         for known in (self.view, self.reserve):
