@@ -136,7 +136,7 @@ def fit(
     First a share of every user's rows is held out, to compare learning together with each user alone, one model for all
     and a constant prediction. What is open (base predictors, graph, mu) is chosen once, on the other rows; then the
     model is fitted to all rows with the same choices. With a folder of Parquet files, or --stream, every shard reads
-    the rows of its users and no process holds all of them; choices are made on a sample of 1,000 users, and nothing is
+    the rows of its users and no process holds all of them; choices are made on a sample of the users, and nothing is
     held out for a first trial.
 
     With --epsilon such a trial would need a release of its own. Instead rows are held out at home, to compare this
