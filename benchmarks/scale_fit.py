@@ -6,7 +6,7 @@ Users are those of `dada datasets generate --seed 1`: four groups, 3 to 15 rows 
 features of which two are informative; the others are 0, or with `--rule printed` noise. The column with the true group
 is left out. The fit has its default settings, or with `--lam` the paper's graph. "inside" is the share of the edges'
 weight that joins users of one group; random peers give 30 %. Time and memory are those of the process of `dada fit`,
-with its reading and writing of files. "alone" is the test accuracy of the same fit without a graph, up to 100,000 users.
+with its reading and writing of files. "alone" is the test accuracy of the same fit without a graph (to 100,000 users).
 """
 
 import argparse
