@@ -58,7 +58,7 @@ def test_a_change_comes_back_from_its_bytes(epoch, sequence, code):
 
 @given(st.binary(max_size=20))
 def test_a_change_has_one_encoding(content):
-    data = bytes([PROTOCOL_VERSION, CHANGE_MARK]) + content
+    data = bytes([CHANGE_MARK]) + content
     try:
         change = decode(data)
     except CodecError:

@@ -47,6 +47,9 @@ LARGEST_DEGREE = 1e9
 # Of a background graph: edges that a peer asks for itself, the most that it has, and their weight.
 OWN_EDGES, MOST_EDGES = 5, 12
 WEIGHT = 1.0
+# Multiple of the usual time in which offers for it must arrive: links may have to be opened, and an offer that comes
+# too late has cost as many bits as one that becomes an edge.
+OFFER_TIMEOUTS = 5.0
 
 
 class AgreedGraph:
@@ -291,7 +294,7 @@ class EveryoneGraph(AgreedGraph):
     def begin_round(self, batch: tuple[PeerId, ...], now: float) -> list[Effect]:
         """Ask peers of the batch for their models, as many as there are edges missing."""
         strangers = [peer for peer in batch if not self.edges.has_neighbour(peer)]
-        return [*self.remind(now), *self.rounds.begin(tuple(strangers[: self._n_missing]), now)]
+        return [*self.remind(now), *self.rounds.begin(tuple(strangers[: self._n_missing]), now, OFFER_TIMEOUTS)]
 
     def end_round(self, now: float) -> list[Effect]:
         """Propose an edge to the peers that replied."""

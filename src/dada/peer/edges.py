@@ -412,10 +412,10 @@ class Rounds:
         """When the current graph step stops waiting."""
         return math.inf if self.current is None else self.current.deadline
 
-    def begin(self, batch: tuple[PeerId, ...], now: float) -> list[Effect]:
-        """Ask the peers of a batch for their state."""
+    def begin(self, batch: tuple[PeerId, ...], now: float, timeouts: float = 1.0) -> list[Effect]:
+        """Ask the peers of a batch for their state, and wait this multiple of the usual time."""
         self.count += 1
-        self.current = Round(self.count, batch, now + self._own.config.reply_timeout_s)
+        self.current = Round(self.count, batch, now + timeouts * self._own.config.reply_timeout_s)
         return [Send(peer, StateRequest(self.count)) for peer in batch]
 
     def receive(self, sender: PeerId, reply: StateReply | ModelOffer) -> bool:

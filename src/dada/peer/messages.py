@@ -427,24 +427,23 @@ class OtherDictionaryError(ImplausibleError):
     """A model over another dictionary of trees: one of two sound peers lacks records of the other."""
 
 
-# Marks a `BlockChange` in the place of a tag; MessagePack never uses this byte.
+# First byte of a `BlockChange`, in the place of the version, which the ends of a link have agreed on.
 CHANGE_MARK = 0xC1
 
 
 def encode(message: Message) -> bytes:
     """A message as bytes: the protocol version, then MessagePack.
 
-    The most frequent message, `BlockChange`, is shorter than MessagePack would make it: a mark, epoch and sequence in
+    The most frequent message, `BlockChange`, is shorter than that: a mark instead of the version, epoch and sequence in
     groups of seven bits, then the code.
 
     >>> decode(encode(StateRequest(round=3)))
     StateRequest(round=3)
     >>> len(encode(BlockChange(epoch=20_000_000, sequence=300, code=b"code")))
-    12
+    11
     """
     if isinstance(message, BlockChange):
-        number = _groups(message.epoch) + _groups(message.sequence)
-        return bytes([PROTOCOL_VERSION, CHANGE_MARK]) + number + message.code
+        return bytes([CHANGE_MARK]) + _groups(message.epoch) + _groups(message.sequence) + message.code
     return bytes([PROTOCOL_VERSION]) + _encoder.encode(message)
 
 
@@ -468,7 +467,7 @@ def _number(data: bytes, start: int) -> tuple[int, int]:
 
 
 def _change(data: bytes) -> BlockChange:
-    epoch, start = _number(data, 2)
+    epoch, start = _number(data, 1)
     sequence, start = _number(data, start)
     if epoch > LARGEST_EPOCH or sequence > LARGEST_COUNT:
         raise CodecError(f"epoch {epoch} and sequence {sequence}, at most {LARGEST_EPOCH} and {LARGEST_COUNT}")
@@ -479,10 +478,10 @@ def decode(data: bytes) -> Message:
     """The message in some bytes, or `CodecError`."""
     if not 1 < len(data) <= LARGEST_MESSAGE:
         raise CodecError(f"a message has 2 to {LARGEST_MESSAGE} bytes, got {len(data)}")
+    if data[0] == CHANGE_MARK:
+        return _change(data)
     if data[0] != PROTOCOL_VERSION:
         raise CodecError(f"protocol version {data[0]}, this peer speaks {PROTOCOL_VERSION}: update the older one")
-    if data[1] == CHANGE_MARK:
-        return _change(data)
     try:
         message: Message = _decoder.decode(data[1:])
     except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
