@@ -42,7 +42,7 @@ def test_the_ends_of_all_edges_agree_after_all_faults(faults, graph):
 
 
 def test_a_background_graph_is_connected_and_bounded():
-    one = checked(K=40, steps=12, faults="loss,churn", graph="everyone")
+    one = checked(K=40, steps=20, faults="loss,churn", graph="everyone")
     edges = {host.me: host.member.peer.edges.neighbours for host in one.joined if host.is_up}
     reached, waiting = set(), [min(edges)]
     while waiting:

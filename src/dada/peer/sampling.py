@@ -300,10 +300,10 @@ class PeerSampling:
         if self.reserve and is_reserves_turn:
             return draw(self._rng, list(self.reserve), 1)[0]
         # Whoever is late has been asked already.
-        called = [peer for peer in self.view if peer not in self._late]
-        if not called:
+        candidates = [peer for peer in self.view if peer in self._doubted and peer not in self._late]
+        candidates = candidates or [peer for peer in self.view if peer not in self._late]
+        if not candidates:
             return None
-        candidates = [peer for peer in called if peer in self._doubted] or called
         oldest = max(self.view[peer].age for peer in candidates)
         return draw(self._rng, [peer for peer in candidates if self.view[peer].age == oldest], 1)[0]
 
