@@ -395,7 +395,8 @@ class PeerSampling:
         if peer in self._long_known:
             self._long_known.remove(peer)
         self._sampled.discard(peer)
-        self.trust(peer)
+        self._doubted.discard(peer)
+        self._late.pop(peer, None)
 
     def _age(self) -> None:
         for known in (self.view, self.reserve):
