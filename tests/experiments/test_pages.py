@@ -1,6 +1,8 @@
 """Pages: what they compute from results, and the files they write."""
 
 import json
+import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -154,6 +156,12 @@ def test_the_part_of_vehicle_is_used_only_if_the_whole_is_missing(tmp_path, monk
     assert any(note.startswith("vehicle is left out") for note in notes)
     (tmp_path / "vehicle.parquet").touch()
     assert CATALOGUE["table1"].datasets()[0] == ["vehicle"]
+
+
+def test_the_packages_of_a_page_are_loaded_before_its_jobs(monkeypatch):
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    replace(CATALOGUE["kappa"], packages=("colorsys",)).datasets()
+    assert "colorsys" in sys.modules
 
 
 def test_every_page_names_its_place_in_the_paper():

@@ -7,6 +7,7 @@ import platform
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import version
 from importlib.resources import files
 from importlib.util import find_spec
@@ -54,6 +55,9 @@ class Reproduction:
         wanted = self.real if only is None else tuple(dataset for dataset in self.real if dataset == only)
         if missing := [package for package in self.packages if find_spec(package) is None]:
             raise ModuleNotFoundError(f"{self.name} needs {', '.join(missing)}: pip install {' '.join(missing)}")
+        # At its first import a package may unpack its data, which workers must not do at the same time.
+        for package in self.packages:
+            import_module(package)
         found = present(wanted)
         # The part of Vehicle Sensor only replaces the whole: its absence needs no note.
         absent = [dataset for dataset in wanted if dataset not in found and dataset != "vehicle_partial"]
