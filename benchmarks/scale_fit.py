@@ -38,8 +38,11 @@ def main():
     parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args()
     fits = []
+    # Not in the system's temporary folder, which may be memory; git ignores this one.
+    scratch = Path("build")
+    scratch.mkdir(exist_ok=True)
     for n_users in options.users or [10_000, 100_000]:
-        with tempfile.TemporaryDirectory(dir=".") as folder:
+        with tempfile.TemporaryDirectory(dir=scratch) as folder:
             fits.append(measure(Path(folder), n_users, options))
         print(as_text(fits[-1]), flush=True)
     if options.json:
