@@ -59,7 +59,8 @@ class VirtualDisk(Store):
     def __init__(self, records: Mapping[bytes, bytes] | None = None) -> None:
         self.kept: dict[bytes, bytes] = {}
         self.is_full = False
-        self._database = sqlite3.connect(":memory:", isolation_level=None)
+        # The collector may close it in any thread.
+        self._database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         super().__init__(Path("virtual disk"), self._database)
         self._unsynced = _Unsynced()
         self._database.set_trace_callback(self._unsynced.on_command)
