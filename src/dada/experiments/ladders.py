@@ -8,25 +8,27 @@ from typing import Any
 Settings = dict[str, Any]
 Grid = Mapping[str, tuple[float, ...]]
 
-_POWERS = tuple(10.0**power for power in range(-5, 6))
+_POWERS = tuple(10.0**power for power in range(-7, 8))
 # Every value that a search may reach. Published grids are parts of these.
 LADDERS: Grid = {
-    "beta": (0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0),
+    "beta": tuple(10.0**power for power in range(-1, 8)),
     **dict.fromkeys(("mu", "lam", "C", "C_own"), _POWERS),
-    "trees": (10, 30, 100, 200, 350, 500),
-    "rate": (0.01, 0.03, 0.1, 0.3, 1.0),
-    "leaves": (2, 4, 8, 16, 31),
+    "trees": (10, 30, 100, 200, 350, 500, 1000, 2000, 4000),
+    "rate": (0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
+    "leaves": (2, 4, 8, 16, 31, 63, 127),
 }
 # Ends of a ladder beyond which there is nothing to try.
 _NATURAL = {"leaves": 2}
 
 
-def climb(start: Sequence[Settings], names: Sequence[str]) -> Generator[list[Settings], Sequence[float], Settings]:
+def climb(
+    start: Sequence[Settings], names: Sequence[str], slack: float = 0.0
+) -> Generator[list[Settings], Sequence[float], Settings]:
     """Search `LADDERS` from some settings: yields settings to score, receives their scores, returns the best setting.
 
     Each round scores the settings one step away from the best one so far that have no score yet. The search ends when
-    there is none, so that the best setting is at the end of a ladder only if the ladder ends there. Only parameters in
-    `names` change. Among equals the first wins.
+    none improves the score by more than `slack` times its size, so that the best setting is at the end of a ladder only
+    if the ladder ends there. Only parameters in `names` change. Among equals the first wins.
 
     Examples
     --------
@@ -41,14 +43,19 @@ def climb(start: Sequence[Settings], names: Sequence[str]) -> Generator[list[Set
     """
     scores: dict[tuple[float, ...], float] = {}
     points: dict[tuple[float, ...], Settings] = {}
+    best: tuple[float, ...] | None = None
     new = list(start)
     while new:
         values = yield new
         for point, value in zip(new, values, strict=True):
             points[tuple(point.values())], scores[tuple(point.values())] = point, value
-        best = points[max(scores, key=scores.__getitem__)]
-        new = [point for point in _neighbours(best, names) if tuple(point.values()) not in scores]
-    return best
+        highest = max(scores, key=scores.__getitem__)
+        if best is not None and scores[highest] <= scores[best] + slack * abs(scores[best]):
+            break
+        best = highest
+        new = [point for point in _neighbours(points[best], names) if tuple(point.values()) not in scores]
+    assert best is not None
+    return points[best]
 
 
 def _neighbours(point: Settings, names: Sequence[str]) -> list[Settings]:
