@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from dada.core.graph import gossip_mix
 from dada.core.model_steps import UserRows
-from dada.core.neighbours import gossip_mix
 from dada.peer.config import PeerConfig
 from dada.peer.inputs import Received, Refused, Send, Started
 from dada.peer.messages import Descriptor, EdgeState, FriendsReply, FriendsRequest, ImplausibleError

@@ -123,7 +123,7 @@ def position_of(users: Any, text: str) -> int:
 
     found = np.flatnonzero((users.astype(str) == text) | (users == like_known(np.array([text]), users)))
     if found.size == 0:
-        from dada.data.arrays import did_you_mean, shorten
+        from dada.data.population import did_you_mean, shorten
 
         hint = did_you_mean([text], users.astype(str).tolist())
         raise ValueError(f"the model has no user {text!r}{hint}; it has {users.size}: {shorten(users)}")

@@ -11,9 +11,9 @@ import numpy as np
 
 from dada.cli.console import GraphRule, StepRule
 from dada.cli.peer_tables import label_text
+from dada.core.graph_steps import LogDegree
 from dada.core.losses import BUILT_IN
 from dada.core.model_steps import rows_per_sample
-from dada.core.regularizers import LogDegree
 from dada.estimators import DadaClassifier, DadaRegressor
 from dada.fitting.settings import FIRST_GRAPH_WAKEUPS, WAKEUPS_ALONE
 from dada.net.network_file import NetworkFile, Target

@@ -20,7 +20,7 @@ from dada.cli.network_users import NetworkUsers
 from dada.cli.simulated_runs import UPDATES_PER_USER, engine_graph, engine_models, engine_plan
 from dada.core.bits import Ledger
 from dada.core.compiled import Array
-from dada.core.regularizers import LogDegree
+from dada.core.graph_steps import LogDegree
 from dada.data.predictors.families import FittedUnion
 from dada.engine import Plan
 from dada.fitting.exam import Exam

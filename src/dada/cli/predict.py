@@ -99,7 +99,7 @@ def add_user(
 
 def _joined(estimator: Model, frame: pl.DataFrame, user: str | None, note: dict[str, str], file: Path) -> list[Any]:
     """Add the user, or all users of a frame, to a model; the ids that were added."""
-    from dada.data.arrays import as_values, did_you_mean, shorten
+    from dada.data.population import as_values, did_you_mean, shorten
 
     named = estimator.user_column_ if isinstance(estimator.user_column_, str) else "user"
     of_users, label = note.get("user_column", named), note.get("label_column", "label")
@@ -130,7 +130,7 @@ def predictions(model: Path, file: Path, user: str | None, unknown_user: str) ->
 
     from dada import DadaClassifier, modelfile
     from dada.data import read_table
-    from dada.data.arrays import as_values, did_you_mean, shorten
+    from dada.data.population import as_values, did_you_mean, shorten
     from dada.estimators.files import restored
 
     stored = modelfile.read(model)

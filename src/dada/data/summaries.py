@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dada.data.arrays import as_features
+from dada.data.population import as_features
 
 # A sketch of more than MOST points is cut to SIZE; cutting rarely limits the accumulated error.
 SIZE, MOST = 512, 2048

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from dada.core.accuracy import mean_by_owner
 from dada.core.compiled import Array
+from dada.core.losses import mean_by_owner
 from dada.data.datasets import load
 from dada.experiments import page
 from dada.experiments.lab import Job, Lab, run_groups

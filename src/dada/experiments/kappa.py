@@ -15,8 +15,8 @@ from dada.baselines.persolin import wake_graph
 from dada.core.bits import cached_graph_bits
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
+from dada.core.graph_steps import LogDegree
 from dada.core.plan import GRAPH_STREAM, Plan, Schedule
-from dada.core.regularizers import LogDegree
 from dada.data import BasePredictors, Population
 from dada.engine import run
 from dada.engine.graph_loops import DistanceRule

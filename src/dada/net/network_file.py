@@ -20,8 +20,8 @@ import numpy as np
 
 from dada.core.block_steps import BlockStep
 from dada.core.compiled import Array
+from dada.core.graph_steps import DegreeTarget, LogDegree, Regularizer
 from dada.core.model_steps import n_blocks
-from dada.core.regularizers import DegreeTarget, LogDegree, Regularizer
 from dada.net.store import needing_room
 from dada.peer.atoms import AtomTerms
 from dada.peer.config import PeerConfig

@@ -11,11 +11,10 @@ import numpy as np
 
 from dada.core.block_steps import BlockStep, finest_exponent
 from dada.core.compiled import Array
-from dada.core.graph_steps import GRAPH_STEPS
+from dada.core.graph_steps import GRAPH_STEPS, LogDegree, Regularizer, best_weight, degree_slope
 from dada.core.losses import GRAPH_LOSSES, REGRESSION, loss_code
 from dada.core.model_steps import ModelSettings, n_blocks
 from dada.core.plan import BLOCK_STEP, DEFAULT_BLOCK_STEP, GRAPH_RULES, STEPS
-from dada.core.regularizers import LogDegree, Regularizer, best_weight, degree_slope
 
 LARGEST_COST = 1e9
 # Coupling of the weights of trees.

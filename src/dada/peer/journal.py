@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 import msgspec
 
 from dada.core.block_steps import BlockStep
-from dada.core.regularizers import DegreeTarget, LogDegree
+from dada.core.graph_steps import DegreeTarget, LogDegree
 from dada.peer.config import PeerConfig
 from dada.peer.inputs import Fact, StoredRows, as_bytes, as_numbers
 from dada.peer.peer import Peer

@@ -47,7 +47,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from dada.core.neighbours import gossip_mix
+from dada.core.graph import gossip_mix
 from dada.peer import messages
 from dada.peer.edges import put_last
 from dada.peer.inputs import Effect, Persist, Refused, Send

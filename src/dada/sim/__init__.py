@@ -10,9 +10,9 @@ import numpy as np
 
 from dada import task
 from dada.core.compiled import Array
+from dada.core.graph_steps import LogDegree
 from dada.core.model_steps import n_blocks
 from dada.core.problem import Problem
-from dada.core.regularizers import LogDegree
 from dada.data import BasePredictors, Population, Recipe
 from dada.fitting.atoms import grown_orchard
 from dada.fitting.exam import Exam

@@ -37,7 +37,7 @@ import msgspec
 import numpy as np
 
 from dada.core.compiled import Array
-from dada.core.neighbours import gossip_mix
+from dada.core.graph import gossip_mix
 from dada.peer.agreed_graph import MOST_EDGES, AgreedGraph
 from dada.peer.config import PeerConfig
 from dada.peer.copies import MOST_SHARED, SLACK, ModelCopy

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeGu
 
 import numpy as np
 
-from dada.data.arrays import as_features
+from dada.data.population import as_features
 from dada.data.summaries import FeatureSummary
 
 if TYPE_CHECKING:
-    from dada.data.predictors.stumps import FittedStumps
+    from dada.data.predictors.thresholds import FittedStumps
 
 INT8: np.dtype[Any] = np.dtype(np.int8)
 FLOAT32: np.dtype[Any] = np.dtype(np.float32)
@@ -317,8 +317,7 @@ def predictors_from_arrays(spec: Mapping[str, Any], arrays: Mapping[str, np.ndar
     [1.5, 2.5]
     """
     from dada.data.predictors.linear import FittedConstant, FittedFourier, FittedLinear
-    from dada.data.predictors.stumps import FittedStumps
-    from dada.data.predictors.trees import FittedTrees
+    from dada.data.predictors.thresholds import FittedStumps, FittedTrees
 
     families: dict[str, Any] = {
         "constant": FittedConstant,

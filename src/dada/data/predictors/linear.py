@@ -9,7 +9,7 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 
-from dada.data.arrays import NUMERIC_KINDS, as_features
+from dada.data.population import NUMERIC_KINDS, as_features
 from dada.data.predictors.families import FLOAT32, INT8, FittedFamily, check_coupling, feature_name, stored
 from dada.data.summaries import FeatureSummary
 
