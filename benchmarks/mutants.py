@@ -140,7 +140,7 @@ MUTANTS = (
            "users with few samples trust themselves most"),
     Mutant("view-of-itself", "peer/sampling.py", "if known.peer == self.me or known.peer in self.excluded:",
            "if known.peer in self.excluded:", "a peer asks itself"),
-    Mutant("statements-compared-wrongly", "peer/witnesses.py", "if known.digest != statement.digest:",
+    Mutant("statements-compared-wrongly", "peer/signatures.py", "if known.digest != statement.digest:",
            "if known.digest == statement.digest:", "honest peers are taken for liars"),
     Mutant("decoding-errors-raised", "peer/member.py", "except CodecError as error:", "except KeyError as error:",
            "garbage stops a peer"),
@@ -222,7 +222,7 @@ def reload_from(folder):
 def violation(seeds, users, steps, problems):
     """The first violation in networks with all faults, or None; the rules of peers alternate."""
     from dada.sim import SimulatedNetwork, network_of, network_problem
-    from dada.sim.faults import ALL
+    from dada.sim.virtual import ALL
 
     # A small network still has liars of several kinds, a peer for each fault, and more candidates than neighbours.
     faults = replace(ALL, lying=0.25, restored=0.1, doubled=0.05, damaged=0.05)
@@ -245,7 +245,7 @@ def violation(seeds, users, steps, problems):
 def trees_violation(seeds, users=8, steps=30):
     """The first violation in networks with trees, one of whose peers grows others half-way, or None."""
     from dada.sim import network_of, network_problem
-    from dada.sim.faults import Faults
+    from dada.sim.virtual import Faults
 
     recipe, faults = Union(Linear(), Trees(per_user=3, depth=2)), Faults.named("loss,churn")
     for seed in seeds:
@@ -267,8 +267,8 @@ def trees_violation(seeds, users=8, steps=30):
 def nodes_violation(seeds, problems, users=8, duration_s=60.0):
     """The first violation in networks of real nodes on virtual links, or None."""
     from dada.sim import network_of, network_problem
-    from dada.sim.faults import Faults
     from dada.sim.nodes import NodeNetwork
+    from dada.sim.virtual import Faults
 
     for seed in seeds:
         if ("nodes", seed) not in problems:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from dada import DadaClassifier, DadaClassifierCV, DadaRegressor, load_model
 from dada.cli.app import app
-from dada.cli.reproduce import make_pages
+from dada.cli.paper_commands import make_pages
 from dada.core.graph import CollaborationGraph
 from dada.core.graph_steps import LogDegree
 from dada.core.losses import Loss

@@ -15,18 +15,14 @@ import numpy as np
 from msgspec import inspect
 
 from dada.core.model_steps import UserRows
-from dada.peer.atoms import AtomArrays, AtomTerms, Plot
-from dada.peer.coding import Code, write_code
-from dada.peer.config import PeerConfig
-from dada.peer.copies import ModelCopy
-from dada.peer.grove import Grove
-from dada.peer.inputs import Failed, Persist, Refused, Send
+from dada.peer.copies import Code, ModelCopy, write_code
+from dada.peer.grove import AtomArrays, AtomTerms, Grove, Plot
+from dada.peer.inputs import Failed, PeerConfig, Persist, Refused, Send
 from dada.peer.member import Member, Planner, RateLimit, Rhythm
-from dada.peer.membership import Membership
 from dada.peer.messages import PROTOCOL_VERSION, Descriptor, Message, ModelSnapshot, encode
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
-from dada.peer.witnesses import Unsealed
+from dada.peer.signatures import Membership, Unsealed
 from tests.helpers.wire_fuzz import MARGINS, check
 
 ME = b"member"

@@ -6,16 +6,16 @@ from numpy.random import default_rng
 from numpy.testing import assert_array_equal
 
 from dada.data import Linear, Trees, Union, moons
-from dada.net.handshake import Terms
 from dada.net.node import Node
+from dada.net.session import Terms
 from dada.net.store import Store
 from dada.peer.grove import Grove
 from dada.peer.member import Member, Planner
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
-from dada.peer.witnesses import Unsealed
+from dada.peer.signatures import Unsealed
 from dada.sim import network_of, network_problem
-from dada.sim.faults import Faults
+from dada.sim.virtual import Faults
 from tests.helpers.memory_transport import MemoryNetwork
 from tests.helpers.net import BUSY, Running, run, until
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from dada.core.model_steps import UserRows
-from dada.peer.atoms import NO_SPLIT, AtomArrays, AtomTerms, Plot, name_of
-from dada.peer.grove import DICTIONARY_KEY, Grove
+from dada.peer.grove import DICTIONARY_KEY, NO_SPLIT, AtomArrays, AtomTerms, Grove, Plot, name_of
 from dada.peer.inputs import Persist, Refused, Send
 from dada.peer.messages import (
     LARGEST_ATOM,

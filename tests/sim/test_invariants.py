@@ -12,8 +12,8 @@ from dada.peer.messages import Follow
 from dada.peer.model import EPOCH_KEY, OwnModel
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
-from dada.sim.host import VirtualDisk
 from dada.sim.invariants import InvariantError
+from dada.sim.world import VirtualDisk
 from tests.helpers.networks import network
 
 

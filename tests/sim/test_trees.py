@@ -10,14 +10,13 @@ from numpy.testing import assert_array_equal
 from dada.core.block_steps import BlockStep
 from dada.data import Constant, Linear, Trees, Union, moons
 from dada.engine import Plan, run
-from dada.peer.atoms import dictionary_name, name_of
-from dada.peer.grove import Grove
+from dada.peer.grove import Grove, dictionary_name, name_of
 from dada.peer.inputs import DictionaryChanged, StoredRows
-from dada.peer.journal import replay
+from dada.peer.peer import replay
 from dada.sim import network_of, network_problem, simulate
-from dada.sim.faults import Faults
 from dada.sim.invariants import InvariantError
 from dada.sim.liars import Poacher
+from dada.sim.virtual import Faults
 from tests.helpers.lockstep import Lockstep
 
 RECIPE = Union(Linear(), Constant(coupling=0.1), Trees(per_user=3, depth=2))

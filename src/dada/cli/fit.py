@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from dada import Population
     from dada.cli.console import Watch
-    from dada.cli.predict import Model
+    from dada.cli.model_commands import Model
     from dada.data import ParquetUsers, TableEncoder, UserTable
     from dada.events import Observer
     from dada.fitting.models import Decided

@@ -34,7 +34,7 @@ from dada.fitting.private import public_predictors
 from dada.fitting.settings import BETA, MU_SCALE, OTHER_MU_SCALE
 from dada.net.home import Home
 from dada.net.network_file import NetworkFile, NetworkTrees, Target
-from dada.peer.atoms import Plot
+from dada.peer.grove import Plot
 from dada.peer.member import Rhythm
 from dada.peer.releases import ExactRows, outputs
 from dada.privacy.noise import Bits

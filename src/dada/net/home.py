@@ -21,16 +21,21 @@ from numpy.typing import NDArray
 from dada import atomic
 from dada.core.compiled import Array
 from dada.core.model_steps import UserRows, rows_per_sample
-from dada.net.credentials import CERTIFICATE_PREFIX, from_text, read_key, read_revocation, write_key
-from dada.net.network_file import NetworkFile, read_network
+from dada.net.network_file import (
+    CERTIFICATE_PREFIX,
+    NetworkFile,
+    from_text,
+    read_key,
+    read_network,
+    read_revocation,
+    write_key,
+)
 from dada.net.store import damaged, needing_room, read_records
-from dada.peer.atoms import Plot
-from dada.peer.config import PeerConfig
-from dada.peer.grove import Grove
-from dada.peer.membership import Membership
+from dada.peer.grove import Grove, Plot
+from dada.peer.inputs import PeerConfig
 from dada.peer.messages import Certificate, PeerId, Revocation
 from dada.peer.model import Fallback, OwnModel, checked_rows
-from dada.peer.witnesses import Seal, Unsealed
+from dada.peer.signatures import Membership, Seal, Unsealed
 from dada.privacy.noise import Bits
 
 # Loaded for private peers only: they load scipy, which takes as much memory as all that another peer needs of its own.
@@ -219,8 +224,7 @@ class Home:
         `n_peers` is the number of peers that are expected to release statistics of their rows. If `is_summed`, only
         sums of these are seen, those of `group` if it is given; to protect users, with `rows_per_user` of each at most.
         """
-        from dada.peer.releases import ReleaseTerms
-        from dada.peer.secure_parts import LONGEST_GROUP
+        from dada.peer.releases import LONGEST_GROUP, ReleaseTerms
         from dada.privacy.accounting import Privacy
 
         # Base predictors have public ranges: rows are clipped to them.

@@ -36,7 +36,7 @@ from dada.peer.messages import (
     WitnessRequest,
 )
 from dada.peer.model import OwnModel
-from dada.peer.witnesses import (
+from dada.peer.signatures import (
     MOST_COMPARED,
     MOST_DOUBTED,
     MOST_EVIDENCE_LOST,

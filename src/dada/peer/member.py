@@ -21,8 +21,6 @@ from dada.peer.edges import put_last
 from dada.peer.evidence_graph import EvidenceGraph
 from dada.peer.grove import Grove
 from dada.peer.inputs import SUMS_KEY, Action, Effect, Fact, GraphStep, Persist, Refused, Send
-from dada.peer.journal import PeerJournal
-from dada.peer.membership import Membership
 from dada.peer.messages import (
     AtomMessage,
     CensusMessage,
@@ -38,9 +36,9 @@ from dada.peer.messages import (
     decode,
 )
 from dada.peer.model import Fallback
-from dada.peer.peer import Peer
+from dada.peer.peer import Peer, PeerJournal
 from dada.peer.sampling import PeerSampling, Search, draw
-from dada.peer.witnesses import Seal, content_of, statement_of, statements_in
+from dada.peer.signatures import Membership, Seal, content_of, statement_of, statements_in
 
 # Most peers make no releases, and these load scipy, a third of the memory of an idle peer.
 if TYPE_CHECKING:
