@@ -16,7 +16,7 @@ from msgspec import inspect
 
 from dada.core.model_steps import UserRows
 from dada.peer.copies import Code, ModelCopy, write_code
-from dada.peer.grove import AtomArrays, AtomTerms, Grove, Plot
+from dada.peer.grove import AtomArrays, AtomTerms, Plot, SharedGrove
 from dada.peer.inputs import Failed, PeerConfig, Persist, Refused, Send
 from dada.peer.member import Member, Planner, RateLimit, Rhythm
 from dada.peer.messages import PROTOCOL_VERSION, Descriptor, Message, ModelSnapshot, encode
@@ -73,7 +73,7 @@ class PeerFuzz:
             Planner(rhythm, rng),
             limit=limit,
             membership=Membership(b"", b"founder", Unsealed()),
-            grove=Grove(ME, TERMS, PLOT, self.config.digest, Unsealed()) if self.has_trees else None,
+            grove=SharedGrove(ME, TERMS, PLOT, self.config.digest, Unsealed()) if self.has_trees else None,
         )
         self.member.restore(dict(self.records))
         self.perform(self.member.start(self.now, [Descriptor(name, 0) for name in self.names[:3]]))

@@ -106,7 +106,7 @@ def search(corpus: Path, seconds: int) -> None:
     import atheris
 
     feed(b"")
-    names = ("messages", "copies", "model", "edges", "agreed_graph", "evidence_graph", "member", "peer")
+    names = ("messages", "copies", "model", "edges", "neighbourhoods", "member", "peer")
     for name in (*(f"dada.peer.{name}" for name in names), *OTHER_MODULES):
         module = sys.modules[name]
         for attribute, value in list(vars(module).items()):

@@ -9,7 +9,7 @@ from dada.data import Linear, Trees, Union, moons
 from dada.net.node import Node
 from dada.net.session import Terms
 from dada.net.store import Store
-from dada.peer.grove import Grove
+from dada.peer.grove import SharedGrove
 from dada.peer.member import Member, Planner
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
@@ -33,7 +33,7 @@ def test_nodes_agree_on_the_trees_of_all_and_find_them_again(tmp_path):
             PeerSampling(transport.me, rng, transport.addresses),
             Planner(BUSY, rng),
             exchange_every_s=0.2,
-            grove=Grove(transport.me, orchard.terms, plot, config.digest, Unsealed()),
+            grove=SharedGrove(transport.me, orchard.terms, plot, config.digest, Unsealed()),
         )
         return Node(member, transport, Store(tmp_path / f"{k}.sqlite"), Terms(b"the secret of the net"), rng)
 

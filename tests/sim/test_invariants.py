@@ -5,11 +5,11 @@ import pytest
 
 from dada.net.store import Store
 from dada.peer.edges import PeerEdges, Versions
-from dada.peer.evidence_graph import EvidenceGraph
 from dada.peer.inputs import Persist
 from dada.peer.member import Member
 from dada.peer.messages import Follow
 from dada.peer.model import EPOCH_KEY, OwnModel
+from dada.peer.neighbourhoods import EvidenceGraph
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
 from dada.sim.invariants import InvariantError

@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 from dada.core.block_steps import BlockStep
 from dada.data import Constant, Linear, Trees, Union, moons
 from dada.engine import Plan, run
-from dada.peer.grove import Grove, dictionary_name, name_of
+from dada.peer.grove import SharedGrove, dictionary_name, name_of
 from dada.peer.inputs import DictionaryChanged, StoredRows
 from dada.peer.peer import replay
 from dada.sim import network_of, network_problem, simulate
@@ -100,7 +100,7 @@ def owned(grove):
 
 
 def test_a_peer_that_forgets_trees_in_use_is_detected(monkeypatch):
-    monkeypatch.setattr(Grove, "keep", lambda self, in_use: [])
+    monkeypatch.setattr(SharedGrove, "keep", lambda self, in_use: [])
     made = network(steps=40)
     replanted(made)
     with pytest.raises(InvariantError, match="trees in use are lost"):
@@ -108,8 +108,8 @@ def test_a_peer_that_forgets_trees_in_use_is_detected(monkeypatch):
 
 
 def test_a_model_over_trees_that_are_not_stored_is_detected(monkeypatch):
-    adopt = Grove.adopt
-    monkeypatch.setattr(Grove, "adopt", lambda self: adopt(self)[1:])
+    adopt = SharedGrove.adopt
+    monkeypatch.setattr(SharedGrove, "adopt", lambda self: adopt(self)[1:])
     with pytest.raises(InvariantError, match="trees are not stored"):
         network().check()
 

@@ -30,8 +30,8 @@ from dada.estimators import DadaClassifier, DadaRegressor
 from dada.events import Observer, Progress, RunInfo, Stopped, silent
 from dada.fitting.exam import Exam
 from dada.fitting.settings import LINEAR, families
-from dada.peer.agreed_graph import OWN_EDGES
 from dada.peer.grove import Orchard
+from dada.peer.neighbourhoods import OWN_EDGES
 from dada.sim import check_several_users, network_of, network_problem
 from dada.sim.simulation import NetworkPoint, SimulatedNetwork, SimulationOverview, SimulationResult
 from dada.sim.virtual import Faults

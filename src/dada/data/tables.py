@@ -22,7 +22,7 @@ from dada.data.population import (
     frame_columns,
     shorten,
 )
-from dada.data.summaries import FeatureSummary
+from dada.data.predictors.families import FeatureSummary
 
 if TYPE_CHECKING:
     import polars

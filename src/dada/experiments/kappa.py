@@ -26,7 +26,7 @@ from dada.experiments.ladders import Settings
 from dada.experiments.methods import rounded
 from dada.experiments.page import Block, Figure, Page, Table, bits_text, decimal, drawing, verdicts
 from dada.experiments.protocol import N_RUNS
-from dada.experiments.published import EVERY_WEIGHT_TO_EVERYONE_BITS, KAPPA_ONE_BITS
+from dada.experiments.table1 import EVERY_WEIGHT_TO_EVERYONE_BITS, KAPPA_ONE_BITS
 from dada.experiments.tasks import SPECS, whole_task
 from dada.plot.theme import Picture, Theme
 

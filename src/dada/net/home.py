@@ -31,7 +31,7 @@ from dada.net.network_file import (
     write_key,
 )
 from dada.net.store import damaged, needing_room, read_records
-from dada.peer.grove import Grove, Plot
+from dada.peer.grove import Plot, SharedGrove
 from dada.peer.inputs import PeerConfig
 from dada.peer.messages import Certificate, PeerId, Revocation
 from dada.peer.model import Fallback, OwnModel, checked_rows
@@ -415,7 +415,7 @@ class Home:
         parts = {"signs": plot.signs, "bins": plot.bins, "grown": grown, "taken": np.array([], np.str_)}
         _write_arrays(self.samples, rows | parts)
 
-    def open_grove(self, me: PeerId, seal: Seal) -> Grove | None:
+    def open_grove(self, me: PeerId, seal: Seal) -> SharedGrove | None:
         """The samples and trees of a peer, if its network has trees."""
         _, network = self.read()
         if network.trees is None:
@@ -427,7 +427,7 @@ class Home:
             signs, bins, grown = (stored[name] for name in PLOT_PARTS)
         terms = network.trees.terms
         plot = Plot(rows, signs, bins, tuple(terms.split(grown.tobytes())))
-        return Grove(me, terms, plot, network.config.digest, seal)
+        return SharedGrove(me, terms, plot, network.config.digest, seal)
 
     def take_rows(self, config: PeerConfig, half_life: float | None, rng: np.random.Generator) -> UserRows | None:
         """Take the oldest file out of the inbox; returns all samples, or None if the inbox is empty.

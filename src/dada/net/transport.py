@@ -58,7 +58,7 @@ class Guess:
 
 
 @dataclass(frozen=True)
-class Choice:
+class DialChoice:
     """Addresses for one dial, none if nothing may be dialled now; `guess` is set if the address is unproven."""
 
     addresses: tuple[str, ...]
@@ -121,7 +121,7 @@ class AddressBook:
         """Proven addresses of a peer."""
         return self._proven.get(peer, ())
 
-    def choose(self, peer: PeerId, prefer_new: bool = False) -> Choice:
+    def choose(self, peer: PeerId, prefer_new: bool = False) -> DialChoice:
         """Addresses for the next dial: the safe ones, or a single one that is unproven and is paid for at once.
 
         A peer that does not answer at its proven addresses may have a new one: `prefer_new`.
@@ -135,14 +135,14 @@ class AddressBook:
                 for address in one.addresses:
                     is_fresh = now - self._tried.get((peer, address), -math.inf) >= AGAIN_AFTER_S
                     if address not in safe and is_fresh and self._can_pay(one.source, now):
-                        return Choice((address,), self._pay(peer, address, one.source, now))
-        return Choice(safe)
+                        return DialChoice((address,), self._pay(peer, address, one.source, now))
+        return DialChoice(safe)
 
     def knows(self, peer: PeerId) -> bool:
         """Whether any address of a peer is known."""
         return bool(self.proven(peer) or self._claims.get(peer) or self._hearsay_of(peer).addresses)
 
-    async def wait(self, peer: PeerId, prefer_new: bool = False) -> Choice:
+    async def wait(self, peer: PeerId, prefer_new: bool = False) -> DialChoice:
         """As `choose`, but waits while other guesses are under way: an answer to one of them pays for the next."""
         while not (choice := self.choose(peer, prefer_new)).addresses and self._under_way:
             self._settled.clear()

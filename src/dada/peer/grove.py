@@ -241,7 +241,7 @@ MOST_SENT, MOST_ANSWERS = 1 << 17, 8
 MOST_ASKED = 64
 
 
-class Grove:
+class SharedGrove:
     """The records of trees that one peer holds, and its dictionary.
 
     Parameters
@@ -271,7 +271,9 @@ class Grove:
     >>> terms = AtomTerms(n_features=1, n_cuts=1, depth=1, per_user=1)
     >>> atoms = AtomArrays(np.zeros((2, 1)), np.zeros((2, 1)), np.array([[9, -9], [-5, 5]])).write()
     >>> rows = UserRows(np.ones((1, 1), np.int8)), np.ones((1, 1)), np.zeros((1, 1), np.uint8)
-    >>> ann, bob = (Grove(me, terms, Plot(*rows, (atom,)), b"", Unsealed()) for me, atom in zip((b"a", b"b"), atoms))
+    >>> ann, bob = (
+    ...     SharedGrove(me, terms, Plot(*rows, (atom,)), b"", Unsealed()) for me, atom in zip((b"a", b"b"), atoms)
+    ... )
     >>> _ = ann.plant(), bob.plant()
     >>> (question,) = ann.receive(b"b", bob.request())
     >>> (answer,) = bob.receive(b"a", question.message)

@@ -23,7 +23,7 @@ of a peer has a new epoch, so numbers never repeat.
 processes with one identity are noticed in the same way, by themselves and by their neighbours.
 
 *Edges.* The neighbourhood decides on weights, and on who must agree to them: the paper's graph or a background graph of
-random edges (`dada.peer.agreed_graph`), or the evidence graph (`dada.peer.evidence_graph`).
+random edges, or the evidence graph (`dada.peer.neighbourhoods`).
 
 *Strangers and liars.* Implausible messages are refused and counted; a peer that keeps sending them is ignored. An error
 while one message is handled costs that message and counts as an offence of its sender: `Peer.handle` never raises for a
@@ -47,9 +47,7 @@ from dada.core.block_steps import BlockStep
 from dada.core.graph_steps import DegreeTarget, LogDegree
 from dada.core.model_steps import UserRows
 from dada.peer import inputs, messages
-from dada.peer.agreed_graph import DistanceGraph, EveryoneGraph
 from dada.peer.edges import put_last
-from dada.peer.evidence_graph import EvidenceGraph
 from dada.peer.inputs import (
     Effect,
     Fact,
@@ -73,6 +71,7 @@ from dada.peer.messages import (
     epoch_of,
 )
 from dada.peer.model import OwnModel
+from dada.peer.neighbourhoods import DistanceGraph, EveryoneGraph, EvidenceGraph
 from dada.peer.signatures import EXPOSED_KEY, MOST_EXPOSED, ContradictionError
 
 # Ten years of the epochs that a lost clock can cost, one every ten seconds; and peers whose reports of a higher epoch

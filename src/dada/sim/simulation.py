@@ -12,7 +12,7 @@ from dada.core.compiled import Array
 from dada.core.model_steps import UserRows
 from dada.core.problem import Problem
 from dada.events import Observer, PeerStatus, RunInfo, Snapshot, SnapshotOffer, edges_reported, heaviest_predictors
-from dada.peer.grove import Grove, Orchard
+from dada.peer.grove import Orchard, SharedGrove
 from dada.peer.inputs import PeerConfig
 from dada.peer.member import Member, Planner, Rhythm
 from dada.peer.messages import PeerId
@@ -231,7 +231,7 @@ class SimulatedNetwork:
             peer = Peer(peer_id(k), self._rows[k] if plot is None else plot.fixed, self.config)
             grove = None
             if plot is not None and self.orchard is not None:
-                grove = Grove(peer.me, self.orchard.terms, plot, self.config.digest, seal)
+                grove = SharedGrove(peer.me, self.orchard.terms, plot, self.config.digest, seal)
             if k == 0 and self._journal_file is not None:
                 self._journal = PeerJournal(self._journal_file, peer)
             member = Member(

@@ -11,8 +11,15 @@ from typing import Any, Literal, NoReturn, Self
 import numpy as np
 
 from dada.data.population import as_features
-from dada.data.predictors.families import INT8, FittedFamily, check_coupling, check_rows, feature_name, stored
-from dada.data.summaries import FeatureSummary
+from dada.data.predictors.families import (
+    INT8,
+    FeatureSummary,
+    FittedFamily,
+    check_coupling,
+    check_rows,
+    feature_name,
+    stored,
+)
 
 ThresholdRule = Literal["quantile", "feature-range", "global-range"]
 RULES = ("quantile", "feature-range", "global-range")
