@@ -28,15 +28,14 @@ import msgspec
 import numpy as np
 
 from dada.cli.network_runs import make_homes, make_network
-from dada.cli.network_users import synthetic_peers
-from dada.net.credentials import read_ticket
+from dada.cli.simulated_runs import synthetic_peers
 from dada.net.forkserver import ForkServer, SwarmPeer
-from dada.net.handshake import HandshakeError, Party, Terms, shake_hands
 from dada.net.home import Home
 from dada.net.iroh_transport import IrohSeal, IrohTransport, new_secret_key, public_key
+from dada.net.network_file import read_ticket
 from dada.net.node import Node
 from dada.net.process import RunOptions
-from dada.net.session import LinkOptions
+from dada.net.session import HandshakeError, LinkOptions, Party, Terms, shake_hands
 from dada.net.store import read_records
 from dada.net.transport import FrameStream, Kind, TransportError, frame
 from dada.peer.inputs import Send
@@ -53,9 +52,9 @@ from dada.peer.messages import (
 )
 from dada.peer.peer import Peer
 from dada.peer.sampling import RECORD_KEY, PeerSampling, signed_card
-from dada.sim.host import VirtualDisk
 from dada.sim.liars import Eclipser
 from dada.sim.nodes import LyingLinks
+from dada.sim.world import VirtualDisk
 from tests.helpers.peer_fuzz import PeerFuzz
 
 SECRET = b"a secret of this network"

@@ -17,7 +17,7 @@ import numpy as np
 
 from dada.cli.demo_report import METHODS, STUMPS, demo_settings, run_method
 from dada.core.graph import CollaborationGraph
-from dada.core.regularizers import LogDegree
+from dada.core.graph_steps import LogDegree
 from dada.data import Population, moons
 from dada.estimators import PerUserKFold
 from dada.events import silent

@@ -18,8 +18,8 @@ import numpy as np
 from dada import task
 from dada.cli.demo_report import STUMPS
 from dada.core.graph import CollaborationGraph
+from dada.core.graph_steps import LogDegree
 from dada.core.plan import Plan
-from dada.core.regularizers import LogDegree
 from dada.data import moons
 from dada.engine import run
 

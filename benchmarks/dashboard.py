@@ -31,7 +31,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from dada import task
-from dada.core.regularizers import LogDegree
+from dada.core.graph_steps import LogDegree
 from dada.dashboard.pages import LivePage
 from dada.dashboard.recorder import Recorder
 from dada.data import Stumps, moons

@@ -15,8 +15,7 @@ import sys
 
 import numpy as np
 
-from dada.cli.network_users import synthetic_peers
-from dada.cli.simulated_runs import make_case
+from dada.cli.simulated_runs import make_case, synthetic_peers
 
 FAULTS = ("none", "loss,churn", "byzantine", "all")
 

@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from dada import DadaClassifier
-from dada.cli.bench import times_s
+from dada.cli.demo import times_s
 from dada.data.datasets import dataset_path, load
 
 # More users than this do not fit into a categorical feature: they are one number then.

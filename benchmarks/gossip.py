@@ -21,10 +21,9 @@ from machine import machine_facts
 
 from dada import task
 from dada.cli.demo_report import STUMPS
-from dada.core.graph import CollaborationGraph
-from dada.core.neighbours import uniform_mix
+from dada.core.graph import CollaborationGraph, uniform_mix
+from dada.core.graph_steps import LogDegree
 from dada.core.plan import GRAPH_STREAM, Plan, Schedule
-from dada.core.regularizers import LogDegree
 from dada.data import moons
 from dada.engine import run
 from dada.engine.graph_loops import DistanceRule

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from dada.cli.network_runs import make_homes, make_network
-from dada.cli.network_users import synthetic_peers
+from dada.cli.simulated_runs import synthetic_peers
 from dada.net.forkserver import Swarm
 from dada.net.process import RunOptions
 

@@ -27,10 +27,10 @@ from pathlib import Path
 
 import numpy as np
 
-from dada.cli.network_users import synthetic_peers
+from dada.cli.simulated_runs import synthetic_peers
 from dada.sim import network_of
-from dada.sim.faults import Faults
 from dada.sim.liars import ADAPTIVE_KINDS, KINDS, Liar
+from dada.sim.virtual import Faults
 
 USERS, SYBILS = 50, 30
 SHARES = (0.1, 0.2, 0.3)

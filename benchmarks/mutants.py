@@ -72,7 +72,7 @@ MUTANTS = (
            "        if weight > 0.0:\n            return []", "a restarted peer has no neighbours"),
     Mutant("edge-not-deleted", "peer/edges.py", 'return Persist(EDGE_KEY + peer, b"")',
            'return Persist(b"edge?" + peer, b"")', "forgotten edges return after a restart"),
-    Mutant("follower-not-stored", "peer/evidence_graph.py", "effects.append(self._hold(sender, held))",
+    Mutant("follower-not-stored", "peer/neighbourhoods.py", "effects.append(self._hold(sender, held))",
            "self._hold(sender, held)", "a restarted peer does not know its followers"),
     Mutant("counters-not-stored", "peer/member.py", "effects += [self.planner.record(), *self._handle(action)]",
            "effects += self._handle(action)", "a restarted peer begins its plan again"),
@@ -107,17 +107,17 @@ MUTANTS = (
     # -- agreement -------------------------------------------------------------------------------------------------
     Mutant("report-not-repeated", "peer/edges.py", "edge.repeats, edge.acknowledged = repeats, False",
            "edge.repeats, edge.acknowledged = repeats, True", "a lost report counts as received"),
-    Mutant("old-follow-wins", "peer/evidence_graph.py", "follow.version > held.version or (",
+    Mutant("old-follow-wins", "peer/neighbourhoods.py", "follow.version > held.version or (",
            "follow.version != held.version or (", "a late message undoes a newer one"),
-    Mutant("unfollow-not-sent", "peer/evidence_graph.py",
+    Mutant("unfollow-not-sent", "peer/neighbourhoods.py",
            "            self.ledger.graph += follow_cost()\n            effects.append(self.edges.announce(peer, now))",
            "            self.ledger.graph += follow_cost()", "the other end is never informed"),
-    Mutant("follow-not-acknowledged", "peer/evidence_graph.py",
+    Mutant("follow-not-acknowledged", "peer/neighbourhoods.py",
            "return [*effects, self._acknowledgement(sender, held, follow.wants_statement)]", "return effects",
            "every follower gives up"),
-    Mutant("lower-version-wins", "peer/agreed_graph.py", "if (state.version, state.author) < edge.rank:",
+    Mutant("lower-version-wins", "peer/neighbourhoods.py", "if (state.version, state.author) < edge.rank:",
            "if (state.version, state.author) > edge.rank:", "an old state of an edge replaces a new one"),
-    Mutant("author-ignored", "peer/agreed_graph.py", "if (state.version, state.author) < edge.rank:",
+    Mutant("author-ignored", "peer/neighbourhoods.py", "if (state.version, state.author) < edge.rank:",
            "if state.version <= edge.version and state.author != edge.author:",
            "two ends that decide at once never agree"),
     Mutant("versions-start-again", "peer/edges.py", "self._next = epoch * VERSIONS_PER_LIFE", "self._next = 0",
@@ -127,20 +127,20 @@ MUTANTS = (
     Mutant("degree-not-updated", "peer/edges.py", "self.degree = self.degree + change if any_left else 0.0",
            "self.degree = self.degree if any_left else 0.0", "peers report wrong degrees"),
     # -- bounds and liars ------------------------------------------------------------------------------------------
-    Mutant("too-many-neighbours", "peer/evidence_graph.py", "keep_best(np.array(scores), self.config.n_neighbours,",
+    Mutant("too-many-neighbours", "peer/neighbourhoods.py", "keep_best(np.array(scores), self.config.n_neighbours,",
            "keep_best(np.array(scores), 3 * self.config.n_neighbours,", "a peer follows more than it may"),
     Mutant("ball-not-checked", "peer/copies.py",
            "if np.abs(values.astype(np.float64)).sum() > beta * (1 + SLACK):", "if False:",
            "a liar's model of any size is taken"),
     Mutant("nan-not-checked", "peer/copies.py", "if not np.isfinite(values).all() or (values == 0).any():",
            "if (values == 0).any():", "a liar's model is not finite"),
-    Mutant("weight-not-checked", "peer/agreed_graph.py", "if not 0.0 <= state.weight <= self._heaviest:",
+    Mutant("weight-not-checked", "peer/neighbourhoods.py", "if not 0.0 <= state.weight <= self._heaviest:",
            "if not 0.0 <= state.weight:", "a liar claims any weight"),
     Mutant("confidence-inverted", "peer/edges.py", "return self.own / self.largest", "return self.largest / self.own",
            "users with few samples trust themselves most"),
     Mutant("view-of-itself", "peer/sampling.py", "if known.peer == self.me or known.peer in self.excluded:",
            "if known.peer in self.excluded:", "a peer asks itself"),
-    Mutant("statements-compared-wrongly", "peer/witnesses.py", "if known.digest != statement.digest:",
+    Mutant("statements-compared-wrongly", "peer/signatures.py", "if known.digest != statement.digest:",
            "if known.digest == statement.digest:", "honest peers are taken for liars"),
     Mutant("decoding-errors-raised", "peer/member.py", "except CodecError as error:", "except KeyError as error:",
            "garbage stops a peer"),
@@ -222,7 +222,7 @@ def reload_from(folder):
 def violation(seeds, users, steps, problems):
     """The first violation in networks with all faults, or None; the rules of peers alternate."""
     from dada.sim import SimulatedNetwork, network_of, network_problem
-    from dada.sim.faults import ALL
+    from dada.sim.virtual import ALL
 
     # A small network still has liars of several kinds, a peer for each fault, and more candidates than neighbours.
     faults = replace(ALL, lying=0.25, restored=0.1, doubled=0.05, damaged=0.05)
@@ -245,7 +245,7 @@ def violation(seeds, users, steps, problems):
 def trees_violation(seeds, users=8, steps=30):
     """The first violation in networks with trees, one of whose peers grows others half-way, or None."""
     from dada.sim import network_of, network_problem
-    from dada.sim.faults import Faults
+    from dada.sim.virtual import Faults
 
     recipe, faults = Union(Linear(), Trees(per_user=3, depth=2)), Faults.named("loss,churn")
     for seed in seeds:
@@ -267,8 +267,8 @@ def trees_violation(seeds, users=8, steps=30):
 def nodes_violation(seeds, problems, users=8, duration_s=60.0):
     """The first violation in networks of real nodes on virtual links, or None."""
     from dada.sim import network_of, network_problem
-    from dada.sim.faults import Faults
     from dada.sim.nodes import NodeNetwork
+    from dada.sim.virtual import Faults
 
     for seed in seeds:
         if ("nodes", seed) not in problems:

@@ -10,7 +10,7 @@ import json
 
 import numpy as np
 
-from dada.cli.bench import SEED, best_us, moons_problem
+from dada.cli.demo import SEED, best_us, moons_problem
 from dada.cli.demo_report import demo_settings
 from dada.core.plan import GRAPH_STREAM, MODEL_STREAM, Schedule
 

@@ -55,12 +55,10 @@ from dada.net.store import Store
 from dada.peer import member, sampling
 from dada.peer.census import CENSUS_KEY
 from dada.peer.inputs import Persist, Received, Restored, RowsChanged, Send, StoredRows
-from dada.peer.journal import Birth, Digest, read
 from dada.peer.messages import FollowAck, Hello, Release, SnapshotReply, WitnessRequest, encode
 from dada.peer.model import EPOCH_KEY
-from dada.peer.peer import Peer
-from dada.peer.releases import RELEASE_KEY, public_row
-from dada.peer.secure_parts import Masked, Opening, Part
+from dada.peer.peer import Birth, Digest, Peer, read
+from dada.peer.releases import RELEASE_KEY, Masked, Opening, Part, public_row
 from dada.privacy.release import read_labels
 
 COMMAND = [sys.executable, "-c", "from dada.cli.app import main; main()"]

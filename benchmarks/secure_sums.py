@@ -17,8 +17,7 @@ import numpy as np
 from dada.experiments.privacy_study import alone_score, row_task, with_releases
 from dada.peer.inputs import Send
 from dada.peer.messages import Release, encode
-from dada.peer.releases import ExactRows, ReleaseTerms
-from dada.peer.secure_parts import Call, Part
+from dada.peer.releases import Call, ExactRows, Part, ReleaseTerms
 from dada.peer.secure_sums import SecureSums
 from dada.privacy import masking
 from dada.privacy.noise import Bits

@@ -27,8 +27,7 @@ from functools import partial
 from pathlib import Path
 
 import dada
-from dada.cli.network_users import synthetic_peers
-from dada.cli.simulated_runs import make_case
+from dada.cli.simulated_runs import make_case, synthetic_peers
 from dada.sim.invariants import InvariantError
 from dada.sim.liars import ADAPTIVE_KINDS, KINDS
 from dada.sim.nodes import NodeNetwork

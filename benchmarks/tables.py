@@ -29,7 +29,7 @@ from typer.testing import CliRunner
 from dada import DadaClassifier, DadaRegressor
 from dada.cli.app import app
 from dada.cli.fit import kept_rows
-from dada.core.accuracy import mean_per_user
+from dada.core.losses import mean_per_user
 from dada.data import UserTable
 from dada.data.datasets import dataset_path
 from dada.experiments.public_tables import RAW, RawTable

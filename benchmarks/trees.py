@@ -28,7 +28,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 from dada import DadaClassifier, PerUserKFold
 from dada.baselines.classical import MOST_CATEGORIES, trees_with_user
-from dada.core.accuracy import mean_per_user
+from dada.core.losses import mean_per_user
 from dada.data import boxes, datasets, moons, moons100, xor
 from dada.experiments.rivals import predicted
 

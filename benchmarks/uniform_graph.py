@@ -16,8 +16,8 @@ import numpy as np
 
 from dada.baselines import BoostSettings, boost
 from dada.core.graph import CollaborationGraph
+from dada.core.graph_steps import LogDegree
 from dada.core.plan import Plan
-from dada.core.regularizers import LogDegree
 from dada.data import Stumps, moons
 from dada.data.datasets import load
 from dada.estimators import PerUserKFold

@@ -17,7 +17,7 @@ from dada.peer.member import Member
 from dada.peer.messages import Message, ModelSnapshot, PeerId
 from dada.peer.model import Fallback
 from dada.peer.sampling import signed_card
-from dada.peer.witnesses import content_of, statement_of
+from dada.peer.signatures import content_of, statement_of
 from dada.sim.liars import Deed, Liar
 from dada.sim.virtual import VirtualSeal
 

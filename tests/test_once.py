@@ -19,7 +19,7 @@ HOMES = {
     "Frank-Wolfe gap": (r"abs\(gradient\)\.max\(", {"core/problem.py"}),
     "margins of labels": (r"\by\[:, (None|np\.newaxis)\]\.astype", {"core/problem.py"}),
     "mean per user": (r"reduceat\(.*right|bincount\(\w+, weights=right|/ np\.bincount", set()),
-    "right signs": (r"\(values > 0\) == \(", {"core/accuracy.py"}),
+    "right signs": (r"\(values > 0\) == \(", {"core/losses.py"}),
 }
 # The objective of a linear model and benchmarks of display are other equations that look alike.
 EXCEPTIONS = {

@@ -36,8 +36,8 @@ __all__ = [
 
 if TYPE_CHECKING:
     from dada.core.graph import CollaborationGraph
+    from dada.core.graph_steps import DegreeFunction, DegreeTarget, LogDegree
     from dada.core.losses import Loss
-    from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree
     from dada.data import (
         Constant,
         FeatureSummary,
@@ -68,7 +68,7 @@ else:
     _HOMES = {
         "dada.core.graph": ("CollaborationGraph",),
         "dada.core.losses": ("Loss",),
-        "dada.core.regularizers": ("DegreeFunction", "DegreeTarget", "LogDegree"),
+        "dada.core.graph_steps": ("DegreeFunction", "DegreeTarget", "LogDegree"),
         "dada.data": (
             "Constant",
             "FeatureSummary",

@@ -18,10 +18,8 @@ from dada.core.model_steps import UserRows, rows_per_sample
 from dada.core.model_steps import n_blocks as blocks_of_classes
 from dada.core.problem import Problem, margins_of_labels
 from dada.data import BasePredictors, FeatureSummary, Population, Recipe
-from dada.data.predictors.families import parts_of, takes_summary
-from dada.data.predictors.stumps import FittedStumps
-from dada.data.predictors.trees import FittedTrees
-from dada.data.summaries import MOST, SIZE
+from dada.data.predictors.families import MOST, SIZE, parts_of, takes_summary
+from dada.data.predictors.thresholds import FittedStumps, FittedTrees
 from dada.engine import Samples
 from dada.events import RunInfo
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dada.core.graph import CollaborationGraph
+from dada.core.graph_steps import DegreeTarget, LogDegree
 from dada.core.plan import Plan, Schedule
 from dada.core.problem import Problem
-from dada.core.regularizers import DegreeTarget, LogDegree
 from dada.engine import Samples
 from dada.engine.runner import Runner
 from dada.engine.state import State

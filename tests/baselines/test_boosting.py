@@ -9,8 +9,8 @@ from dada import task
 from dada.baselines import BoostSettings, accuracies, boost
 from dada.baselines.boosting import random_graph
 from dada.core.graph import CollaborationGraph
+from dada.core.graph_steps import LogDegree
 from dada.core.plan import Plan, Status
-from dada.core.regularizers import LogDegree
 from dada.data import Population, Stumps, moons
 from dada.engine import run
 

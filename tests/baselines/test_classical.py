@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 
+from dada.baselines.boosting import accuracies
 from dada.baselines.central import user_lightgbm
 from dada.baselines.classical import (
     central_result,
@@ -20,7 +21,6 @@ from dada.baselines.classical import (
     local_lin,
     trees_with_user,
 )
-from dada.baselines.outcome import accuracies
 from dada.data import Population
 
 

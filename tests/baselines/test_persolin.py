@@ -16,8 +16,8 @@ from dada.baselines.persolin import (
     wake_graph,
 )
 from dada.core.graph import CollaborationGraph
+from dada.core.graph_steps import LogDegree
 from dada.core.plan import Schedule
-from dada.core.regularizers import LogDegree
 from dada.data import Population, Stumps, moons
 from dada.engine import Plan, run
 from dada.engine.graph_loops import DistanceRule

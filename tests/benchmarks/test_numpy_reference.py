@@ -5,9 +5,9 @@ import pytest
 
 from benchmarks.numpy_reference import NumpyPopulation
 from dada.core.graph import CollaborationGraph
+from dada.core.graph_steps import LogDegree
 from dada.core.plan import GRAPH_STREAM, MODEL_STREAM, Plan, Schedule
 from dada.core.problem import Problem
-from dada.core.regularizers import LogDegree
 from dada.data import moons
 from dada.engine import run
 

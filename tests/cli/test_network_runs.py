@@ -4,7 +4,7 @@ import numpy as np
 
 from dada import DadaClassifier
 from dada.cli.network_runs import learn_centrally, make_network
-from dada.cli.network_users import NetworkUsers
+from dada.cli.simulated_runs import NetworkUsers
 from dada.data import xor
 from dada.task import problem
 

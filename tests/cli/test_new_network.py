@@ -13,17 +13,16 @@ from dada.cli.app import app
 from dada.cli.peer_tables import predict_table, read_rows, store_samples
 from dada.core.model_steps import UserRows, rows_per_sample
 from dada.data import Population, predictors_from_arrays
-from dada.net.credentials import read_revocation
 from dada.net.home import Home, HomeError
 from dada.net.iroh_transport import IrohSeal, public_key
-from dada.net.network_file import read_network
+from dada.net.network_file import read_network, read_revocation
 from dada.net.store import Store
 from dada.peer.inputs import ModelStep, Persist, Started
 from dada.peer.member import Member, Planner
 from dada.peer.messages import AtomReply
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
-from dada.peer.witnesses import Unsealed
+from dada.peer.signatures import Unsealed
 from dada.task import problem
 
 

@@ -5,7 +5,7 @@ import json
 from typer.testing import CliRunner
 
 from dada.cli.app import app
-from dada.cli.reproduce import make_pages
+from dada.cli.paper_commands import make_pages
 from dada.experiments.catalogue import CATALOGUE, Reproduction
 from dada.experiments.page import Page, Table
 

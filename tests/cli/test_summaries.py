@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dada.cli.app import app
-from dada.cli.peer_summaries import LEAST_ROWS, read_all, read_summary
+from dada.cli.new_networks import LEAST_ROWS, read_all, read_summary
 from dada.cli.peer_tables import read_rows
 from dada.data import FeatureSummary, predictors_from_arrays
 from dada.net.network_file import read_network

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from dada import events
 from dada.cli.network_runs import make_homes, make_network
-from dada.cli.network_users import synthetic_peers
+from dada.cli.simulated_runs import synthetic_peers
 from dada.cli.watching import SlowMotion, dashboard, newest_recording, report, watching
 from dada.dashboard import records
-from dada.dashboard.logfile import LogReader
+from dada.dashboard.records import LogReader
 from tests.helpers.recordings import tell_run, write_recording
 from tests.helpers.viewer import Viewer
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dada.core.neighbours import (
+from dada.core.graph import (
     BatchMix,
     gather_peers,
     gossip_mix,
@@ -14,8 +14,8 @@ from dada.core.neighbours import (
     remember_nearest,
     uniform_mix,
 )
+from dada.core.graph_steps import LogDegree
 from dada.core.plan import Plan
-from dada.core.regularizers import LogDegree
 from tests.helpers.problems import random_graph, random_problem
 from tests.helpers.runs import watched_run
 

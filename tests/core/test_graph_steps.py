@@ -5,8 +5,16 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 
-from dada.core.graph_steps import NEGLIGIBLE, edge_gradient, exact_step, lipschitz_step
-from dada.core.regularizers import DegreeTarget, LogDegree, degree_value, weight_value
+from dada.core.graph_steps import (
+    NEGLIGIBLE,
+    DegreeTarget,
+    LogDegree,
+    degree_value,
+    edge_gradient,
+    exact_step,
+    lipschitz_step,
+    weight_value,
+)
 from tests.helpers.problems import INVERSE_DEGREE
 
 seeds = st.integers(0, 2**32)

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dada.core.neighbours import (
+from dada.core.graph import (
     FIRST_ROOM,
     free_cells,
     grow,

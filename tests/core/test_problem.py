@@ -5,8 +5,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from dada.core.graph import CollaborationGraph
+from dada.core.graph_steps import DegreeTarget, LogDegree
 from dada.core.problem import Problem
-from dada.core.regularizers import DegreeTarget, LogDegree
 from tests.helpers.problems import (
     INVERSE_DEGREE,
     LOSSES,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from dada.core.regularizers import (
+from dada.core.graph_steps import (
     DegreeFunction,
     DegreeTarget,
     LogDegree,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dada.dashboard.logfile import COMPRESS_FROM, LogReader, RecordingError, frame, header
+from dada.dashboard.records import COMPRESS_FROM, LogReader, RecordingError, frame, header
 
 CONTENTS = [b"first", bytes(range(256)) * 3, b"", b"last"]
 

@@ -8,9 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dada import events
 from dada.dashboard import records
-from dada.dashboard.logfile import LogReader
 from dada.dashboard.recorder import ALLOWANCE_S, SHARE, Recorder
-from dada.dashboard.records import MOST_EDGES, EdgeChanges
+from dada.dashboard.records import MOST_EDGES, EdgeChanges, LogReader
 from tests.helpers.snapshots import snapshot
 
 

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dada.data import Constant, Trees, Union, predictors_from_arrays
-from dada.data.predictors.trees import UNSPLIT, FittedTrees
+from dada.data.predictors.thresholds import UNSPLIT, FittedTrees
 
 
 def two_trees(owner=(0, 1)):

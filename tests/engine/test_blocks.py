@@ -9,8 +9,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from dada.core.bits import coded_bits
 from dada.core.block_steps import BlockStep, finest_exponent
 from dada.core.graph import CollaborationGraph
+from dada.core.graph_steps import LogDegree
 from dada.core.plan import Status
-from dada.core.regularizers import LogDegree
 from dada.engine import Plan, run
 from tests.helpers.problems import random_graph, random_problem
 from tests.helpers.runs import InterruptAt, bits_of, watched_run

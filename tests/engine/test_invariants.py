@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
+from dada.core.graph_steps import DegreeTarget, LogDegree
 from dada.core.model_steps import REFRESH_EVERY
-from dada.core.regularizers import DegreeTarget, LogDegree
 from dada.engine import Plan
 from tests.helpers.problems import margins_in_numpy, random_graph, random_problem, rows_of
 from tests.helpers.runs import watched_run

@@ -5,8 +5,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dada.core.bits import cached_graph_bits
+from dada.core.graph_steps import LogDegree
 from dada.core.plan import GRAPH_STREAM, MODEL_STREAM, Schedule
-from dada.core.regularizers import LogDegree
 from dada.engine import Ledger, Plan, run
 from tests.helpers.problems import random_graph, random_models, random_problem
 from tests.helpers.runs import graph_phase

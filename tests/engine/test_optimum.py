@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from dada.core.regularizers import DegreeTarget, LogDegree
+from dada.core.graph_steps import DegreeTarget, LogDegree
 from dada.engine import Plan, run
 from tests.helpers.optimum import best_graph, best_models
 from tests.helpers.problems import INVERSE_DEGREE, random_graph, random_problem

@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 
 from dada import DadaClassifier, DadaClassifierCV, DadaRegressor, load_model
 from dada.cli.app import app
-from dada.cli.reproduce import make_pages
+from dada.cli.paper_commands import make_pages
 from dada.core.graph import CollaborationGraph
+from dada.core.graph_steps import LogDegree
 from dada.core.losses import Loss
 from dada.core.plan import Plan
 from dada.core.problem import Problem
-from dada.core.regularizers import LogDegree
 from dada.data import moons
 from dada.engine import run
 from dada.engine.shards import Sharded, ThisProcess

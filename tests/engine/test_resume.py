@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dada.core.graph_steps import DegreeFunction, LogDegree
 from dada.core.losses import Loss
 from dada.core.plan import Status
-from dada.core.regularizers import DegreeFunction, LogDegree
 from dada.engine import Plan, Samples, run
 from dada.events import CheckpointFailed, CheckpointSaved
 from tests.helpers.problems import random_graph, random_problem

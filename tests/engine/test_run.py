@@ -8,10 +8,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dada import task
 from dada.core.graph import CollaborationGraph
+from dada.core.graph_steps import DegreeFunction, LogDegree
 from dada.core.losses import Loss
 from dada.core.plan import BLOCK
 from dada.core.problem import Problem
-from dada.core.regularizers import DegreeFunction, LogDegree
 from dada.data import Stumps, moons
 from dada.engine import Plan, Samples, accuracy_per_user, decision_values, run
 from tests.helpers.problems import random_graph, random_problem

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dada.core.regularizers import LogDegree
+from dada.core.graph_steps import LogDegree
 from dada.engine import Plan, run
 from dada.events import SnapshotOffer, heaviest_predictors
 from tests.helpers.problems import random_problem

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from dada.core.graph import CollaborationGraph
+from dada.core.graph_steps import LogDegree
 from dada.core.plan import Status
 from dada.core.problem import Problem
-from dada.core.regularizers import LogDegree
 from dada.engine import Plan, Samples, run
 from tests.helpers.problems import random_graph, random_problem
 from tests.helpers.runs import bits_of

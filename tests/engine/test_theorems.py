@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dada.core.graph import CollaborationGraph
+from dada.core.graph_steps import LogDegree
 from dada.core.plan import GRAPH_STREAM, Schedule
-from dada.core.regularizers import LogDegree
 from dada.engine import Plan, run
 from tests.helpers.optimum import best_graph, best_models
 from tests.helpers.problems import random_graph, random_models, random_problem

@@ -3,7 +3,7 @@
 import numpy as np
 
 from dada import task
-from dada.core.regularizers import LogDegree
+from dada.core.graph_steps import LogDegree
 from dada.data import Stumps, moons
 from dada.engine import Plan, run
 

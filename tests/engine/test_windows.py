@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from dada.core.graph import CollaborationGraph
+from dada.core.graph_steps import LogDegree
 from dada.core.plan import Plan
 from dada.core.problem import Problem
-from dada.core.regularizers import LogDegree
 from dada.engine import run
 from dada.engine.backends import Processes
 from dada.engine.shards import Sharded, ThisProcess, Threads, Workers

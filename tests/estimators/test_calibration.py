@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit, softmax
 
 from dada import DadaClassifier, DadaClassifierCV, Linear, Privacy, load_model, save_model
-from dada.core.accuracy import Reliability
+from dada.core.losses import Reliability
 from dada.fitting.calibration import calibrate
 from dada.fitting.models import HeldOutValues, best_class
 

@@ -35,7 +35,7 @@ def test_a_constant_of_a_method_changes_the_digest(sources):
 
 
 def test_code_that_is_imported_indirectly_changes_the_digest(sources):
-    changed = sources("core/regularizers.py", "class LogDegree:", "@str\nclass LogDegree:")
+    changed = sources("core/graph_steps.py", "class LogDegree:", "@str\nclass LogDegree:")
     assert digest([PAGE], sources=changed) != digest([PAGE])
 
 
@@ -69,7 +69,7 @@ def test_comments_docstrings_and_empty_lines_do_not_count(sources):
     assert digest([PAGE], sources=changed) == digest([PAGE])
 
 
-@pytest.mark.parametrize("file", ["plot/theme.py", "cli/reproduce.py", "estimators/classifier.py"])
+@pytest.mark.parametrize("file", ["plot/theme.py", "cli/paper_commands.py", "estimators/classifier.py"])
 def test_code_that_a_page_does_not_depend_on_does_not_count(sources, file):
     changed = sources(file, "from __future__ import annotations", "from __future__ import annotations\n\nEXTRA = 1")
     assert digest([PAGE], sources=changed) == digest([PAGE])

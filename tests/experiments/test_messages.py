@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dada.experiments.messages import FITS, OURS, curve_of, fit_table, graph_sentence, one_fit, wakeups_to_gap
+from dada.experiments.traffic import FITS, OURS, curve_of, fit_table, graph_sentence, one_fit, wakeups_to_gap
 
 
 def fits(**tests):

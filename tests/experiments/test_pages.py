@@ -7,14 +7,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dada.experiments.budget import Curve, joined_curve
 from dada.experiments.catalogue import CATALOGUE
 from dada.experiments.kappa import distance, graph_study, reached
 from dada.experiments.page import Figure, Heading, Page, PageLinks, Table
 from dada.experiments.protocol import summarise
-from dada.experiments.published import BUDGET_FACTORS, Published, accuracy_of, best_accuracy_of, budget_accuracy_of
-from dada.experiments.table1 import IN_PAPER, agrees
+from dada.experiments.table1 import (
+    BUDGET_FACTORS,
+    IN_PAPER,
+    Published,
+    accuracy_of,
+    agrees,
+    best_accuracy_of,
+    budget_accuracy_of,
+)
 from dada.experiments.tasks import present
+from dada.experiments.traffic import Curve, joined_curve
 from dada.plot.theme import new_figure
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from dada.baselines.private_rivals import PrivateTask, mr_mtl, output_perturbation
+from dada.baselines.classical import PrivateTask, mr_mtl, output_perturbation
 from dada.experiments.privacy_page import Aim, aims_table, audit_sentences, chosen, comparison, decision, rows_table
 from dada.experiments.privacy_study import CASES, RIVALS
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from dada.core.problem import Problem
-from dada.peer.config import PeerConfig
+from dada.peer.inputs import PeerConfig
 from dada.peer.member import Rhythm
-from dada.sim.faults import Faults
 from dada.sim.liars import Eclipser
 from dada.sim.simulation import SimulatedNetwork
+from dada.sim.virtual import Faults
 
 HONEST, WARM_UP_S, WAKEUPS_PER_S = 20, 150, 0.5
 CONFIG = PeerConfig(

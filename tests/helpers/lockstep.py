@@ -16,9 +16,8 @@ from dada.core.graph import CollaborationGraph
 from dada.core.model_steps import STEP_RULES, step_size
 from dada.core.plan import BLOCK_STEP, GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Plan, Schedule
 from dada.core.problem import Problem
-from dada.peer.config import PeerConfig
 from dada.peer.edges import Edge
-from dada.peer.inputs import Action, Effect, GraphStep, ModelStep, Received, Refused, ResetModel, Send
+from dada.peer.inputs import Action, Effect, GraphStep, ModelStep, PeerConfig, Received, Refused, ResetModel, Send
 from dada.peer.peer import Peer
 from dada.sim.simulation import peer_id
 

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 
 from dada.core.model_steps import UserRows
-from dada.net.handshake import Terms
 from dada.net.iroh_transport import IrohTransport, new_secret_key
 from dada.net.node import Node, NodeEvent
-from dada.net.session import LinkOptions
+from dada.net.session import LinkOptions, Terms
 from dada.net.store import Store
 from dada.net.transport import Transport
-from dada.peer.config import PeerConfig
+from dada.peer.inputs import PeerConfig
 from dada.peer.member import Member, Planner, Rhythm
 from dada.peer.messages import Descriptor, Revocation
 from dada.peer.peer import Peer

@@ -6,11 +6,11 @@ import numpy as np
 
 from dada.core.block_steps import BlockStep
 from dada.core.problem import Problem
-from dada.peer.config import PeerConfig
+from dada.peer.inputs import PeerConfig
 from dada.peer.member import Rhythm
-from dada.sim.faults import Faults
 from dada.sim.nodes import NodeNetwork
 from dada.sim.simulation import SimulatedNetwork
+from dada.sim.virtual import Faults
 
 BLOCK = BlockStep(inner_moves=10, momentum=0.5, theta=0.7, quantise_bits=6, silence=0.02)
 CONFIGS = {

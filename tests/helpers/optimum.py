@@ -4,7 +4,7 @@ import cvxpy as cp
 import numpy as np
 
 from dada.core.graph import CollaborationGraph
-from dada.core.regularizers import DegreeTarget, LogDegree
+from dada.core.graph_steps import DegreeTarget, LogDegree
 from tests.helpers.problems import margins_in_numpy, weights_of
 
 

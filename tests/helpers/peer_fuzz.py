@@ -15,18 +15,14 @@ import numpy as np
 from msgspec import inspect
 
 from dada.core.model_steps import UserRows
-from dada.peer.atoms import AtomArrays, AtomTerms, Plot
-from dada.peer.coding import Code, write_code
-from dada.peer.config import PeerConfig
-from dada.peer.copies import ModelCopy
-from dada.peer.grove import Grove
-from dada.peer.inputs import Failed, Persist, Refused, Send
+from dada.peer.copies import Code, ModelCopy, write_code
+from dada.peer.grove import AtomArrays, AtomTerms, Plot, SharedGrove
+from dada.peer.inputs import Failed, PeerConfig, Persist, Refused, Send
 from dada.peer.member import Member, Planner, RateLimit, Rhythm
-from dada.peer.membership import Membership
 from dada.peer.messages import PROTOCOL_VERSION, Descriptor, Message, ModelSnapshot, encode
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
-from dada.peer.witnesses import Unsealed
+from dada.peer.signatures import Membership, Unsealed
 from tests.helpers.wire_fuzz import MARGINS, check
 
 ME = b"member"
@@ -77,7 +73,7 @@ class PeerFuzz:
             Planner(rhythm, rng),
             limit=limit,
             membership=Membership(b"", b"founder", Unsealed()),
-            grove=Grove(ME, TERMS, PLOT, self.config.digest, Unsealed()) if self.has_trees else None,
+            grove=SharedGrove(ME, TERMS, PLOT, self.config.digest, Unsealed()) if self.has_trees else None,
         )
         self.member.restore(dict(self.records))
         self.perform(self.member.start(self.now, [Descriptor(name, 0) for name in self.names[:3]]))

@@ -4,9 +4,9 @@ import numpy as np
 from numpy.testing import assert_allclose
 
 from dada.core.graph import CollaborationGraph
+from dada.core.graph_steps import DegreeFunction
 from dada.core.losses import Loss
 from dada.core.problem import Problem
-from dada.core.regularizers import DegreeFunction
 
 
 def steep_value(z):

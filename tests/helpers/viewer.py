@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from dada.dashboard import records
-from dada.dashboard.logfile import LogReader, header
+from dada.dashboard.records import LogReader, header
 
 
 @contextmanager

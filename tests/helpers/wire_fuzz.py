@@ -13,12 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from dada.core.model_steps import UserRows
-from dada.net.credentials import TicketError, read_ticket
-from dada.net.handshake import HandshakeError, read_claims, read_greeting, read_hello
+from dada.net.network_file import TicketError, read_ticket
+from dada.net.session import HandshakeError, read_claims, read_greeting, read_hello
 from dada.net.transport import FrameError, FrameReader, Kind
-from dada.peer.config import PeerConfig
 from dada.peer.copies import MOST_SHARED
-from dada.peer.inputs import GraphStep, Persist, Refused, Send, TimerFired
+from dada.peer.inputs import GraphStep, PeerConfig, Persist, Refused, Send, TimerFired
 from dada.peer.member import Member, Planner, Rhythm
 from dada.peer.messages import LARGEST_MESSAGE, Descriptor
 from dada.peer.peer import Peer
@@ -99,7 +98,7 @@ def check(member: Member) -> None:
     assert len(member.sampling.view) <= VIEW_SIZE
 
 
-OTHER_MODULES = ("dada.peer.sampling", "dada.net.transport", "dada.net.handshake", "dada.net.home")
+OTHER_MODULES = ("dada.peer.sampling", "dada.net.transport", "dada.net.session", "dada.net.home")
 
 
 def search(corpus: Path, seconds: int) -> None:
@@ -107,7 +106,7 @@ def search(corpus: Path, seconds: int) -> None:
     import atheris
 
     feed(b"")
-    names = ("messages", "coding", "copies", "model", "edges", "agreed_graph", "evidence_graph", "member", "peer")
+    names = ("messages", "copies", "model", "edges", "neighbourhoods", "member", "peer")
     for name in (*(f"dada.peer.{name}" for name in names), *OTHER_MODULES):
         module = sys.modules[name]
         for attribute, value in list(vars(module).items()):

@@ -1,6 +1,6 @@
 """Which addresses are dialled, and who pays."""
 
-from dada.net.address_book import DIAL_BYTES, LARGEST_RATIO, AddressBook, Hearsay
+from dada.net.transport import DIAL_BYTES, LARGEST_RATIO, AddressBook, Hearsay
 
 
 class World:

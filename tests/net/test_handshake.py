@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from dada.net.handshake import HandshakeError, Party, Refusal, Terms, shake_hands
+from dada.net.session import HandshakeError, Party, Refusal, Terms, shake_hands
 from dada.net.transport import FrameStream, Kind, frame
-from dada.peer.membership import Membership
 from dada.peer.messages import PROTOCOL_VERSION, Goodbye, Hello, encode
+from dada.peer.signatures import Membership
 from dada.sim.virtual import VirtualSeal
 from tests.helpers.net import Transports, run
 

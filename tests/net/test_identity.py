@@ -3,7 +3,7 @@ import stat
 
 import pytest
 
-from dada.net.credentials import KeyFileError, TicketError, read_key, read_ticket, write_key, write_ticket
+from dada.net.network_file import KeyFileError, TicketError, read_key, read_ticket, write_key, write_ticket
 from dada.peer.messages import Descriptor
 
 KEY = bytes(range(32))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dada.core.block_steps import BlockStep
-from dada.core.regularizers import DegreeTarget, LogDegree
+from dada.core.graph_steps import DegreeTarget, LogDegree
 from dada.data import Constant, Stumps, Union, predictors_from_arrays
 from dada.net.home import Home, HomeError
 from dada.net.network_file import NetworkFile, NetworkFileError, Target, read_network

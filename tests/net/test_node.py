@@ -6,18 +6,17 @@ import re
 import numpy as np
 import pytest
 
-from dada.net.handshake import Party, Refusal, Terms, shake_hands
 from dada.net.links import LinkClosed, LinkFailed, LinkRefused
 from dada.net.node import MessageRefused, unwatched
-from dada.net.session import LinkOptions, Outbox
+from dada.net.session import LinkOptions, Outbox, Party, Refusal, Terms, shake_hands
 from dada.net.store import CorruptStoreError, StoreError
 from dada.net.transport import HEADER, FrameStream, Kind, frame
 from dada.peer.inputs import Persist
 from dada.peer.member import RateLimit
-from dada.peer.membership import Membership
 from dada.peer.messages import LARGEST_MESSAGE, PROTOCOL_VERSION, Hello, StateReply, StateRequest, decode, encode
 from dada.peer.model import EPOCH_KEY
 from dada.peer.peer import REVOKED_KEY
+from dada.peer.signatures import Membership
 from dada.sim.virtual import VirtualSeal
 from tests.helpers.net import (
     BUSY,

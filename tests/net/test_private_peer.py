@@ -11,14 +11,13 @@ from dada.cli.app import app
 from dada.cli.peer_tables import read_samples, released_rows
 from dada.cli.watching import privacy_note
 from dada.core.model_steps import UserRows
-from dada.dashboard.logfile import LogReader
 from dada.dashboard.recorder import Recorder
-from dada.dashboard.records import decode
-from dada.net.credentials import write_ticket
+from dada.dashboard.records import LogReader, decode
 from dada.net.home import Home, HomeError, privacy_text
+from dada.net.network_file import write_ticket
 from dada.net.process import RunOptions, open_node
 from dada.net.store import read_records
-from dada.peer.config import PeerConfig
+from dada.peer.inputs import PeerConfig
 from dada.peer.member import Member, Planner, Rhythm
 from dada.peer.messages import Descriptor, EdgeState, ModelSnapshot
 from dada.peer.model import Fallback
@@ -26,7 +25,7 @@ from dada.peer.peer import Peer
 from dada.peer.releases import ExactRows
 from dada.peer.sampling import PeerSampling
 from dada.peer.secure_sums import Waits
-from dada.peer.witnesses import Unsealed
+from dada.peer.signatures import Unsealed
 from dada.privacy.noise import Bits
 from tests.helpers.net import Running, asynchronous, until
 

@@ -10,15 +10,13 @@ from benchmarks.private_soak import Audit, compare
 from dada.core.model_steps import UserRows
 from dada.net.home import Home
 from dada.net.network_file import NetworkFile, Target
-from dada.peer.config import usual_settings
-from dada.peer.inputs import Persist, Send
-from dada.peer.journal import PeerJournal
+from dada.peer.inputs import Persist, Send, usual_settings
 from dada.peer.member import Member, Planner, Rhythm
 from dada.peer.messages import Descriptor
-from dada.peer.peer import Peer
+from dada.peer.peer import Peer, PeerJournal
 from dada.peer.releases import ExactRows, public_row
 from dada.peer.sampling import PeerSampling
-from dada.peer.witnesses import Unsealed
+from dada.peer.signatures import Unsealed
 from dada.privacy.noise import Bits
 from dada.privacy.release import read_labels
 

@@ -23,7 +23,7 @@ from dada.net.forkserver import Swarm, SwarmError, rehearse
 from dada.net.home import Home
 from dada.net.process import RunOptions, arguments, parse
 from dada.net.store import read_records
-from dada.peer.journal import replay
+from dada.peer.peer import replay
 
 COMMAND = [sys.executable, "-c", "from dada.cli.app import main; main()"]
 PATIENCE_S = 60.0

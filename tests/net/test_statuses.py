@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dada import events
-from dada.net.statuses import PeerOverview
+from dada.net.forkserver import PeerOverview
 
 ANN, BOB, ZOE = "aa" * 32, "bb" * 32, "99" * 32
 

@@ -6,16 +6,16 @@ from numpy.random import default_rng
 from numpy.testing import assert_array_equal
 
 from dada.data import Linear, Trees, Union, moons
-from dada.net.handshake import Terms
 from dada.net.node import Node
+from dada.net.session import Terms
 from dada.net.store import Store
-from dada.peer.grove import Grove
+from dada.peer.grove import SharedGrove
 from dada.peer.member import Member, Planner
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
-from dada.peer.witnesses import Unsealed
+from dada.peer.signatures import Unsealed
 from dada.sim import network_of, network_problem
-from dada.sim.faults import Faults
+from dada.sim.virtual import Faults
 from tests.helpers.memory_transport import MemoryNetwork
 from tests.helpers.net import BUSY, Running, run, until
 
@@ -33,7 +33,7 @@ def test_nodes_agree_on_the_trees_of_all_and_find_them_again(tmp_path):
             PeerSampling(transport.me, rng, transport.addresses),
             Planner(BUSY, rng),
             exchange_every_s=0.2,
-            grove=Grove(transport.me, orchard.terms, plot, config.digest, Unsealed()),
+            grove=SharedGrove(transport.me, orchard.terms, plot, config.digest, Unsealed()),
         )
         return Node(member, transport, Store(tmp_path / f"{k}.sqlite"), Terms(b"the secret of the net"), rng)
 

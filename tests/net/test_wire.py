@@ -9,12 +9,12 @@ import pytest
 from dada import task
 from dada.core.model_steps import UserRows
 from dada.data import Stumps, moons
-from dada.net.handshake import Terms
 from dada.net.node import Node
+from dada.net.session import Terms
 from dada.net.store import Store
 from dada.net.transport import FrameReader, Kind
 from dada.peer import messages
-from dada.peer.config import PeerConfig
+from dada.peer.inputs import PeerConfig
 from dada.peer.member import Member, Planner
 from dada.peer.messages import LARGEST_MESSAGE, decode
 from dada.peer.peer import Peer

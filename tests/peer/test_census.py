@@ -10,13 +10,11 @@ from numpy.testing import assert_array_equal
 
 from dada.core.problem import Problem
 from dada.peer.census import Census
-from dada.peer.config import PeerConfig
-from dada.peer.inputs import Send
+from dada.peer.inputs import PeerConfig, Send
 from dada.peer.member import Rhythm
 from dada.peer.messages import MOST_RECORDS, CensusRecord, CensusReply, ImplausibleError, encode
-from dada.sim.faults import Faults
 from dada.sim.simulation import SimulatedNetwork
-from dada.sim.virtual import VirtualSeal
+from dada.sim.virtual import Faults, VirtualSeal
 
 CONFIG = PeerConfig(8, 3.0, 0.7, graph="everyone", step="block", mu_per_confidence=2.0, trust_largest=0.2)
 

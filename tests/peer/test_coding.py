@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from dada.core.bits import coded_bits
 from dada.core.block_steps import COARSEST, BlockStep
 from dada.core.model_steps import UserRows
-from dada.peer.coding import Code, read_code, width_of, write_code
-from dada.peer.config import PeerConfig
-from dada.peer.copies import MOST_SHARED, ModelCopy
+from dada.peer.copies import MOST_SHARED, Code, ModelCopy, read_code, width_of, write_code
+from dada.peer.inputs import PeerConfig
 from dada.peer.messages import (
     CHANGE_MARK,
     LARGEST_COUNT,

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
-from dada.core.graph_steps import exact_step
+from dada.core.graph_steps import LogDegree, exact_step
 from dada.core.model_steps import UserRows
-from dada.core.regularizers import LogDegree
-from dada.peer.config import PeerConfig
 from dada.peer.edges import MOST_ENDED_EDGES
 from dada.peer.inputs import (
     GraphStep,
     ModelStep,
+    PeerConfig,
     Persist,
     Received,
     ResetModel,

@@ -5,10 +5,9 @@ import pytest
 
 from dada.core.block_steps import BlockStep
 from dada.core.model_steps import UserRows
-from dada.peer.agreed_graph import MOST_EDGES, OWN_EDGES
-from dada.peer.config import PeerConfig
-from dada.peer.inputs import GraphStep, ModelStep, Received, Unreachable
+from dada.peer.inputs import GraphStep, ModelStep, PeerConfig, Received, Unreachable
 from dada.peer.messages import EdgeState, ModelOffer, StateReply
+from dada.peer.neighbourhoods import MOST_EDGES, OWN_EDGES
 from dada.peer.peer import Peer
 from tests.helpers.peers import WiredPeers
 

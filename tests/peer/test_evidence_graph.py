@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 
 from dada.core.model_steps import UserRows
-from dada.peer.config import PeerConfig
 from dada.peer.edges import MOST_ENDED_EDGES
-from dada.peer.evidence_graph import FOLLOWER_KEY, MOST_STRANGERS
 from dada.peer.inputs import (
     GraphStep,
     Leave,
     ModelStep,
+    PeerConfig,
     Persist,
     Received,
     Refused,
@@ -31,6 +30,7 @@ from dada.peer.messages import (
     StateReply,
     StateRequest,
 )
+from dada.peer.neighbourhoods import FOLLOWER_KEY, MOST_STRANGERS
 from dada.peer.peer import Peer
 from tests.helpers.peers import WiredPeers
 

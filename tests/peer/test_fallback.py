@@ -6,7 +6,7 @@ import pytest
 from dada.core.model_steps import UserRows
 from dada.core.problem import Problem
 from dada.engine import Plan, run
-from dada.peer.config import PeerConfig
+from dada.peer.inputs import PeerConfig
 from dada.peer.model import STEPS, Fallback
 
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from dada.core.model_steps import UserRows
-from dada.peer.atoms import NO_SPLIT, AtomArrays, AtomTerms, Plot, name_of
-from dada.peer.grove import DICTIONARY_KEY, Grove
+from dada.peer.grove import DICTIONARY_KEY, NO_SPLIT, AtomArrays, AtomTerms, Plot, SharedGrove, name_of
 from dada.peer.inputs import Persist, Refused, Send
 from dada.peer.messages import (
     LARGEST_ATOM,
@@ -31,7 +30,7 @@ def atom(value):
 
 def grove(me, *grown):
     plot = Plot(UserRows(np.ones((2, 3), np.int8)), np.ones((2, 1)), np.zeros((2, 2), np.uint8), grown)
-    return Grove(me, TERMS, plot, b"network", VirtualSeal(me))
+    return SharedGrove(me, TERMS, plot, b"network", VirtualSeal(me))
 
 
 def meet(one, other):

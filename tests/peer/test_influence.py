@@ -5,9 +5,8 @@ import pytest
 
 from dada.core.block_steps import BlockStep
 from dada.core.model_steps import UserRows
-from dada.peer.config import PeerConfig
 from dada.peer.copies import ModelCopy
-from dada.peer.inputs import GraphStep, ModelStep, Received
+from dada.peer.inputs import GraphStep, ModelStep, PeerConfig, Received
 from dada.peer.messages import SnapshotReply
 from dada.peer.model import MOST_ACCEPTED, Fallback, OwnModel
 from dada.peer.peer import Peer

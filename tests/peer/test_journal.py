@@ -5,13 +5,11 @@ import io
 import numpy as np
 import pytest
 
+from dada.core.graph_steps import DegreeFunction, DegreeTarget, LogDegree
 from dada.core.model_steps import UserRows
-from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree
-from dada.peer.config import PeerConfig
-from dada.peer.inputs import ModelStep, Persist, Send, Started
-from dada.peer.journal import DIGEST_EVERY, LENGTH, JournalError, PeerJournal, Replay, digest_of, read, replay
+from dada.peer.inputs import ModelStep, PeerConfig, Persist, Send, Started
 from dada.peer.member import Member, Planner, Rhythm
-from dada.peer.peer import Peer
+from dada.peer.peer import DIGEST_EVERY, LENGTH, JournalError, Peer, PeerJournal, Replay, digest_of, read, replay
 from dada.peer.sampling import Descriptor, PeerSampling
 
 

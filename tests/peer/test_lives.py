@@ -4,8 +4,18 @@ import numpy as np
 import pytest
 
 from dada.core.model_steps import UserRows
-from dada.peer.config import PeerConfig
-from dada.peer.inputs import GraphStep, ModelStep, Received, Refused, ResetModel, Restored, Send, Started, Warned
+from dada.peer.inputs import (
+    GraphStep,
+    ModelStep,
+    PeerConfig,
+    Received,
+    Refused,
+    ResetModel,
+    Restored,
+    Send,
+    Started,
+    Warned,
+)
 from dada.peer.messages import EpochSeen, Hello
 from dada.peer.peer import MOST_EPOCHS_AHEAD, MOST_REPORTERS, Peer
 from tests.helpers.peers import WiredPeers

@@ -8,8 +8,7 @@ from numpy.testing import assert_array_equal
 from scipy import stats
 
 from dada.core.model_steps import UserRows
-from dada.peer.config import PeerConfig
-from dada.peer.inputs import GraphStep, ModelStep, Persist, Refused, ResetModel, Send
+from dada.peer.inputs import GraphStep, ModelStep, PeerConfig, Persist, Refused, ResetModel, Send
 from dada.peer.member import BYTES_PER_MESSAGE, Member, Planner, RateLimit, Rhythm
 from dada.peer.messages import (
     LARGEST_MESSAGE,

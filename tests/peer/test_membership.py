@@ -5,10 +5,8 @@ import pytest
 from msgspec.structs import replace
 
 from dada.core.model_steps import UserRows
-from dada.peer.config import PeerConfig
-from dada.peer.inputs import GraphStep, Persist, Received, Refused, Send, Warned
+from dada.peer.inputs import GraphStep, PeerConfig, Persist, Received, Refused, Send, Warned
 from dada.peer.member import Member, Planner, Rhythm
-from dada.peer.membership import Membership
 from dada.peer.messages import (
     LARGEST_COUNT,
     MOST_REVOKED,
@@ -21,6 +19,7 @@ from dada.peer.messages import (
 )
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
+from dada.peer.signatures import Membership
 from dada.sim.virtual import VirtualSeal
 
 A = np.array([[1, -1, 1], [1, 1, -1], [1, -1, -1]], np.int8)

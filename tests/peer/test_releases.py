@@ -5,8 +5,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dada import Constant, DadaClassifier, Linear, Privacy, Union
-from dada.peer.config import PeerConfig
-from dada.peer.inputs import Persist, Refused, Send, Warned
+from dada.peer.inputs import PeerConfig, Persist, Refused, Send, Warned
 from dada.peer.member import Member, Planner, Rhythm
 from dada.peer.messages import Descriptor, ImplausibleError, Release, ReleaseNames, decode, encode
 from dada.peer.peer import Peer

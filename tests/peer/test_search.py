@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
+from dada.core.graph import gossip_mix
 from dada.core.model_steps import UserRows
-from dada.core.neighbours import gossip_mix
-from dada.peer.config import PeerConfig
-from dada.peer.inputs import Received, Refused, Send, Started
+from dada.peer.inputs import PeerConfig, Received, Refused, Send, Started
 from dada.peer.messages import Descriptor, EdgeState, FriendsReply, FriendsRequest, ImplausibleError
 from dada.peer.peer import Peer
 from dada.peer.sampling import FRIENDS_PER_REPLY, MOST_CANDIDATES, VIEW_SIZE, PeerSampling, Search

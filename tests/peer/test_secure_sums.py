@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dada.peer.config import PeerConfig
-from dada.peer.inputs import SUMS_KEY, Persist, Send
+from dada.peer.inputs import SUMS_KEY, PeerConfig, Persist, Send
 from dada.peer.messages import ImplausibleError, Release, decode, encode
-from dada.peer.releases import ExactRows, ReleaseTerms, outputs
-from dada.peer.secure_parts import Call, Keys, Masked, Opening, Part, Shares
+from dada.peer.releases import Call, ExactRows, Keys, Masked, Opening, Part, ReleaseTerms, Shares, outputs
 from dada.peer.secure_sums import SecureSums, Waits
 from dada.privacy.noise import Bits
 from dada.privacy.pooling import Pool, home_model

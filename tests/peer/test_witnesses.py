@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from dada.core.model_steps import UserRows
-from dada.peer.config import PeerConfig
-from dada.peer.inputs import GraphStep, ModelStep, Received, Refused
+from dada.peer.inputs import GraphStep, ModelStep, PeerConfig, Received, Refused
 from dada.peer.member import Member, Planner, Rhythm
 from dada.peer.messages import (
     Descriptor,
@@ -20,7 +19,7 @@ from dada.peer.messages import (
 )
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
-from dada.peer.witnesses import MOST_UNANSWERED, Doubt, content_of, statement_of
+from dada.peer.signatures import MOST_UNANSWERED, Doubt, content_of, statement_of
 from dada.sim.virtual import VirtualSeal
 from tests.helpers.peers import WiredPeers
 

@@ -10,8 +10,8 @@ import pytest
 from matplotlib.collections import PolyCollection
 
 from dada import DadaClassifier, DadaRegressor, plot
-from dada.core.accuracy import Reliability
 from dada.core.graph import CollaborationGraph
+from dada.core.losses import Reliability
 from dada.events import TracePoint
 from dada.plot.html import MOST_DRAWN
 from dada.plot.panels import model_panel

@@ -6,8 +6,8 @@ from numpy.testing import assert_array_equal
 
 from dada.core.block_steps import BlockStep
 from dada.core.graph import CollaborationGraph
+from dada.core.graph_steps import DegreeTarget, LogDegree
 from dada.core.problem import Problem
-from dada.core.regularizers import DegreeTarget, LogDegree
 from dada.data import Constant, Linear, Population, Stumps, Union
 from dada.engine import Plan, run
 from dada.task import problem as problem_of

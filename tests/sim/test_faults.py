@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dada.sim.faults import Cut, lossy_link, reordering_link, repeating_link, steady_link, varying_link
+from dada.sim.virtual import Cut, lossy_link, reordering_link, repeating_link, steady_link, varying_link
 
 N = 4000
 

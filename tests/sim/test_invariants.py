@@ -5,15 +5,15 @@ import pytest
 
 from dada.net.store import Store
 from dada.peer.edges import PeerEdges, Versions
-from dada.peer.evidence_graph import EvidenceGraph
 from dada.peer.inputs import Persist
 from dada.peer.member import Member
 from dada.peer.messages import Follow
 from dada.peer.model import EPOCH_KEY, OwnModel
+from dada.peer.neighbourhoods import EvidenceGraph
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
-from dada.sim.host import VirtualDisk
 from dada.sim.invariants import InvariantError
+from dada.sim.world import VirtualDisk
 from tests.helpers.networks import network
 
 

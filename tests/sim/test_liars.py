@@ -20,7 +20,6 @@ from dada.peer.messages import (
 )
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
-from dada.sim.faults import Faults
 from dada.sim.liars import (
     ADAPTIVE_KINDS,
     KINDS,
@@ -37,6 +36,7 @@ from dada.sim.liars import (
     Rewinder,
     SendBytes,
 )
+from dada.sim.virtual import Faults
 from tests.helpers.networks import CONFIGS, network
 
 CONFIG = CONFIGS["distance"]

@@ -1,11 +1,10 @@
 """The founder excludes liars from a simulated network: one peer gets the list, and all drop them."""
 
 from dada.peer.member import Rhythm
-from dada.peer.membership import Membership
-from dada.sim.faults import Faults
+from dada.peer.signatures import Membership
 from dada.sim.liars import Poisoner
 from dada.sim.simulation import FOUNDER, WAKEUPS_PER_EXCHANGE, SimulatedNetwork
-from dada.sim.virtual import VirtualSeal
+from dada.sim.virtual import Faults, VirtualSeal
 from tests.helpers.eclipse import CONFIG, alike
 
 N_USERS, REVOKED_AT_S, EXCHANGES = 24, 15.0, 8

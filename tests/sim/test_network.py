@@ -5,10 +5,9 @@ import io
 import numpy as np
 import pytest
 
-from dada.cli.network_users import synthetic_peers
-from dada.cli.simulated_runs import make_case
-from dada.peer.journal import replay
-from dada.sim.faults import Faults
+from dada.cli.simulated_runs import make_case, synthetic_peers
+from dada.peer.peer import replay
+from dada.sim.virtual import Faults
 from tests.helpers.networks import CONFIGS, network
 
 

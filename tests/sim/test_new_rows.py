@@ -10,12 +10,11 @@ from dada.core.block_steps import BlockStep
 from dada.core.graph import CollaborationGraph
 from dada.core.problem import Problem
 from dada.engine import Plan, run
-from dada.peer.config import PeerConfig
-from dada.peer.inputs import ModelStep, ResetModel, RowsChanged, StoredRows
-from dada.peer.journal import replay
+from dada.peer.inputs import ModelStep, PeerConfig, ResetModel, RowsChanged, StoredRows
 from dada.peer.member import Rhythm
-from dada.sim.faults import Faults
+from dada.peer.peer import replay
 from dada.sim.simulation import SimulatedNetwork
+from dada.sim.virtual import Faults
 from tests.helpers.lockstep import Lockstep
 
 

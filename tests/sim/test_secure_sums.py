@@ -5,21 +5,19 @@ import asyncio
 import msgspec
 import numpy as np
 
-from dada.net.handshake import Terms
 from dada.net.node import Node
-from dada.net.session import LinkOptions
+from dada.net.session import LinkOptions, Terms
 from dada.net.store import START_OF_EPOCHS
-from dada.peer.config import PeerConfig
+from dada.peer.inputs import PeerConfig
 from dada.peer.member import Member, Planner, Rhythm
 from dada.peer.messages import Descriptor
 from dada.peer.peer import Peer
-from dada.peer.releases import ExactRows, ReleaseTerms, public_row
+from dada.peer.releases import ExactRows, Masked, Part, ReleaseTerms, public_row
 from dada.peer.sampling import PeerSampling
-from dada.peer.secure_parts import Masked, Part
 from dada.peer.secure_sums import SecureSums, Waits
 from dada.privacy.noise import Bits
-from dada.sim.host import VirtualDisk
 from dada.sim.virtual import LinkFaults, VirtualInternet, VirtualLoop, VirtualSeal, VirtualTransport
+from dada.sim.world import VirtualDisk
 
 CONFIG = PeerConfig(n_predictors=2, beta=1.0, mu1=1.0, graph="evidence")
 TERMS = ReleaseTerms.of(CONFIG, 8.0, 1e-5)

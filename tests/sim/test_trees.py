@@ -10,14 +10,13 @@ from numpy.testing import assert_array_equal
 from dada.core.block_steps import BlockStep
 from dada.data import Constant, Linear, Trees, Union, moons
 from dada.engine import Plan, run
-from dada.peer.atoms import dictionary_name, name_of
-from dada.peer.grove import Grove
+from dada.peer.grove import SharedGrove, dictionary_name, name_of
 from dada.peer.inputs import DictionaryChanged, StoredRows
-from dada.peer.journal import replay
+from dada.peer.peer import replay
 from dada.sim import network_of, network_problem, simulate
-from dada.sim.faults import Faults
 from dada.sim.invariants import InvariantError
 from dada.sim.liars import Poacher
+from dada.sim.virtual import Faults
 from tests.helpers.lockstep import Lockstep
 
 RECIPE = Union(Linear(), Constant(coupling=0.1), Trees(per_user=3, depth=2))
@@ -101,7 +100,7 @@ def owned(grove):
 
 
 def test_a_peer_that_forgets_trees_in_use_is_detected(monkeypatch):
-    monkeypatch.setattr(Grove, "keep", lambda self, in_use: [])
+    monkeypatch.setattr(SharedGrove, "keep", lambda self, in_use: [])
     made = network(steps=40)
     replanted(made)
     with pytest.raises(InvariantError, match="trees in use are lost"):
@@ -109,8 +108,8 @@ def test_a_peer_that_forgets_trees_in_use_is_detected(monkeypatch):
 
 
 def test_a_model_over_trees_that_are_not_stored_is_detected(monkeypatch):
-    adopt = Grove.adopt
-    monkeypatch.setattr(Grove, "adopt", lambda self: adopt(self)[1:])
+    adopt = SharedGrove.adopt
+    monkeypatch.setattr(SharedGrove, "adopt", lambda self: adopt(self)[1:])
     with pytest.raises(InvariantError, match="trees are not stored"):
         network().check()
 

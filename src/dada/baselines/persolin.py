@@ -20,15 +20,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dada.baselines.boosting import MethodResult, accuracies
 from dada.baselines.classical import linear_result, linear_values
-from dada.baselines.outcome import MethodResult, accuracies
 from dada.core.bits import FLOATS, MESSAGES, dense_model_cost, graph_reply_cost, weight_cost
 from dada.core.compiled import Array, kernel
-from dada.core.graph import CollaborationGraph
-from dada.core.neighbours import NeighbourLists, lists_from_csr
+from dada.core.graph import CollaborationGraph, NeighbourLists, lists_from_csr
+from dada.core.graph_steps import LogDegree, Regularizer
 from dada.core.plan import GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Schedule
 from dada.core.problem import Problem, margins_of_labels
-from dada.core.regularizers import LogDegree, Regularizer
 from dada.data import Population
 from dada.engine import Ledger, Plan
 from dada.engine.graph_loops import DistanceRule

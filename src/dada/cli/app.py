@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import typer
 
-from dada.cli.bench import bench
 from dada.cli.console import Commands, common_options
-from dada.cli.dataset_commands import app as datasets
-from dada.cli.demo import demo
+from dada.cli.demo import bench, demo
 from dada.cli.fit import fit
-from dada.cli.inspect import inspect
+from dada.cli.model_commands import add_user, inspect, predict
 from dada.cli.networks import replay, sim, swarm
+from dada.cli.paper_commands import app as datasets
+from dada.cli.paper_commands import reproduce
 from dada.cli.peer_commands import app as peer
-from dada.cli.predict import add_user, predict
-from dada.cli.reproduce import reproduce
 from dada.cli.watching import dashboard, report
 
 app = typer.Typer(

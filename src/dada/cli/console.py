@@ -164,7 +164,7 @@ StepOption = Annotated[
 
 def plan_settings(graph: GraphRule, step: StepRule) -> dict[str, Any]:
     """The usual settings of peers as those of `Plan`; with "everyone", the plan needs a graph."""
-    from dada.peer.config import usual_settings
+    from dada.peer.inputs import usual_settings
 
     settings = usual_settings(graph, step)
     rule = settings.pop("graph")

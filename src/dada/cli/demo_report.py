@@ -20,8 +20,8 @@ from dada.baselines import BoostSettings, MethodResult, boost
 from dada.cli.console import bits, number, percent
 from dada.cli.watching import synthetic_info
 from dada.core.graph import CollaborationGraph
+from dada.core.graph_steps import LogDegree
 from dada.core.plan import Plan, Status
-from dada.core.regularizers import LogDegree
 from dada.data import BasePredictors, Population, Stumps, SyntheticUsers, moons
 from dada.data.synthetic import GROUP_ANGLES_DEG, DataRule
 from dada.estimators import DadaClassifier

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from dada import Population
     from dada.cli.console import Watch
-    from dada.cli.predict import Model
+    from dada.cli.model_commands import Model
     from dada.data import ParquetUsers, TableEncoder, UserTable
     from dada.events import Observer
     from dada.fitting.models import Decided
@@ -428,7 +428,7 @@ def _scores_of_numbers(predicted: np.ndarray, held_out: Population) -> dict[str,
 
 def _means(values: np.ndarray, held_out: Population) -> tuple[float, float]:
     """Mean over rows, and mean over users with held-out rows of their means."""
-    from dada.core.accuracy import mean_per_user
+    from dada.core.losses import mean_per_user
 
     of_users = mean_per_user(values, held_out.row_start)[held_out.sizes > 0]
     return round(float(values.mean()), 6), round(float(of_users.mean()), 6)

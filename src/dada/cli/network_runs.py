@@ -15,25 +15,22 @@ from rich.live import Live
 from rich.table import Table
 
 from dada.cli.console import GraphRule, StepRule, percent
-from dada.cli.model_networks import network_of_model
-from dada.cli.network_users import NetworkUsers
-from dada.cli.simulated_runs import UPDATES_PER_USER, engine_graph, engine_models, engine_plan
+from dada.cli.new_networks import network_of_model
+from dada.cli.simulated_runs import UPDATES_PER_USER, NetworkUsers, engine_graph, engine_models, engine_plan
 from dada.core.bits import Ledger
 from dada.core.compiled import Array
-from dada.core.regularizers import LogDegree
+from dada.core.graph_steps import LogDegree
 from dada.data.predictors.families import FittedUnion
 from dada.engine import Plan
 from dada.fitting.exam import Exam
-from dada.net.credentials import read_ticket
-from dada.net.forkserver import Swarm
+from dada.net.forkserver import PeerOverview, Swarm
 from dada.net.home import Home
 from dada.net.iroh_transport import new_secret_key
-from dada.net.network_file import NetworkFile, NetworkTrees, Target
+from dada.net.network_file import NetworkFile, NetworkTrees, Target, read_ticket
 from dada.net.node import Node
 from dada.net.process import RunOptions, open_node
 from dada.net.session import LinkOptions
-from dada.net.statuses import PeerOverview
-from dada.peer.config import PeerConfig, usual_settings
+from dada.peer.inputs import PeerConfig, usual_settings
 from dada.peer.member import Rhythm
 
 # Beyond these peers, one machine is slow to answer: graph steps then wait longer for replies.

@@ -28,7 +28,7 @@ from dada.cli.console import (
 from dada.cli.watching import Live, Record, watching
 
 if TYPE_CHECKING:
-    from dada.cli.network_users import NetworkUsers
+    from dada.cli.simulated_runs import NetworkUsers
     from dada.sim.simulation import NetworkPoint
 
 MEASURES = {"accuracy": "test\naccuracy", "R2": "variance\nexplained"}
@@ -76,7 +76,7 @@ def network_users(
     predictors: str = "usual",
 ) -> NetworkUsers:
     """The users of a table or a dataset, or synthetic ones."""
-    from dada.cli.network_users import with_trees
+    from dada.cli.simulated_runs import with_trees
 
     if file is None:
         if user is not None or label is not None or drop:
@@ -92,7 +92,7 @@ def network_users(
 
 
 def _named_users(data: str, users: int | None, usual: int, seed: int) -> NetworkUsers:
-    from dada.cli.network_users import SYNTHETIC, dataset_peers, synthetic_peers
+    from dada.cli.simulated_runs import SYNTHETIC, dataset_peers, synthetic_peers
 
     if data in SYNTHETIC:
         return synthetic_peers(data, users or usual, seed)
@@ -102,7 +102,7 @@ def _named_users(data: str, users: int | None, usual: int, seed: int) -> Network
 
 
 def _table_users(file: Path, user: str, label: str, drop: list[str], most: int, seed: int) -> NetworkUsers:
-    from dada.cli.network_users import table_peers
+    from dada.cli.simulated_runs import table_peers
 
     people = table_peers(file, user, label, drop, seed)
     if people.train.n_users > most:
@@ -205,7 +205,7 @@ def _trees(result: dict[str, Any]) -> str:
 
 def replay(journal: Annotated[Path, typer.Argument(help="A file that --journal has written.")]) -> None:
     """Give a new peer all inputs of a recorded one, and check that it ends in the same state."""
-    from dada.peer.journal import replay as replay_journal
+    from dada.peer.peer import replay as replay_journal
 
     with journal.open("rb") as file:
         result = replay_journal(file)
@@ -266,7 +266,7 @@ def swarm(
     from dada.cli import network_runs as runs
     from dada.cli.simulated_runs import users_info
     from dada.events import Stopped
-    from dada.net.statuses import PeerOverview
+    from dada.net.forkserver import PeerOverview
 
     if in_process and kill_every is not None:
         raise ValueError("--kill-every kills processes, so it cannot be combined with --in-process")

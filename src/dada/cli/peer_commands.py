@@ -46,7 +46,7 @@ def summarise(
     - `dada peer summarise mine.csv --label came -o mine.json`
     - `dada peer summarise mine.csv --label came --onto passed.json -o next.json`
     """
-    from dada.cli.peer_summaries import SummaryFile, read_summary
+    from dada.cli.new_networks import SummaryFile, read_summary
 
     summary = SummaryFile.of(data, label, points, task)
     summary = summary if onto is None else read_summary(onto).merged(summary)
@@ -128,13 +128,13 @@ def new_network(
     if has_trees and (model is not None or step != "block"):
         raise ValueError("--predictors trees needs --step block, and no --model: peers grow the trees themselves")
     if model is not None:
-        from dada.cli.model_networks import network_of_model
+        from dada.cli.new_networks import network_of_model
         from dada.estimators.files import load_model
 
         network = network_of_model(load_model(model), rate, graph, private=private, **guard, **given)
     else:
         if summary:
-            from dada.cli.peer_summaries import read_all
+            from dada.cli.new_networks import read_all
 
             merged = read_all(summary)
             columns, fixed = merged.columns, merged.predictors(0 if has_trees else stumps)
@@ -146,7 +146,7 @@ def new_network(
                 columns = tables.columns_by_hand(feature or [], classes, numbers)
             fixed = tables.predictors_by_range(columns, 0 if has_trees else stumps)
             trees = tables.trees_by_range(columns) if has_trees else None
-        from dada.peer.config import usual_settings
+        from dada.peer.inputs import usual_settings
 
         loss = loss or tables.default_loss(columns.target)
         strength = tables.default_strength(columns.target, loss)
@@ -159,7 +159,7 @@ def new_network(
     if most_rows is not None:
         network = tables.with_most_rows(network, most_rows)
     if members:
-        from dada.net.credentials import Founder
+        from dada.net.network_file import Founder
 
         kind = f"open to peers that you admit; {Founder.create(network, file).key} is your key, keep it to yourself"
     else:
@@ -267,7 +267,7 @@ def admit(
     - `dada peer admit net.json 73896625bf05...`
     - `dada peer admit net.json 73896625bf05... --days 90`
     """
-    from dada.net.credentials import Founder
+    from dada.net.network_file import Founder
 
     typer.echo(Founder(network).admit(_identity(peer), days))
 
@@ -288,8 +288,8 @@ def revoke(
 
     - `dada peer revoke net.json 73896625bf05... --home ann`
     """
-    from dada.net.credentials import Founder
     from dada.net.home import Home
+    from dada.net.network_file import Founder
 
     founder = Founder(network)
     n_excluded = founder.revoke(_identity(peer))
@@ -344,8 +344,8 @@ def run_peer(
     - `dada peer run --listen 0.0.0.0:4040`
     """
     from dada.cli import peer_tables as tables
-    from dada.net.credentials import read_ticket
     from dada.net.home import Home
+    from dada.net.network_file import read_ticket
     from dada.net.process import LEAN_ENVIRONMENT, RunOptions, arguments
 
     place = Home(home)
@@ -419,8 +419,8 @@ def status(home: HomeFolder = Path("peer"), as_json: AsJson = False) -> None:
 
 
 def _lines(status: dict[str, Any], names: dict[str, str]) -> list[tuple[str, str]]:
-    from dada.net.credentials import is_for_one_machine, read_ticket
     from dada.net.home import privacy_text, shown
+    from dada.net.network_file import is_for_one_machine, read_ticket
 
     age_s = time.time() - status["time"]
     lines = [
@@ -514,7 +514,7 @@ def _cell(value: str | float) -> str:
 
 def _identity(text: str) -> bytes:
     """The id of a peer, given as such or as a ticket."""
-    from dada.net.credentials import TICKET_PREFIX, read_ticket
+    from dada.net.network_file import TICKET_PREFIX, read_ticket
 
     return read_ticket(text).peer if text.startswith(TICKET_PREFIX) else _peer_id(text)
 

@@ -23,10 +23,10 @@ from dada.data import (
     predictors_from_arrays,
     read_table,
 )
-from dada.data.arrays import as_features
 from dada.data.encoding import TableEncoder, needs_encoding
+from dada.data.population import as_features
 from dada.data.predictors.families import FittedUnion
-from dada.data.predictors.stumps import FittedStumps
+from dada.data.predictors.thresholds import FittedStumps
 from dada.data.tables import kind_of
 from dada.fitting.atoms import fitted_trees, grow_atoms, plot_of
 from dada.fitting.models import best_class, decisions
@@ -34,7 +34,7 @@ from dada.fitting.private import public_predictors
 from dada.fitting.settings import BETA, MU_SCALE, OTHER_MU_SCALE
 from dada.net.home import Home
 from dada.net.network_file import NetworkFile, NetworkTrees, Target
-from dada.peer.atoms import Plot
+from dada.peer.grove import Plot
 from dada.peer.member import Rhythm
 from dada.peer.releases import ExactRows, outputs
 from dada.privacy.noise import Bits

@@ -19,7 +19,7 @@ import typer
 from dada.cli.console import stderr, stdout
 
 if TYPE_CHECKING:
-    from dada.cli.network_users import NetworkUsers
+    from dada.cli.simulated_runs import NetworkUsers
     from dada.data import BasePredictors, SyntheticUsers
     from dada.events import Observer, RunInfo
     from dada.net.home import Home
@@ -162,8 +162,8 @@ def follow_peers(place: Path, homes: list[Home], host: str, port: int) -> None:
     """Show the status that peers report, until Ctrl-C."""
     from dada.dashboard.pages import LivePage
     from dada.dashboard.recorder import Recorder
+    from dada.net.forkserver import PeerOverview
     from dada.net.network_file import read_network
-    from dada.net.statuses import PeerOverview
 
     with tempfile.TemporaryDirectory(prefix="dada-") as folder, Recorder(Path(folder) / "run.dadalog") as recorder:
         network = read_network(homes[0].network)
@@ -224,7 +224,7 @@ def newest_recording(folder: Path) -> Path:
 
 def check_recording(path: Path) -> None:
     """Raise if the file is not a recording of this version; warn if it is truncated."""
-    from dada.dashboard.logfile import LogReader
+    from dada.dashboard.records import LogReader
 
     reader = LogReader(path)
     n_records = sum(1 for _ in reader)

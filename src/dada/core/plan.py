@@ -13,9 +13,9 @@ import numpy as np
 
 from dada.core.block_steps import BlockStep
 from dada.core.compiled import Array, kernel
+from dada.core.graph import N_CANDIDATES, N_GUESTS, BatchMix, gossip_mix, uniform_mix
 from dada.core.graph_steps import GRAPH_STEPS
 from dada.core.model_steps import STEP_RULES
-from dada.core.neighbours import N_CANDIDATES, N_GUESTS, BatchMix, gossip_mix, uniform_mix
 
 
 class Status(Enum):
@@ -159,7 +159,7 @@ class Plan:
         Peers asked at a graph wake-up.
     sampler : {"auto", "uniform", "gossip"}
         How to choose these peers: uniformly, as in the paper, or mostly among neighbours of neighbours (see
-        `dada.core.neighbours`). "auto" is gossip for more than 300 users.
+        `dada.core.graph`). "auto" is gossip for more than 300 users.
     local_updates : int, optional
         Updates of the independent models from which the first graph is learned; `n_updates` by default.
     restart : {"zero", "local"}

@@ -20,9 +20,9 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from dada.core.accuracy import margins_of
 from dada.core.compiled import Array, kernel
 from dada.core.graph import CollaborationGraph
+from dada.core.graph_steps import LogDegree, Regularizer, RegularizerCode, degree_value, weight_value
 from dada.core.losses import (
     ALL_ALIKE,
     GRAPH_LOSSES,
@@ -33,10 +33,10 @@ from dada.core.losses import (
     loss_and_weights,
     loss_code,
     loss_for_graph,
+    margins_of,
     relative_weights,
 )
 from dada.core.model_steps import ModelSettings, UserModel, UserRows, add_model, block_gradient, squared_difference
-from dada.core.regularizers import LogDegree, Regularizer, RegularizerCode, degree_value, weight_value
 
 LARGEST_BETA = 1e12
 

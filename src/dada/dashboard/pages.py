@@ -19,7 +19,7 @@ from typing import Any
 
 from dada import atomic
 from dada.dashboard import records
-from dada.dashboard.logfile import LogReader
+from dada.dashboard.records import LogReader
 
 
 def server_module() -> Any:

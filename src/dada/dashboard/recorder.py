@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from dada import events
 from dada.dashboard import records
-from dada.dashboard.logfile import frame, header
-from dada.dashboard.records import EdgeChanges, record_of
+from dada.dashboard.records import EdgeChanges, frame, header, record_of
 
 #: Apart from milestones, recording takes at most this share of the run's time, and an allowance for short runs.
 SHARE = 0.03
@@ -50,7 +49,7 @@ class Recorder(AbstractContextManager["Recorder"]):
     Examples
     --------
     >>> from tempfile import TemporaryDirectory
-    >>> from dada.dashboard.logfile import LogReader
+    >>> from dada.dashboard.records import LogReader
     >>> with TemporaryDirectory() as folder:
     ...     with Recorder(Path(folder) / "run.dadalog", now=lambda: 0.0) as recorder:
     ...         recorder(events.Stopped("All planned updates were made."))

@@ -4,6 +4,7 @@ from dada.data.encoding import TableEncoder
 from dada.data.population import Population
 from dada.data.predictors.families import (
     BasePredictors,
+    FeatureSummary,
     FittedFamily,
     Recipe,
     Union,
@@ -11,9 +12,7 @@ from dada.data.predictors.families import (
     register_predictors,
 )
 from dada.data.predictors.linear import Constant, Linear, Pretrained, RandomFourier
-from dada.data.predictors.stumps import Stumps
-from dada.data.predictors.trees import Trees
-from dada.data.summaries import FeatureSummary
+from dada.data.predictors.thresholds import Stumps, Trees
 from dada.data.synthetic import SyntheticUsers, boxes, moons, moons100, xor
 from dada.data.tables import ParquetUsers, UserTable, population_from_table, read_table
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dada.data.arrays import NUMERIC_KINDS, as_features, collected, frame_columns, is_missing, shorten
+from dada.data.population import NUMERIC_KINDS, as_features, collected, frame_columns, is_missing, shorten
 
 # Levels of a text column, "other" included; rarer ones are pooled in it.
 MOST_LEVELS = 20

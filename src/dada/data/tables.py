@@ -11,10 +11,18 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from dada.data.arrays import NUMERIC_KINDS, as_values, collected, did_you_mean, frame_columns, shorten
 from dada.data.encoding import TableEncoder, needs_encoding, read_column, telling_columns, useless_columns
-from dada.data.population import Population, Users
-from dada.data.summaries import FeatureSummary
+from dada.data.population import (
+    NUMERIC_KINDS,
+    Population,
+    Users,
+    as_values,
+    collected,
+    did_you_mean,
+    frame_columns,
+    shorten,
+)
+from dada.data.predictors.families import FeatureSummary
 
 if TYPE_CHECKING:
     import polars

@@ -1,7 +1,7 @@
 """The compiled engine: the method over a whole population on one machine."""
 
-from dada.core.accuracy import Samples, accuracy_per_user, decision_values
 from dada.core.bits import Ledger
+from dada.core.losses import Samples, accuracy_per_user, decision_values
 from dada.core.plan import Plan
 from dada.engine.runner import RunResult, run
 

@@ -14,19 +14,7 @@ import numpy as np
 
 from dada.core.bits import evidence_reply_cost, follow_cost, graph_reply_cost, weight_cost
 from dada.core.compiled import Array, lean_kernel
-from dada.core.graph_steps import (
-    EXACT,
-    GRAPH_STEPS,
-    NEGLIGIBLE,
-    exact_step,
-    keep_best,
-    lipschitz_step,
-    log_evidence,
-    pair_cost,
-)
-from dada.core.losses import LossCode
-from dada.core.model_steps import UserModel, squared_distance
-from dada.core.neighbours import (
+from dada.core.graph import (
     FIRST_ROOM,
     BatchMix,
     Nearest,
@@ -44,9 +32,21 @@ from dada.core.neighbours import (
     set_weight,
     weight_of,
 )
+from dada.core.graph_steps import (
+    EXACT,
+    GRAPH_STEPS,
+    NEGLIGIBLE,
+    RegularizerCode,
+    exact_step,
+    keep_best,
+    lipschitz_step,
+    log_evidence,
+    pair_cost,
+)
+from dada.core.losses import LossCode
+from dada.core.model_steps import UserModel, squared_distance
 from dada.core.plan import Plan
 from dada.core.problem import Problem
-from dada.core.regularizers import RegularizerCode
 from dada.engine.model_loops import UserArrays, count_sent, user_model
 from dada.engine.state import State, graph_losses
 

@@ -44,6 +44,7 @@ from dada.core.block_steps import (
     value_bits,
 )
 from dada.core.compiled import Array, inlined, kernel, lean_kernel, prefetch, prefetch_cell
+from dada.core.graph import NeighbourLists, is_neighbour, list_degree, position
 from dada.core.model_steps import (
     PAIRWISE,
     REFRESH_EVERY,
@@ -57,7 +58,6 @@ from dada.core.model_steps import (
     refresh_margins,
     step_size,
 )
-from dada.core.neighbours import NeighbourLists, is_neighbour, list_degree, position
 
 if TYPE_CHECKING:
     from dada.engine.state import State

@@ -19,14 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
-from dada.core.accuracy import Samples, accuracy_per_user
 from dada.core.bits import FLOATS, Ledger
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
+from dada.core.losses import Samples, accuracy_per_user
 from dada.core.model_steps import STEP_RULES
 from dada.core.plan import BLOCK_STEP, GRAPH_STREAM, LOCAL_STREAM, MODEL_STREAM, Phase, Plan, Schedule, Status
 from dada.core.problem import Problem
-from dada.engine.checkpoint import Checkpoints, fingerprint, resume_from
 from dada.engine.graph_loops import EvidenceRule, graph_rule
 from dada.engine.model_loops import (
     GraphLists,
@@ -38,7 +37,7 @@ from dada.engine.model_loops import (
     snapshot_bits,
 )
 from dada.engine.shards import Segment, Threads, Workers
-from dada.engine.state import State, lists_of, snapshot_of
+from dada.engine.state import Checkpoints, State, fingerprint, lists_of, resume_from, snapshot_of
 from dada.events import Observer, PhaseStarted, Progress, SnapshotOffer, Stopped, TracePoint, silent
 
 # Multiplications in a chunk: about 20 ms, the delay until Ctrl-C takes effect.

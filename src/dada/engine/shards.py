@@ -16,13 +16,12 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from dada.core.accuracy import margins_of
 from dada.core.bits import Ledger
 from dada.core.block_steps import BlockStep
 from dada.core.compiled import Array
-from dada.core.graph import CollaborationGraph
+from dada.core.graph import CollaborationGraph, NeighbourLists, lists_from_csr
+from dada.core.losses import margins_of
 from dada.core.model_steps import ModelSettings, make_scratch
-from dada.core.neighbours import NeighbourLists, lists_from_csr
 from dada.core.problem import Problem, frank_wolfe_gaps, model_gradients
 from dada.engine.graph_loops import EvidenceRound, JudgeRows, RoundResult, make_round
 from dada.engine.model_loops import (

@@ -18,8 +18,8 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from dada.core.graph import CollaborationGraph
 from dada.core.plan import Status
 from dada.data import ParquetUsers, Population
-from dada.data.arrays import as_features, as_values, collected, frame_columns, is_frame, shorten, without_column
 from dada.data.encoding import TableEncoder, needs_encoding, telling_columns
+from dada.data.population import as_features, as_values, collected, frame_columns, is_frame, shorten, without_column
 from dada.estimators.explanation import FeatureEffect, contributions, effects, references, uses_of
 from dada.events import Event, Observer, TracePoint, TrialStarted, fan_out, silent
 from dada.fitting.held_out import decide

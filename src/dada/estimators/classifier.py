@@ -13,9 +13,9 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
-from dada.core.accuracy import mean_per_user
+from dada.core.losses import mean_per_user
 from dada.data import ParquetUsers, Population
-from dada.data.arrays import as_values
+from dada.data.population import as_values
 from dada.estimators.online import GrowingEstimator
 from dada.fitting.calibration import Calibration, calibrate, probabilities
 from dada.fitting.held_out import HeldOutScores

@@ -18,8 +18,7 @@ from scipy.special import ndtri
 
 from dada.data.predictors.families import BasePredictors, FittedFamily, parts_of
 from dada.data.predictors.linear import FEW_FEATURES, FittedConstant, FittedFourier, FittedLinear
-from dada.data.predictors.stumps import FittedStumps
-from dada.data.predictors.trees import UNSPLIT, FittedTrees
+from dada.data.predictors.thresholds import UNSPLIT, FittedStumps, FittedTrees
 
 Floats = NDArray[np.float64]
 # Quantiles at which importances are measured, and the two between which effects are.

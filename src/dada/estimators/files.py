@@ -10,10 +10,9 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from dada import __version__, modelfile
-from dada.core.accuracy import Reliability
 from dada.core.graph import CollaborationGraph
-from dada.core.losses import Loss
-from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree
+from dada.core.graph_steps import DegreeFunction, DegreeTarget, LogDegree
+from dada.core.losses import Loss, Reliability
 from dada.data import Constant, Linear, RandomFourier, Stumps, Trees, Union
 from dada.data.encoding import TableEncoder
 from dada.data.predictors.families import REGISTERED_RECIPES

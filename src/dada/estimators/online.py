@@ -16,7 +16,7 @@ from dada.core.block_steps import BlockStep
 from dada.core.plan import BLOCK_STEP
 from dada.core.problem import Problem
 from dada.data import Population
-from dada.data.arrays import NUMERIC_KINDS, shorten
+from dada.data.population import NUMERIC_KINDS, shorten
 from dada.estimators.base import PersonalEstimator
 from dada.fitting.models import positions_of
 from dada.fitting.newcomers import NOBODY, Candidates, follow, learn_next_to, with_rows

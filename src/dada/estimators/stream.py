@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dada.core.accuracy import mean_per_user
+from dada.core.losses import mean_per_user
 from dada.core.model_steps import rows_per_sample
 from dada.core.problem import bytes_of_run, check_memory
 from dada.data import BasePredictors, FeatureSummary, ParquetUsers, Population, Recipe
 from dada.data.predictors.families import takes_summary
-from dada.data.predictors.stumps import FittedStumps
+from dada.data.predictors.thresholds import FittedStumps
 from dada.engine.shards import remote_problem
 from dada.estimators.classifier import DadaClassifier, DadaRegressor
 from dada.events import Observer, silent

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from dada.core.accuracy import mean_by_owner
 from dada.core.compiled import Array
+from dada.core.losses import mean_by_owner
 from dada.data.datasets import load
 from dada.experiments import page
 from dada.experiments.lab import Job, Lab, run_groups
@@ -19,10 +19,9 @@ from dada.experiments.methods import OURS, method_of, train_job
 from dada.experiments.ours import METHODS as OUR_METHODS
 from dada.experiments.page import Block, Heading, Page, Table
 from dada.experiments.protocol import FAR, ChosenSettings, Pair, Summary, method_data, try_all
-from dada.experiments.published import SOURCE, accuracy_of, best_accuracy_of
 from dada.experiments.rivals import RIVALS as RIVALS_OF_ANY_LABEL
 from dada.experiments.rivals import Prediction, predicted
-from dada.experiments.table1 import IN_PAPER
+from dada.experiments.table1 import IN_PAPER, SOURCE, accuracy_of, best_accuracy_of
 from dada.experiments.tasks import SPECS, data_digest, people
 
 N_SPLITS, QUICK_SPLITS = 10, 2

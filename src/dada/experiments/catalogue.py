@@ -17,11 +17,9 @@ from typing import Any
 import dada
 from dada.data.datasets import entry_of
 from dada.experiments.beyond import beyond
-from dada.experiments.budget import budget, table2
 from dada.experiments.digest import digest, modules_of
 from dada.experiments.kappa import kappa_page
 from dada.experiments.lab import Lab
-from dada.experiments.messages import messages_page
 from dada.experiments.methods import OURS
 from dada.experiments.moons import graph_page, moons100_page, moons_page, size_page
 from dada.experiments.page import TEXTS, Heading, Page, PageLinks
@@ -29,6 +27,7 @@ from dada.experiments.privacy_page import privacy_page
 from dada.experiments.public_tables import tables_page, untouched
 from dada.experiments.table1 import table1
 from dada.experiments.tasks import REAL, present
+from dada.experiments.traffic import budget, messages_page, table2
 
 _PACKAGES = ("numpy", "numba", "scipy", "scikit-learn")
 
@@ -78,7 +77,7 @@ class Reproduction:
         """Digest of all that the page depends on except the data: code, prose, published numbers, seed and mode."""
         prose = json.dumps(TEXTS.get(self.name), sort_keys=True)
         numbers = files("dada.experiments").joinpath("published.toml").read_text(encoding="utf-8")
-        is_compared = "dada.experiments.published" in modules_of(self.roots)
+        is_compared = "dada.experiments.table1" in modules_of(self.roots)
         return digest(self.roots, prose, numbers if is_compared else "", f"seed {seed}", mode)
 
     def made_with(self, lab: Lab) -> dict[str, Any]:

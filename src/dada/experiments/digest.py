@@ -37,7 +37,7 @@ def digest(roots: Iterable[str], *more: str, sources: Path = SOURCES) -> str:
 
     Examples
     --------
-    >>> digest(["dada.core.regularizers.LogDegree"]) == digest(["dada.core.regularizers.LogDegree"], "seed 1")
+    >>> digest(["dada.core.graph_steps.LogDegree"]) == digest(["dada.core.graph_steps.LogDegree"], "seed 1")
     False
     """
     found = hashlib.sha256()

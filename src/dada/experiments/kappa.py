@@ -15,8 +15,8 @@ from dada.baselines.persolin import wake_graph
 from dada.core.bits import cached_graph_bits
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
+from dada.core.graph_steps import LogDegree
 from dada.core.plan import GRAPH_STREAM, Plan, Schedule
-from dada.core.regularizers import LogDegree
 from dada.data import BasePredictors, Population
 from dada.engine import run
 from dada.engine.graph_loops import DistanceRule
@@ -26,7 +26,7 @@ from dada.experiments.ladders import Settings
 from dada.experiments.methods import rounded
 from dada.experiments.page import Block, Figure, Page, Table, bits_text, decimal, drawing, verdicts
 from dada.experiments.protocol import N_RUNS
-from dada.experiments.published import EVERY_WEIGHT_TO_EVERYONE_BITS, KAPPA_ONE_BITS
+from dada.experiments.table1 import EVERY_WEIGHT_TO_EVERYONE_BITS, KAPPA_ONE_BITS
 from dada.experiments.tasks import SPECS, whole_task
 from dada.plot.theme import Picture, Theme
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dada import task
-from dada.baselines.boosting import BoostSettings, boost, random_graph
+from dada.baselines.boosting import BoostSettings, MethodResult, boost, random_graph
 from dada.baselines.central import user_lightgbm, user_linear
 from dada.baselines.classical import (
     central_result,
@@ -24,11 +24,10 @@ from dada.baselines.classical import (
     local_lin,
     trees_with_user,
 )
-from dada.baselines.outcome import MethodResult
 from dada.baselines.persolin import PersolinSettings, persolin
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
-from dada.core.regularizers import LogDegree
+from dada.core.graph_steps import LogDegree
 from dada.data import BasePredictors, Population
 from dada.engine import Plan
 from dada.experiments.lab import Job

@@ -28,7 +28,7 @@ from dada.experiments.protocol import (
     summarise,
     summarise_all,
 )
-from dada.experiments.published import MOONS100_LEARNED_NEIGHBOURS, MOONS100_ORACLE_NEIGHBOURS
+from dada.experiments.table1 import MOONS100_LEARNED_NEIGHBOURS, MOONS100_ORACLE_NEIGHBOURS
 from dada.experiments.tasks import SPECS, people
 from dada.plot import GraphPanel, graph_picture, weight_picture
 from dada.plot.theme import Picture, Theme

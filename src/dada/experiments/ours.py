@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dada.baselines.outcome import MethodResult
+from dada.baselines.boosting import MethodResult
 from dada.core.compiled import Array
 from dada.data import UserTable
 from dada.estimators import DadaClassifier, DadaClassifierCV, DadaRegressor

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dada.baselines.private_rivals import PrivateTask, Shared, mr_mtl, output_perturbation
-from dada.core.accuracy import is_right, mean_per_user
+from dada.baselines.classical import PrivateTask, Shared, mr_mtl, output_perturbation
+from dada.core.losses import is_right, mean_per_user
 from dada.data import Population
 from dada.data.datasets import load
 from dada.estimators import DadaClassifier, DadaRegressor

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from dada.data import BasePredictors, FeatureSummary, Population, Stumps, Trees
 from dada.data.predictors.families import FittedUnion
-from dada.data.predictors.trees import LEAF_STEPS, UNSPLIT, FittedTrees
+from dada.data.predictors.thresholds import LEAF_STEPS, UNSPLIT, FittedTrees
 from dada.fitting.trees import LEAST_ROWS, Grove, binned
-from dada.peer.atoms import NO_SPLIT, AtomArrays, AtomTerms, Orchard, Plot, name_of
-from dada.peer.config import TREE_COUPLING
+from dada.peer.grove import NO_SPLIT, AtomArrays, AtomTerms, Orchard, Plot, name_of
+from dada.peer.inputs import TREE_COUPLING
 from dada.task import user_rows
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dada.core.accuracy import Reliability
+from dada.core.losses import Reliability
 from dada.fitting.models import HeldOutValues, class_scores, positions_of
 
 Floats = NDArray[np.float64]

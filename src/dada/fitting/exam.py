@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dada.core.accuracy import mean_per_user
+from dada.core.losses import mean_per_user
 from dada.data import BasePredictors, Population
 from dada.fitting.held_out import HeldOutScores
 from dada.fitting.models import decisions

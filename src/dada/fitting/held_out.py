@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from scipy.special import log_expit, log_softmax
 from sklearn.model_selection import BaseCrossValidator
 
-from dada.core.accuracy import mean_per_user
+from dada.core.losses import mean_per_user
 from dada.core.plan import Status
 from dada.core.problem import Problem
 from dada.data import Population, Recipe, Trees
-from dada.data.arrays import as_values
+from dada.data.population import as_values
 from dada.engine import RunResult
 from dada.events import Observer, TrialStarted, silent
 from dada.fitting.models import Decided, HeldOutValues, decisions, dictionary, run_engine

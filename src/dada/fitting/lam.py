@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dada.core.graph_steps import LogDegree
 from dada.core.plan import Plan
 from dada.core.problem import Problem
-from dada.core.regularizers import LogDegree
 from dada.engine import run
 from dada.fitting.settings import LEAST_UPDATES, Settings
 

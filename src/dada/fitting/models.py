@@ -16,7 +16,7 @@ from dada.core.graph import CollaborationGraph
 from dada.core.plan import Status
 from dada.core.problem import Problem, bytes_of_run, check_memory
 from dada.data import BasePredictors, Population, Recipe
-from dada.data.arrays import as_values
+from dada.data.population import as_values
 from dada.engine import RunResult, Samples, decision_values, run
 from dada.engine.shards import Workers
 from dada.events import Observer, silent

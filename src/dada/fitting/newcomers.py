@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dada.core.accuracy import margins_of
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.core.graph_steps import judged_losses
+from dada.core.losses import margins_of
 from dada.core.model_steps import PAIRWISE, UserModel, frozen_steps, make_scratch
 from dada.core.problem import Problem
 from dada.engine.state import as_float

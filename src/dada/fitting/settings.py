@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from dada.core.block_steps import BlockStep
 from dada.core.graph import CollaborationGraph
+from dada.core.graph_steps import DegreeFunction, DegreeTarget, LogDegree, Regularizer
 from dada.core.losses import Loss
 from dada.core.plan import BLOCK_STEP, Plan
 from dada.core.problem import Problem
-from dada.core.regularizers import DegreeFunction, DegreeTarget, LogDegree, Regularizer
 from dada.data import (
     BasePredictors,
     Constant,

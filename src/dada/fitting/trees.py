@@ -14,7 +14,7 @@ from dada.core.compiled import Array, kernel
 from dada.core.graph import CollaborationGraph
 from dada.data import BasePredictors, FeatureSummary, Population, Recipe, Stumps, Trees, Union
 from dada.data.predictors.families import FittedUnion
-from dada.data.predictors.trees import LEAF_STEPS, UNSPLIT, FittedTrees
+from dada.data.predictors.thresholds import LEAF_STEPS, UNSPLIT, FittedTrees
 from dada.task import training_predictions
 
 # Rows of a bootstrap sample on either side of a test, at least.

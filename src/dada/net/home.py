@@ -21,16 +21,21 @@ from numpy.typing import NDArray
 from dada import atomic
 from dada.core.compiled import Array
 from dada.core.model_steps import UserRows, rows_per_sample
-from dada.net.credentials import CERTIFICATE_PREFIX, from_text, read_key, read_revocation, write_key
-from dada.net.network_file import NetworkFile, read_network
+from dada.net.network_file import (
+    CERTIFICATE_PREFIX,
+    NetworkFile,
+    from_text,
+    read_key,
+    read_network,
+    read_revocation,
+    write_key,
+)
 from dada.net.store import damaged, needing_room, read_records
-from dada.peer.atoms import Plot
-from dada.peer.config import PeerConfig
-from dada.peer.grove import Grove
-from dada.peer.membership import Membership
+from dada.peer.grove import Plot, SharedGrove
+from dada.peer.inputs import PeerConfig
 from dada.peer.messages import Certificate, PeerId, Revocation
 from dada.peer.model import Fallback, OwnModel, checked_rows
-from dada.peer.witnesses import Seal, Unsealed
+from dada.peer.signatures import Membership, Seal, Unsealed
 from dada.privacy.noise import Bits
 
 # Loaded for private peers only: they load scipy, which takes as much memory as all that another peer needs of its own.
@@ -219,8 +224,7 @@ class Home:
         `n_peers` is the number of peers that are expected to release statistics of their rows. If `is_summed`, only
         sums of these are seen, those of `group` if it is given; to protect users, with `rows_per_user` of each at most.
         """
-        from dada.peer.releases import ReleaseTerms
-        from dada.peer.secure_parts import LONGEST_GROUP
+        from dada.peer.releases import LONGEST_GROUP, ReleaseTerms
         from dada.privacy.accounting import Privacy
 
         # Base predictors have public ranges: rows are clipped to them.
@@ -411,7 +415,7 @@ class Home:
         parts = {"signs": plot.signs, "bins": plot.bins, "grown": grown, "taken": np.array([], np.str_)}
         _write_arrays(self.samples, rows | parts)
 
-    def open_grove(self, me: PeerId, seal: Seal) -> Grove | None:
+    def open_grove(self, me: PeerId, seal: Seal) -> SharedGrove | None:
         """The samples and trees of a peer, if its network has trees."""
         _, network = self.read()
         if network.trees is None:
@@ -423,7 +427,7 @@ class Home:
             signs, bins, grown = (stored[name] for name in PLOT_PARTS)
         terms = network.trees.terms
         plot = Plot(rows, signs, bins, tuple(terms.split(grown.tobytes())))
-        return Grove(me, terms, plot, network.config.digest, seal)
+        return SharedGrove(me, terms, plot, network.config.digest, seal)
 
     def take_rows(self, config: PeerConfig, half_life: float | None, rng: np.random.Generator) -> UserRows | None:
         """Take the oldest file out of the inbox; returns all samples, or None if the inbox is empty.

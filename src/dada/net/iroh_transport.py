@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from dada.net.address_book import is_relay
-from dada.net.transport import CHUNK, Pending, TransportError
+from dada.net.transport import CHUNK, Pending, TransportError, is_relay
 from dada.peer.member import RateLimit
 from dada.peer.messages import MOST_ADDRESSES, PeerId
 
@@ -65,7 +64,7 @@ def new_secret_key() -> bytes:
 
 
 class IrohSeal:
-    """Ed25519 signatures by the key that is a peer's identity; see `dada.peer.witnesses.Seal`.
+    """Ed25519 signatures by the key that is a peer's identity; see `dada.peer.signatures.Seal`.
 
     >>> seal = IrohSeal(bytes(32))
     >>> signature = seal.sign(b"content")

@@ -1,7 +1,7 @@
 """All links of one node: dialling, choosing between links, and closing them.
 
 A message goes out on the open link to its receiver. Without one the receiver is dialled, and messages wait meanwhile;
-`dada.net.address_book` decides which addresses are dialled. After a failed dial the next attempt waits, twice as long
+`dada.net.transport` decides which addresses are dialled. After a failed dial the next attempt waits, twice as long
 after every failure. Links to neighbours stay open and are redialled when they break. Of the other links, the least
 recently used ones are closed when there are too many. If two peers dial each other at the same time, both keep the link
 opened by the smaller id.
@@ -18,10 +18,18 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from dada.net.address_book import MOST_ADDRESSES_KNOWN, AddressBook, Hearsay
-from dada.net.handshake import NONCE_SIZE, HandshakeError, Party, Refusal, Terms, shake_hands
-from dada.net.session import LinkOptions, Session
-from dada.net.transport import FrameError, FrameStream, Link, Pending, Transport, TransportError
+from dada.net.session import NONCE_SIZE, HandshakeError, LinkOptions, Party, Refusal, Session, Terms, shake_hands
+from dada.net.transport import (
+    MOST_ADDRESSES_KNOWN,
+    AddressBook,
+    FrameError,
+    FrameStream,
+    Hearsay,
+    Link,
+    Pending,
+    Transport,
+    TransportError,
+)
 from dada.peer.edges import put_last
 from dada.peer.messages import Hello, PeerId
 

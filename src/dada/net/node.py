@@ -16,14 +16,12 @@ import numpy as np
 from dada.core.compiled import Array
 from dada.core.model_steps import UserRows
 from dada.events import heaviest_predictors
-from dada.net.address_book import Hearsay
-from dada.net.credentials import write_ticket
-from dada.net.handshake import Terms
 from dada.net.home import HOME_KEY, TRUST_KEY
 from dada.net.links import Links, PeerEvent
-from dada.net.session import LinkOptions
+from dada.net.network_file import write_ticket
+from dada.net.session import LinkOptions, Terms
 from dada.net.store import Store, StoreError, damaged, last_epoch
-from dada.net.transport import Transport
+from dada.net.transport import Hearsay, Transport
 from dada.peer.inputs import Effect, Persist, Refused, Send, Warned
 from dada.peer.member import Member
 from dada.peer.messages import (

@@ -21,18 +21,16 @@ import msgspec
 import numpy as np
 
 from dada.core.model_steps import UserRows
-from dada.net.credentials import is_for_one_machine, read_ticket
-from dada.net.handshake import Terms
 from dada.net.home import Home, shown
 from dada.net.iroh_transport import LOOPBACK, IrohSeal, IrohTransport, public_key
 from dada.net.links import LinkClosed, LinkFailed, LinkOpened, LinkRefused
+from dada.net.network_file import is_for_one_machine, read_ticket
 from dada.net.node import Listening, MessageRefused, Node, NodeEvent, NodeStatus, NodeWarning, PeerGone, unwatched
-from dada.net.session import LinkOptions
+from dada.net.session import LinkOptions, Terms
 from dada.net.store import Store
-from dada.peer.journal import PeerJournal
 from dada.peer.member import Member, Planner
 from dada.peer.messages import PeerId
-from dada.peer.peer import Peer
+from dada.peer.peer import Peer, PeerJournal
 from dada.peer.sampling import PeerSampling
 from dada.privacy.noise import Bits
 

@@ -32,7 +32,7 @@ from dada.peer.messages import (
     Witness,
 )
 from dada.peer.model import OwnModel, add_models
-from dada.peer.witnesses import Trail, statement_of
+from dada.peer.signatures import Trail, statement_of
 
 # Times a message is repeated before the other end counts as gone.
 MOST_REPEATS = 8

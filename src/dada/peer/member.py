@@ -18,11 +18,8 @@ from dada.core.model_steps import UserRows
 from dada.peer import inputs, messages
 from dada.peer.census import FRACTIONS, Census
 from dada.peer.edges import put_last
-from dada.peer.evidence_graph import EvidenceGraph
-from dada.peer.grove import Grove
+from dada.peer.grove import SharedGrove
 from dada.peer.inputs import SUMS_KEY, Action, Effect, Fact, GraphStep, Persist, Refused, Send
-from dada.peer.journal import PeerJournal
-from dada.peer.membership import Membership
 from dada.peer.messages import (
     AtomMessage,
     CensusMessage,
@@ -38,9 +35,10 @@ from dada.peer.messages import (
     decode,
 )
 from dada.peer.model import Fallback
-from dada.peer.peer import Peer
+from dada.peer.neighbourhoods import EvidenceGraph
+from dada.peer.peer import Peer, PeerJournal
 from dada.peer.sampling import PeerSampling, Search, draw
-from dada.peer.witnesses import Seal, content_of, statement_of, statements_in
+from dada.peer.signatures import Membership, Seal, content_of, statement_of, statements_in
 
 # Most peers make no releases, and these load scipy, a third of the memory of an idle peer.
 if TYPE_CHECKING:
@@ -243,7 +241,7 @@ class Member:
         kept: float = 1.0,
         releases: SignedReleases | None = None,
         membership: Membership | None = None,
-        grove: Grove | None = None,
+        grove: SharedGrove | None = None,
     ) -> None:
         if not 0 < exchange_every_s < math.inf:
             raise ValueError(f"exchange_every_s must be > 0 and finite, got {exchange_every_s}")
@@ -428,7 +426,7 @@ class Member:
 
     # -- trees -----------------------------------------------------------------------------------------------------
 
-    def _compare_trees(self, grove: Grove, sender: PeerId, message: Message) -> list[Effect]:
+    def _compare_trees(self, grove: SharedGrove, sender: PeerId, message: Message) -> list[Effect]:
         """Compare records of trees at each greeting, and with the sender of a model over an unknown dictionary."""
         if self.peer.ignores(sender):
             return []
@@ -448,7 +446,7 @@ class Member:
             self.grove.due = min(self.grove.due, now + ADOPTED_AFTER * self.exchange_every_s)
         return effects
 
-    def _change_dictionary(self, grove: Grove, now: float) -> list[Effect]:
+    def _change_dictionary(self, grove: SharedGrove, now: float) -> list[Effect]:
         """Adopt the trees of all records, and keep those in use; earlier dictionaries are forgotten at the end."""
         names = grove.names
         effects = [*grove.keep(self.trees_in_use), *grove.adopt()]
@@ -456,7 +454,7 @@ class Member:
             return effects
         return [*effects, *self._rebase(grove, names, now), *grove.forget()]
 
-    def _rebase(self, grove: Grove, before: list[bytes], now: float) -> list[Effect]:
+    def _rebase(self, grove: SharedGrove, before: list[bytes], now: float) -> list[Effect]:
         rows, origin = grove.rows(), grove.origin(before)
         fact = inputs.DictionaryChanged(now, grove.name, origin.astype("<i4").tobytes(), inputs.StoredRows.of(rows))
         effects = self._handle(fact)

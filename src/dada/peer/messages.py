@@ -52,7 +52,7 @@ class _Message(msgspec.Struct, frozen=True, array_like=True):
 class ModelSnapshot(_Message, frozen=True):
     """A whole model: little-endian uint32 coordinates and float32 values, in the owner's order.
 
-    Under block steps it is a shared model, and `values` is its code (see `dada.peer.coding`) after a byte with the bits
+    Under block steps it is a shared model, and `values` is its code (see `dada.peer.copies`) after a byte with the bits
     of a value. `coordinates` is then the name of the dictionary with trees that the code numbers, or empty without.
     """
 
@@ -63,7 +63,7 @@ class ModelSnapshot(_Message, frozen=True):
 
 
 class Statement(_Message, frozen=True):
-    """The owner of a model states its digest at a number (see `dada.peer.witnesses`)."""
+    """The owner of a model states its digest at a number (see `dada.peer.signatures`)."""
 
     epoch: Epoch
     sequence: Count
@@ -103,7 +103,7 @@ class ModelDelta(_Message, frozen=True, tag=2):
 
 
 class BlockChange(_Message, frozen=True, tag=17):
-    """Change number `sequence` of the sender's shared model: a code (see `dada.peer.coding`)."""
+    """Change number `sequence` of the sender's shared model: a code (see `dada.peer.copies`)."""
 
     epoch: Epoch
     sequence: Count
@@ -281,7 +281,7 @@ class Equivocation(_Message, frozen=True, tag=20):
 
 
 class Certificate(_Message, frozen=True):
-    """The founder of a network admits a peer, until a Unix time; 0 is for ever (see `dada.peer.membership`)."""
+    """The founder of a network admits a peer, until a Unix time; 0 is for ever (see `dada.peer.signatures`)."""
 
     network: Digest
     peer: SentId

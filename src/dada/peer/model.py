@@ -18,10 +18,8 @@ from dada.core.graph_steps import judged_losses, log_evidence
 from dada.core.losses import ALL_ALIKE, GRAPH_LOSSES, check_weights, loss_for_graph, relative_weights
 from dada.core.model_steps import UserRows, rows_per_sample
 from dada.core.plan import BLOCK_STEP
-from dada.peer.coding import Code, write_code
-from dada.peer.config import PeerConfig
-from dada.peer.copies import ModelCopy
-from dada.peer.inputs import Persist
+from dada.peer.copies import Code, ModelCopy, write_code
+from dada.peer.inputs import PeerConfig, Persist
 from dada.peer.messages import BlockChange, ImplausibleError, ModelChange, ModelDelta, ModelSnapshot
 
 MODEL_KEY, EPOCH_KEY = b"model", b"epoch"

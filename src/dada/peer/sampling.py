@@ -47,7 +47,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from dada.core.neighbours import gossip_mix
+from dada.core.graph import gossip_mix
 from dada.peer import messages
 from dada.peer.edges import put_last
 from dada.peer.inputs import Effect, Persist, Refused, Send
@@ -62,7 +62,7 @@ from dada.peer.messages import (
     ViewMessage,
 )
 from dada.peer.peer import Peer
-from dada.peer.witnesses import Seal, Unsealed
+from dada.peer.signatures import Seal, Unsealed
 
 VIEW_SIZE = 30
 HEALER = 3
@@ -469,7 +469,7 @@ class Search:
     """Draws the batches of one peer, from its view and from neighbours of its neighbours.
 
     >>> from dada.core.model_steps import UserRows
-    >>> from dada.peer.config import PeerConfig
+    >>> from dada.peer.inputs import PeerConfig
     >>> peer = Peer(b"me", UserRows(np.ones((1, 2), np.int8)), PeerConfig(n_predictors=2, beta=1.0, mu1=1.0))
     >>> rng = np.random.default_rng(0)
     >>> view = PeerSampling(b"me", rng)

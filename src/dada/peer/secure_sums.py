@@ -46,27 +46,25 @@ from numpy.typing import NDArray
 from dada.peer.inputs import SUMS_KEY, Effect, Persist
 from dada.peer.messages import RELEASE_NAME_SIZE, PeerId, Release
 from dada.peer.releases import (
-    MOST_SIGMAS,
-    RELEASE_KEY,
-    ExactRows,
-    ReleaseTerms,
-    SignedReleases,
-    split_names,
-)
-from dada.peer.secure_parts import (
     LEAST_CALLED,
     MOST_HOLDERS,
+    MOST_SIGMAS,
+    RELEASE_KEY,
     Call,
+    ExactRows,
     Key,
     Keys,
     Masked,
     Opening,
     Part,
+    ReleaseTerms,
     Shares,
+    SignedReleases,
     read_part,
     slot_of,
+    split_names,
 )
-from dada.peer.witnesses import Seal
+from dada.peer.signatures import Seal
 from dada.privacy.masking import (
     CHECK_SIZE,
     OWN,

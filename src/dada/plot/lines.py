@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from dada.core.accuracy import Reliability
 from dada.core.compiled import Array
+from dada.core.losses import Reliability
 from dada.events import TracePoint
 from dada.plot.theme import LIGHT, Theme, name_of, new_axes, new_figure
 

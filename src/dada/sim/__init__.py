@@ -10,20 +10,20 @@ import numpy as np
 
 from dada import task
 from dada.core.compiled import Array
+from dada.core.graph_steps import LogDegree
 from dada.core.model_steps import n_blocks
 from dada.core.problem import Problem
-from dada.core.regularizers import LogDegree
 from dada.data import BasePredictors, Population, Recipe
 from dada.fitting.atoms import grown_orchard
 from dada.fitting.exam import Exam
 from dada.fitting.settings import AUTO, LINEAR, STUMPS, Settings, families
 from dada.fitting.trees import trees_of
-from dada.peer.atoms import Orchard
-from dada.peer.config import PeerConfig, usual_settings
+from dada.peer.grove import Orchard
+from dada.peer.inputs import PeerConfig, usual_settings
 from dada.peer.member import Rhythm
-from dada.sim.faults import Faults
 from dada.sim.liars import KINDS, Poacher
 from dada.sim.simulation import NetworkPoint, SimulatedNetwork, SimulationResult
+from dada.sim.virtual import Faults
 
 __all__ = ["Faults", "NetworkPoint", "SimulatedNetwork", "Simulation", "SimulationResult", "simulate"]
 

@@ -37,14 +37,11 @@ import msgspec
 import numpy as np
 
 from dada.core.compiled import Array
-from dada.core.neighbours import gossip_mix
-from dada.peer.agreed_graph import MOST_EDGES, AgreedGraph
-from dada.peer.config import PeerConfig
+from dada.core.graph import gossip_mix
 from dada.peer.copies import MOST_SHARED, SLACK, ModelCopy
 from dada.peer.edges import EDGE_KEY, MOST_ENDED_EDGES, MOST_SIZES, Edge
-from dada.peer.evidence_graph import FOLLOWER_KEY, MOST_FOLLOWERS, EvidenceGraph
 from dada.peer.grove import DICTIONARY_KEY
-from dada.peer.inputs import Send
+from dada.peer.inputs import PeerConfig, Send
 from dada.peer.messages import (
     EdgeState,
     Follow,
@@ -56,11 +53,12 @@ from dada.peer.messages import (
     epoch_of,
 )
 from dada.peer.model import EPOCH_KEY, MODEL_KEY
+from dada.peer.neighbourhoods import FOLLOWER_KEY, MOST_EDGES, MOST_FOLLOWERS, AgreedGraph, EvidenceGraph
 from dada.peer.peer import MOST_EPOCHS, MOST_OFFENDERS
 from dada.peer.sampling import MOST_CANDIDATES, MOST_KNOWN_ADDRESSES, STORED_EVERY
 from dada.peer.sampling import RECORD_KEY as VIEW_KEY
-from dada.peer.witnesses import MOST_EXPOSED, Trail
-from dada.sim.host import MOST_LOST_RECORDS, Host
+from dada.peer.signatures import MOST_EXPOSED, Trail
+from dada.sim.world import MOST_LOST_RECORDS, Host
 
 # Models of each owner kept for comparison; copies of older ones are not compared.
 MODELS_KEPT = 128

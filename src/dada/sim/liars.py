@@ -20,7 +20,7 @@ from dada.peer.inputs import Effect, Send
 from dada.peer.member import Member
 from dada.peer.messages import Descriptor, Message, ModelSnapshot, PeerId, Statement, encode
 from dada.peer.sampling import signed_card
-from dada.peer.witnesses import content_of, statement_of
+from dada.peer.signatures import content_of, statement_of
 from dada.sim.virtual import VirtualSeal
 
 # Samples that a liar claims to have.

@@ -26,24 +26,21 @@ from typing import Any
 import numpy as np
 
 from dada.core.problem import Problem
-from dada.net.handshake import Terms
 from dada.net.links import Links
 from dada.net.node import MessageRefused, Node, NodeEvent
-from dada.net.session import LinkOptions, Session
+from dada.net.session import LinkOptions, Session, Terms
 from dada.net.store import START_OF_EPOCHS, CorruptStoreError, StoreError
 from dada.net.transport import HEADER, Kind, TransportError, frame
-from dada.peer.config import PeerConfig
-from dada.peer.inputs import Send
+from dada.peer.inputs import PeerConfig, Send
 from dada.peer.member import Member, Planner, Rhythm
 from dada.peer.messages import Descriptor, PeerId, decode, encode
 from dada.peer.peer import Peer
 from dada.peer.sampling import PeerSampling
-from dada.sim.faults import Cut
-from dada.sim.host import MOST_LOST_RECORDS, Host
 from dada.sim.invariants import InvariantError, Invariants
 from dada.sim.liars import Liar, SendBytes
 from dada.sim.simulation import WAKEUPS_PER_EXCHANGE, peer_id
-from dada.sim.virtual import CALM, LinkFaults, VirtualInternet, VirtualLoop, VirtualSeal, VirtualTransport
+from dada.sim.virtual import CALM, Cut, LinkFaults, VirtualInternet, VirtualLoop, VirtualSeal, VirtualTransport
+from dada.sim.world import MOST_LOST_RECORDS, Host
 
 # Mean time for which a node runs, longest time until it restarts, and mean time between two strangers.
 UPTIME_S, DOWNTIME_S, STRANGER_EVERY_S = 40.0, 15.0, 3.0

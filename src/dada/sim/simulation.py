@@ -12,21 +12,17 @@ from dada.core.compiled import Array
 from dada.core.model_steps import UserRows
 from dada.core.problem import Problem
 from dada.events import Observer, PeerStatus, RunInfo, Snapshot, SnapshotOffer, edges_reported, heaviest_predictors
-from dada.peer.atoms import Orchard
-from dada.peer.config import PeerConfig
-from dada.peer.grove import Grove
-from dada.peer.journal import PeerJournal
+from dada.peer.grove import Orchard, SharedGrove
+from dada.peer.inputs import PeerConfig
 from dada.peer.member import Member, Planner, Rhythm
-from dada.peer.membership import Membership
 from dada.peer.messages import PeerId
-from dada.peer.peer import Peer
+from dada.peer.peer import Peer, PeerJournal
 from dada.peer.sampling import PeerSampling
-from dada.sim.faults import MEDIAN_LATENCY_S, Cut, Faults, steady_link
-from dada.sim.host import Host
+from dada.peer.signatures import Membership
 from dada.sim.invariants import Invariants
 from dada.sim.liars import KINDS, Liar
-from dada.sim.virtual import VirtualSeal
-from dada.sim.world import World
+from dada.sim.virtual import MEDIAN_LATENCY_S, Cut, Faults, VirtualSeal, steady_link
+from dada.sim.world import Host, World
 
 WAKEUPS_PER_EXCHANGE = 5.0
 # The key that excludes members of a simulated network.
@@ -235,7 +231,7 @@ class SimulatedNetwork:
             peer = Peer(peer_id(k), self._rows[k] if plot is None else plot.fixed, self.config)
             grove = None
             if plot is not None and self.orchard is not None:
-                grove = Grove(peer.me, self.orchard.terms, plot, self.config.digest, seal)
+                grove = SharedGrove(peer.me, self.orchard.terms, plot, self.config.digest, seal)
             if k == 0 and self._journal_file is not None:
                 self._journal = PeerJournal(self._journal_file, peer)
             member = Member(

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dada import atomic
-from dada.data.arrays import shorten
 from dada.data.datasets import readers
 from dada.data.datasets.readers import PAPER_SPLIT, SPLIT_COLUMN, Dataset
+from dada.data.population import shorten
 
 if TYPE_CHECKING:
     import polars

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dada.data.arrays import shorten
-from dada.data.population import Population
+from dada.data.population import Population, shorten
 
 # The column with the split of the published results; None: a random fifth of each user's rows.
 PAPER_SPLIT: Mapping[str, str | None] = {

@@ -9,9 +9,16 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 
-from dada.data.arrays import NUMERIC_KINDS, as_features
-from dada.data.predictors.families import FLOAT32, INT8, FittedFamily, check_coupling, feature_name, stored
-from dada.data.summaries import FeatureSummary
+from dada.data.population import NUMERIC_KINDS, as_features
+from dada.data.predictors.families import (
+    FLOAT32,
+    INT8,
+    FeatureSummary,
+    FittedFamily,
+    check_coupling,
+    feature_name,
+    stored,
+)
 
 
 def _moments(source: Any) -> tuple[np.ndarray, np.ndarray]:
