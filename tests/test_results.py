@@ -1,5 +1,6 @@
 """Pages of results are those that the present code makes, or say that they are not."""
 
+import re
 import runpy
 import shutil
 from pathlib import Path
@@ -50,3 +51,13 @@ def test_a_table_is_found_by_its_caption(tmp_path):
     assert TABLES["quoted"](page, tmp_path) == "Text.\n\n<!-- demo: Second -->\n\n| b |\n| - |\n| 2 |\n\nMore.\n"
     with pytest.raises(ValueError, match="has no table 'Third'"):
         TABLES["quoted"](page.replace("Second", "Third"), tmp_path)
+
+
+def test_the_commit_of_every_measured_figure_is_named():
+    """A benchmark that a page quotes has a row that says when it ran."""
+    table = (DOCS / "measured.md").read_text(encoding="utf-8")
+    pages = [DOCS.parent / "README.md", *DOCS.glob("*.md"), *DOCS.glob("howto/*.md")]
+    quoted = {name for page in pages for name in re.findall(r"benchmarks[/.](\w+)", page.read_text(encoding="utf-8"))}
+    assert sorted(name for name in quoted if not re.search(rf"benchmarks[/.]{name}\b", table)) == []
+    rows = [line.split("|") for line in table.splitlines() if line.startswith("|")][2:]
+    assert [row[1] for row in rows if not re.fullmatch(r" [0-9a-f]{7}(, [0-9a-f]{7})* ", row[3])] == []
