@@ -24,19 +24,25 @@ COMPILING = (
     "classifier-goes-on",
     "command-fit",
 )
-# Then these files, so that short ones are left for the end.
+# Then these files, those that wait for other processes first, so that short ones are left for the end.
 LONGEST = (
     "tests/pins/test_pins.py",
     "tests/net/test_processes.py",
     "tests/dashboard/test_page.py",
+    "tests/cli/test_watching.py",
     "tests/test_docs.py",
     "tests/sim/test_agreement.py",
-    "tests/sim/test_network.py",
-    "tests/sim/test_liars.py",
-    "tests/cli/test_watching.py",
-    "tests/estimators/test_classifier.py",
     "tests/engine/test_windows.py",
+    "tests/sim/test_network.py",
+    "tests/experiments/test_lab.py",
+    "tests/experiments/test_digest.py",
+    "tests/sim/test_liars.py",
+    "tests/estimators/test_classifier.py",
+    "tests/test_results.py",
+    "tests/peer/test_sampling.py",
     "tests/cli/test_demo.py",
+    "tests/dashboard/test_pictures.py",
+    "tests/privacy/test_audit.py",
     "tests/sim/test_eclipse.py",
     "tests/sim/test_repeatable.py",
 )

@@ -114,9 +114,7 @@ def test_users_summarised_in_chunks_give_what_one_by_one_gives(seed):
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 20, 30)
     rows, row_start = np.round(rng.normal(size=(sizes.sum(), 2)), 1), np.append(0, np.cumsum(sizes))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dada.data.predictors.families.CHUNK", 50)
-        chunks = FeatureSummary.of_users(rows, row_start)
+    chunks = FeatureSummary.of_users(rows, row_start, chunk=50)
     one_by_one = FeatureSummary.of_all(FeatureSummary.of(rows[a:b]) for a, b in pairwise(row_start))
     for mine, theirs in zip(chunks.points, one_by_one.points, strict=True):
         assert_array_equal(mine, theirs)

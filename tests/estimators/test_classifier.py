@@ -218,12 +218,12 @@ def test_a_graph_by_evidence_is_directed_and_bounded():
 
 def test_lists_of_neighbours_can_be_bounded():
     train, _ = moons_rows(1, n_users=20)
-    assert fitted(train, graph="learned", max_neighbours=4).graph_.neighbour_counts.max() == 4
+    assert fitted(train, graph="learned", max_neighbours=4, n_updates=50).graph_.neighbour_counts.max() == 4
 
 
 def test_neighbours_come_strongest_first_with_their_shares():
     train, _ = moons_rows(1, n_users=20)
-    model = fitted(train, graph="learned")
+    model = fitted(train, graph="learned", n_updates=50)
     neighbours = model.neighbours_of(7)
     weights = [neighbour.weight for neighbour in neighbours]
     assert weights == sorted(weights, reverse=True)
@@ -257,7 +257,7 @@ def test_other_losses_and_steps_learn_too(loss, step):
 
 def test_another_regularizer_shapes_another_graph():
     train, _ = moons_rows(1, n_users=20)
-    common = dict(graph="learned", graph_loss="logistic", mu=0.1)
+    common = dict(graph="learned", graph_loss="logistic", mu=0.1, n_updates=50)
     model = fitted(train, regularizer=DegreeTarget(target=1.0, lam=1.0), **common)
     assert not np.array_equal(model.graph_.degree, fitted(train, **common).graph_.degree)
 

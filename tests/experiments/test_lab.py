@@ -64,7 +64,7 @@ def test_a_dead_worker_is_reported_with_the_way_to_resume(tmp_path):
     job = Job(die_once, {"marker": str(tmp_path / "marker")})
     with Lab(tmp_path, n_jobs=2) as lab, pytest.raises(OSError, match="run the same command again to resume"):
         lab.run([job], "")
-    with Lab(tmp_path, n_jobs=2) as lab:
+    with Lab(tmp_path, n_jobs=1) as lab:
         assert lab.run([job], "") == [{"square": 0}]
 
 

@@ -105,7 +105,7 @@ def test_three_terminals(people):
             ("peer", "run", "--home", people / n, "--data", people / f"{n}.csv", "--label", "label", "--join", ticket)
             for n in ("bob", "eve")
         ]
-        with running(*others) as (bob, eve):
+        with running((*others[0], "--journal"), others[1]) as (bob, eve):
             wait_for(lambda: all(status_of(people / n).get("known_peers") == 2 for n in ("ann", "bob", "eve")))
             wait_for(lambda: all(status_of(people / n).get("model_updates", 0) > 5 for n in ("ann", "bob", "eve")))
             shown = dada("peer", "status", "--home", people / "bob").stdout
@@ -118,22 +118,22 @@ def test_three_terminals(people):
             assert "another process" in again.stderr
             assert eve.poll() is None
         assert (bob.returncode, eve.returncode) == (0, 0)
+        # A peer's process replaces that of the command, without what only tables, terminals and private peers need.
+        assert status_of(people / "ann")["pid"] == ann.pid
+        mapped = Path(f"/proc/{ann.pid}/maps").read_text()
+        assert "polars" not in mapped
+        assert "scipy/optimize" not in mapped
     assert ann.returncode == 0
     stopped = json.loads(dada("peer", "status", "--home", people / "ann", "--json").stdout)
     assert stopped["running"] is False
     assert stopped["messages_sent"] > 0
-
-
-def test_a_peer_process_holds_no_table_reader_and_no_accountant(people):
-    """Its process replaces that of the command, without what only tables, terminals and private peers need."""
-    Home(people / "ann").status.unlink(missing_ok=True)
-    line = ("peer", "run", "--home", people / "ann", "--data", people / "ann.csv", "--label", "label", "--rate", "1")
-    with running(line) as (ann,):
-        wait_for(lambda: status_of(people / "ann").get("pid") == ann.pid)
-        wait_for(lambda: status_of(people / "ann").get("wakeups", 0) > 2)
-        mapped = Path(f"/proc/{ann.pid}/maps").read_text()
-    assert "polars" not in mapped
-    assert "scipy/optimize" not in mapped
+    # Bob's life can be replayed from its journal.
+    (journal,) = (people / "bob" / "journals").iterdir()
+    assert stat.S_IMODE(journal.stat().st_mode) == 0o600
+    with journal.open("rb") as file:
+        found = replay(file)
+    assert found.is_whole
+    assert found.facts >= 2
 
 
 def test_killed_at_any_moment_a_peer_comes_back_with_all_it_said(people):
@@ -169,18 +169,6 @@ def test_a_damaged_state_stops_a_peer_with_a_clear_message_and_can_be_recovered(
     assert home.key.read_bytes() == key
     with running(("peer", "run", "--home", people / "eve")):
         wait_for(lambda: status_of(people / "eve").get("model_updates", 0) > 0)
-
-
-def test_a_peers_life_can_be_replayed_from_its_journal(people):
-    Home(people / "bob").status.unlink(missing_ok=True)
-    with running(("peer", "run", "--home", people / "bob", "--journal")):
-        wait_for(lambda: status_of(people / "bob").get("wakeups", 0) > 5)
-    (journal,) = (people / "bob" / "journals").iterdir()
-    assert stat.S_IMODE(journal.stat().st_mode) == 0o600
-    with journal.open("rb") as file:
-        found = replay(file)
-    assert found.is_whole
-    assert found.facts >= 2
 
 
 def test_a_swarm_survives_kills_and_ends_cleanly(people, tmp_path):

@@ -142,7 +142,7 @@ def test_successive_samples_do_not_repeat_before_the_view_is_used_up():
 
 
 def test_the_dead_fade_from_the_survivors_views():
-    network = Network(200, seed=5)
+    network = Network(100, seed=5)
     network.gossip(30)
     network.alive = set(network.ids[::2])
     assert network.views()[::2, 1::2].mean() > 0.1

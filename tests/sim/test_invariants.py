@@ -41,7 +41,7 @@ def run_until_found(what, **settings):
 
 @pytest.mark.parametrize("graph", ["distance", "evidence", "evidence, block"])
 def test_a_sound_network_passes(graph):
-    run_all(range(3), graph=graph)
+    run_all((1, 2), graph=graph)
 
 
 @pytest.mark.parametrize(

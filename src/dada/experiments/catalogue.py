@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
@@ -133,9 +133,9 @@ CATALOGUE = {
 }  # fmt: skip
 
 
-def faults(folder: Path) -> list[str]:
+def faults(folder: Path, catalogue: Mapping[str, Reproduction] = CATALOGUE) -> list[str]:
     """Why pages in a folder are not those that the present code makes, a sentence each."""
-    return [fault for entry in CATALOGUE.values() if (fault := entry.fault(folder))]
+    return [fault for entry in catalogue.values() if (fault := entry.fault(folder))]
 
 
 # First line of a page that was not made by the present code.

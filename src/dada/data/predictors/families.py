@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # A sketch of more than MOST points is cut to SIZE; cutting rarely limits the accumulated error.
 SIZE, MOST = 512, 2048
-# Rows summarised at a time if all rows are in memory.
+# Rows summarised at a time, at least, if all rows are in memory.
 CHUNK = 1 << 16
 Points = tuple[np.ndarray, np.ndarray]
 
@@ -80,7 +80,7 @@ class FeatureSummary:
         return reduce(FeatureSummary.merged, summaries)
 
     @classmethod
-    def of_users(cls, X: Any, row_start: np.ndarray) -> FeatureSummary:
+    def of_users(cls, X: Any, row_start: np.ndarray, chunk: int = CHUNK) -> FeatureSummary:
         """The merged summaries of users whose rows are in memory, grouped by user.
 
         Many small users are summarised at a time. While no feature has more than 2048 values, that is the same as
@@ -91,7 +91,7 @@ class FeatureSummary:
         >>> FeatureSummary.of_users(np.array([[1.0], [3.0], [5.0]]), np.array([0, 2, 3])).count
         3
         """
-        return cls.of_all(cls.of(X[first:last]) for first, last in _chunks(row_start))
+        return cls.of_all(cls.of(X[first:last]) for first, last in _chunks(row_start, chunk))
 
     def merged(self, other: FeatureSummary) -> FeatureSummary:
         """The summary of both users' rows."""
@@ -152,11 +152,11 @@ class FeatureSummary:
         return np.column_stack([np.random.default_rng(d).permutation(column) for d, column in enumerate(columns)])
 
 
-def _chunks(row_start: np.ndarray) -> Iterator[tuple[int, int]]:
-    """First and last row of groups of users with at least CHUNK rows each, but for the last group."""
+def _chunks(row_start: np.ndarray, chunk: int) -> Iterator[tuple[int, int]]:
+    """First and last row of groups of users with at least `chunk` rows each, but for the last group."""
     first, end = 0, int(row_start[-1])
     while first < end:
-        last = int(row_start[min(int(np.searchsorted(row_start, first + CHUNK)), len(row_start) - 1)])
+        last = int(row_start[min(int(np.searchsorted(row_start, first + chunk)), len(row_start) - 1)])
         yield first, last
         first = last
 
