@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from dada.baselines.classical import PrivateTask, mr_mtl, output_perturbation
-from dada.experiments.privacy_page import Aim, aims_table, audit_sentences, chosen, comparison, decision, rows_table
+from dada.experiments.privacy_page import (
+    Aim,
+    aims_table,
+    audit_sentences,
+    chosen,
+    comparison,
+    decision,
+    rows_table,
+    run_sentences,
+    run_table,
+)
 from dada.experiments.privacy_study import CASES, RIVALS
 
 
@@ -106,6 +116,22 @@ def test_the_audit_names_the_division_that_it_finds():
     ((first, *rest),) = audit_sentences(attacks)
     assert "in 1 of 2 cases" in first
     assert [sentence.split("claim for ")[1] for sentence in rest] == [
+        "0 of 1 values of epsilon.",
+        "1 of 1 values of epsilon.",
+    ]
+
+
+def test_one_run_is_printed_with_its_guesses_and_verdict():
+    runs = [
+        {"what": what, "epsilon": 1.0, "factor": factor, "n_slots": 50, "guesses": 40, "right": 30, "shown": shown}
+        for what, factor, shown in (("rows", 1, 0.2), ("rows", 2, 0.9), ("rows", 3, 1.3), ("labels", 1, 1.1))
+    ]
+    table = run_table(runs)
+    assert table.caption == "Attack on one run, 50 slots"
+    assert table.rows[2] == ["rows", "1", "divided by 3", "40", "75.0", "1.30", "yes"]
+    ((first, *rest),) = run_sentences(runs)
+    assert "in 1 of 2 cases" in first
+    assert [sentence.split(" for ")[2] for sentence in rest] == [
         "0 of 1 values of epsilon.",
         "1 of 1 values of epsilon.",
     ]

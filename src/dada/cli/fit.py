@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dada.cli.model_commands import Model
     from dada.data import ParquetUsers, TableEncoder, UserTable
     from dada.events import Observer
+    from dada.fitting.benefit import Benefit
     from dada.fitting.models import Decided
 
 TableFile = Annotated[
@@ -241,11 +242,30 @@ def _about_privacy(model: Model, people: Population, seed: int | None) -> dict[s
     about |= {"delta": 0.0 if privacy.protects == "labels" else privacy.delta}
     about |= {"releases": len(report.releases), "bytes": sum(map(len, report.releases))}
     if seed is not None:
-        from dada.estimators.private_trial import benefit
-
-        about["held_out"] = {name: round(score, 6) for name, score in benefit(model, people, seed)._asdict().items()}
+        about["held_out"] = {name: round(score, 6) for name, score in _benefit(model, people, seed)._asdict().items()}
         about["score"] = "accuracy" if people.n_classes else "mean absolute error"
     return about
+
+
+def _benefit(model: Model, people: Population, seed: int) -> Benefit:
+    """What a private fit brought on rows held out at home."""
+    from sklearn.base import clone
+
+    from dada.fitting.benefit import benefit_of_labels, benefit_of_statistics
+    from dada.fitting.private import Shared
+    from dada.privacy.noise import label_correlation
+
+    privacy = model.privacy
+    assert privacy is not None
+    if model.centres_ is not None:
+        scale = 1.0 if people.n_classes else model.target_scale_
+        return benefit_of_statistics(model.predictors_, model.centres_, people, scale, seed)
+    free = clone(model).set_params(privacy=None).fit_population(people)
+    released, exact = (
+        Shared(one.predictors_, one.settings_, sent, one.graph_)
+        for one, sent in ((model, model.released_models_), (free, free.models_))
+    )
+    return benefit_of_labels(released, exact, people, label_correlation(privacy.epsilon, people.n_classes), seed)
 
 
 def _privacy_lines(privacy: dict[str, Any]) -> list[str]:

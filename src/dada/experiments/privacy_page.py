@@ -11,7 +11,7 @@ from dada.experiments import page
 from dada.experiments.lab import Job, Lab, run_groups
 from dada.experiments.page import Block, Heading, Page
 from dada.experiments.privacy_attacks import attack_models, attack_statistics
-from dada.experiments.privacy_audit import audit
+from dada.experiments.privacy_audit import audit, one_run
 from dada.experiments.privacy_study import (
     CASES,
     RIVALS,
@@ -36,6 +36,8 @@ WHOLE_USERS, WHOLE_EPSILONS = (0, 250, 1000), (0.5, 1.0, 4.0)
 # A difference is clear beyond this number of standard errors.
 CLEAR = 2.0
 AUDIT_FACTORS, AUDIT_TRIALS, NO_NOISE = (1, 2, 4), 10000, 10**6
+# One run shows less than many: it finds a third of the noise, not half.
+RUN_FACTORS, RUN_SLOTS = (1, 2, 3), 10000
 
 
 def privacy_page(lab: Lab, datasets: Sequence[str]) -> Page:
@@ -45,7 +47,7 @@ def privacy_page(lab: Lab, datasets: Sequence[str]) -> Page:
     labels = labels_study(lab, [name for name in names if name in LABEL_DRAWS])
     groups = groups_study(lab)
     whole = whole_study(lab) if "school" in names else []
-    audits = audit_study(lab)
+    audits, runs = audit_study(lab), run_study(lab)
     attacks = attack_study(lab) if "computer" in names else []
     blocks: list[Block] = [Heading("Rows protected"), page.TEXTS["privacy"]["rows"]]
     for name, found in rows.items():
@@ -55,6 +57,7 @@ def privacy_page(lab: Lab, datasets: Sequence[str]) -> Page:
     if whole:
         blocks += [Heading("Whole users protected"), whole_table(whole), page.TEXTS["privacy"]["whole"]]
     blocks += [Heading("Attacks on released bytes"), audit_table(audits), *audit_sentences(audits)]
+    blocks += [run_table(runs), *run_sentences(runs)]
     if attacks:
         blocks += [attack_table(attacks), page.TEXTS["privacy"]["attacks"]]
     blocks += [
@@ -63,7 +66,8 @@ def privacy_page(lab: Lab, datasets: Sequence[str]) -> Page:
         Heading("Notes"),
         page.TEXTS["privacy"]["notes"],
     ]
-    data = {"rows": rows, "labels": labels, "groups": groups, "whole users": whole, "audit": audits, "attacks": attacks}
+    data = {"rows": rows, "labels": labels, "groups": groups, "whole users": whole, "audit": audits, "one run": runs}
+    data |= {"attacks": attacks}
     return Page.of("privacy", lab, blocks, data)
 
 
@@ -174,15 +178,25 @@ def attack_study(lab: Lab) -> list[dict[str, Any]]:
 
 def audit_study(lab: Lab) -> list[dict[str, Any]]:
     """Attacks on released statistics and labels: claimed epsilon, by how much noise was divided, epsilon shown."""
-    n_trials = 500 if lab.quick else AUDIT_TRIALS
-    cells = [
-        (what, epsilon, factor) for what in ("rows", "labels") for epsilon in (1.0, 4.0) for factor in AUDIT_FACTORS
-    ]
-    cells += [("rows", 1.0, NO_NOISE)]
-    each = [
-        {"what": what, "epsilon": epsilon, "factor": factor, "n_trials": n_trials} for what, epsilon, factor in cells
-    ]
-    return [one | result for one, result in zip(each, _run(lab, audit, "", each), strict=True)]
+    cells = [*_cells(AUDIT_FACTORS), ("rows", 1.0, NO_NOISE)]
+    return _audits(lab, audit, cells, n_trials=500 if lab.quick else AUDIT_TRIALS)
+
+
+def run_study(lab: Lab) -> list[dict[str, Any]]:
+    """The same by the guesses of one run."""
+    cells = [*_cells(RUN_FACTORS), ("rows", 1.0, NO_NOISE), ("labels", 1.0, NO_NOISE)]
+    return _audits(lab, one_run, cells, n_slots=1000 if lab.quick else RUN_SLOTS)
+
+
+def _cells(factors: Sequence[int]) -> list[tuple[str, float, int]]:
+    return [(what, epsilon, factor) for what in ("rows", "labels") for epsilon in (1.0, 4.0) for factor in factors]
+
+
+def _audits(
+    lab: Lab, function: Callable[..., Any], cells: Sequence[tuple[str, float, int]], **size: int
+) -> list[dict[str, Any]]:
+    each = [{"what": what, "epsilon": epsilon, "factor": factor} | size for what, epsilon, factor in cells]
+    return [one | result for one, result in zip(each, _run(lab, function, "", each), strict=True)]
 
 
 def rows_table(case: Case, found: Mapping[str, Any]) -> page.Table:
@@ -287,14 +301,23 @@ def whole_table(found: Sequence[Mapping[str, Any]]) -> page.Table:
 def audit_table(found: Sequence[Mapping[str, Any]]) -> page.Table:
     """A row per attack."""
     lines = [
-        [one["what"], f"{one['epsilon']:g}" if one["factor"] != NO_NOISE else "none", _noise(one),
-         f"{one['counted']:.2f}", f"{one['shown']:.2f}" if one["what"] == "rows" else "",
-         "yes" if one["shown"] > one["epsilon"] else "no"]
+        [*_claim(one), f"{one['counted']:.2f}", f"{one['shown']:.2f}" if one["what"] == "rows" else "", _broken(one)]
         for one in found
     ]  # fmt: skip
     trials = found[0]["n_trials"]
     columns = ["protected", "claimed epsilon", "noise", "epsilon by counting", "as Gaussian noise", "claim broken"]
     return page.Table(f"Likelihood-ratio attack, {trials} releases of either row", columns, lines)
+
+
+def run_table(found: Sequence[Mapping[str, Any]]) -> page.Table:
+    """A row per run."""
+    lines = [
+        [*_claim(one), f"{one['guesses']}", f"{100 * one['right'] / one['guesses']:.1f}", f"{one['shown']:.2f}",
+         _broken(one)]
+        for one in found
+    ]  # fmt: skip
+    columns = ["protected", "claimed epsilon", "noise", "guesses", "right, %", "epsilon shown", "claim broken"]
+    return page.Table(f"Attack on one run, {found[0]['n_slots']} slots", columns, lines)
 
 
 def attack_table(found: Sequence[Mapping[str, Any]]) -> page.Table:
@@ -307,6 +330,15 @@ def attack_table(found: Sequence[Mapping[str, Any]]) -> page.Table:
         lines.append([one["what"], seen, *cells])
     columns = ["seen", "protected", "membership (AUC)", "missing row found", "its label found"]
     return page.Table("Computer, one split: attacks on what a user sends, mean over users, %", columns, lines)
+
+
+def _claim(one: Mapping[str, Any]) -> list[str]:
+    """What is protected, the epsilon that is claimed, and the noise."""
+    return [one["what"], f"{one['epsilon']:g}" if one["factor"] != NO_NOISE else "none", _noise(one)]
+
+
+def _broken(one: Mapping[str, Any]) -> str:
+    return "yes" if one["shown"] > one["epsilon"] else "no"
 
 
 def _noise(one: Mapping[str, Any]) -> str:
@@ -323,14 +355,23 @@ def _noise(one: Mapping[str, Any]) -> str:
 
 def audit_sentences(found: Sequence[Mapping[str, Any]]) -> list[Block]:
     """Whether the attacks stay below the claim, and from which division of the noise they exceed it."""
+    return _verdicts(found, AUDIT_FACTORS, "audit", "caught")
+
+
+def run_sentences(found: Sequence[Mapping[str, Any]]) -> list[Block]:
+    """The same of attacks on one run."""
+    return _verdicts(found, RUN_FACTORS, "run", "run_caught")
+
+
+def _verdicts(found: Sequence[Mapping[str, Any]], factors: Sequence[int], below: str, caught: str) -> list[Block]:
     honest = [one for one in found if one["factor"] == 1]
-    below = sum(one["shown"] <= one["epsilon"] for one in honest)
-    wrong = [one for one in found if 1 < one["factor"] < NO_NOISE and one["what"] == "rows"]
-    caught = {factor: sum(one["shown"] > one["epsilon"] for one in wrong if one["factor"] == factor)
-              for factor in AUDIT_FACTORS[1:]}  # fmt: skip
-    parts = [page.sentence("privacy", "audit", below=below, n=len(honest))]
-    each = len(wrong) // len(caught)
-    parts += [page.sentence("privacy", "caught", factor=factor, caught=n, n=each) for factor, n in caught.items()]
+    parts = [
+        page.sentence("privacy", below, below=sum(one["shown"] <= one["epsilon"] for one in honest), n=len(honest))
+    ]
+    for factor in factors[1:]:
+        wrong = [one for one in found if one["factor"] == factor and one["what"] == "rows"]
+        broken = sum(one["shown"] > one["epsilon"] for one in wrong)
+        parts.append(page.sentence("privacy", caught, factor=factor, caught=broken, n=len(wrong)))
     return [parts]
 
 

@@ -76,6 +76,15 @@ class PrivateFit(NamedTuple):
     centres: NDArray[np.float64] | None = None
 
 
+class Shared(NamedTuple):
+    """What a home model is learned next to: users' models and graph, their base predictors and the settings used."""
+
+    predictors: BasePredictors
+    settings: dict[str, Any]
+    models: NDArray[Any]
+    graph: CollaborationGraph
+
+
 def fit_privately(
     settings: Settings,
     population: Population,
@@ -375,7 +384,8 @@ def _by_labels(
     noisy = replace(population, y=(2 * given - 1).astype(np.int8) if n_classes == 2 else given)
     decided = _decided(settings, noisy, rng.spawn(1)[0], observer)
     found = fit(decided, noisy, rng, observer, checkpoint)
-    home = home_models(found, population, rng, kept=label_correlation(privacy.epsilon, n_classes))
+    shared = Shared(found.predictors, found.settings, found.result.models, found.result.graph)
+    home = home_models(shared, population, rng, kept=label_correlation(privacy.epsilon, n_classes))
     reason = f"Labels are sent after randomised response with epsilon {privacy.epsilon:g}; features are not protected."
     report = PrivacyReport(True, reason, cost, bodies)
     # Home models are other models than those of the trials.
@@ -411,7 +421,7 @@ class HomeTrials(NamedTuple):
 
 
 def home_models(
-    released: Fit, population: Population, rng: np.random.Generator, doubt: float = DOUBT, kept: float = 1.0
+    shared: Shared, population: Population, rng: np.random.Generator, doubt: float = DOUBT, kept: float = 1.0
 ) -> NDArray[Any]:
     """Each user's model from its exact rows next to its neighbours' released models, or alone if held-out rows say so.
 
@@ -421,8 +431,8 @@ def home_models(
 
     Parameters
     ----------
-    released : Fit
-        To released labels.
+    shared : Shared
+        Learned from released labels.
     population : Population
         Exact rows.
     rng : numpy.random.Generator
@@ -432,27 +442,27 @@ def home_models(
     kept : float
         Correlation of a released label with the exact one; its information is the square of this.
     """
-    models, (alone, together) = home_trials(released, population, rng, kept)
+    models, (alone, together) = home_trials(shared, population, rng, kept)
     is_little = kept**2 * (population.n_rows - population.sizes) < population.sizes
     gains = alone - together
     stays = np.where(is_little, ~better_alone(-gains, population, doubt), better_alone(gains, population, doubt))
     return np.where(stays[:, None], models[:, 0], models[:, 1])
 
 
-def home_trials(released: Fit, population: Population, rng: np.random.Generator, kept: float = 1.0) -> HomeTrials:
+def home_trials(shared: Shared, population: Population, rng: np.random.Generator, kept: float = 1.0) -> HomeTrials:
     """Learn each user's model alone and next to its neighbours, from all of its rows and without each fold.
 
     Flipped labels shorten a linear rule by the factor `kept`, and so the differences between users' rules, for which mu
     was chosen. At home, neighbours' models are lengthened by 1 / `kept`, up to the bound beta, and mu is multiplied by
     its square.
     """
-    used, result = released.settings, released.result
-    h = released.predictors.predict(population.X)
-    norms = np.abs(result.models).sum(axis=1, keepdims=True)
+    used = shared.settings
+    h = shared.predictors.predict(population.X)
+    norms = np.abs(shared.models).sum(axis=1, keepdims=True)
     longer = np.clip(used["beta"] / np.maximum(norms, np.finfo(np.float32).tiny), 1.0, 1 / kept)
-    candidates = Candidates(result.models * longer.astype(result.models.dtype), population.confidence, result.graph)
+    candidates = Candidates(shared.models * longer.astype(shared.models.dtype), population.confidence, shared.graph)
     mu = kept**2 * used["mu"]
-    whole = problem(population, released.predictors, predictions=h, loss=used["loss"], beta=used["beta"], mu1=mu)
+    whole = problem(population, shared.predictors, predictions=h, loss=used["loss"], beta=used["beta"], mu1=mu)
     per_row = max(1, population.n_classes - 1)
 
     def learned(k: int, rows: NDArray[np.intp]) -> NDArray[Any]:

@@ -7,22 +7,17 @@ network each peer could compute its own part only, and nobody the column without
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 
+from dada.data import BasePredictors, Population
 from dada.fitting.held_out import PerUserKFold
 from dada.fitting.models import best_class
-from dada.fitting.private import HOME_FOLDS, home_trials, outputs
-from dada.privacy.noise import label_correlation
+from dada.fitting.private import HOME_FOLDS, Shared, home_trials, outputs
 from dada.privacy.pooling import Pool, find_groups, home_model, own_excluded
 from dada.privacy.release import Statistics
-
-if TYPE_CHECKING:
-    from dada.data import Population
-    from dada.estimators import DadaClassifier, DadaRegressor
 
 Floats = NDArray[np.float64]
 # Standard deviation of the noise without privacy.
@@ -37,50 +32,57 @@ class Benefit(NamedTuple):
     no_privacy: float
 
 
-def benefit(model: DadaClassifier | DadaRegressor, population: Population, seed: int = 0) -> Benefit:
-    """Held-out scores of users alone, with the releases of a private fit, and with exact statistics or labels instead.
+def benefit_of_labels(released: Shared, exact: Shared, population: Population, kept: float, seed: int = 0) -> Benefit:
+    """Held-out scores of users alone, next to models of released labels, and next to models of exact labels.
+
+    `kept` is the correlation of a released label with the exact one.
 
     Examples
     --------
-    >>> from dada import DadaClassifier, Population, Privacy
+    >>> from dada import DadaClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X, users = rng.uniform(-1, 1, (240, 3)), np.repeat(np.arange(40), 6)
+    >>> people = Population.from_arrays(X, X[:, 0] + 0.5 * X[:, 1] > 0, users)
+    >>> model = DadaClassifier(predictors="linear", random_state=0).fit_population(people)
+    >>> shared = Shared(model.predictors_, model.settings_, model.models_, model.graph_)
+    >>> found = benefit_of_labels(shared, shared, people, kept=1.0)
+    >>> found.alone < found.private
+    True
+    """
+    rng = np.random.default_rng(seed)
+    alone, private = (float(part.mean()) for part in home_trials(released, population, rng, kept).right)
+    _, no_privacy = (float(part.mean()) for part in home_trials(exact, population, rng).right)
+    return Benefit(alone, private, no_privacy)
+
+
+def benefit_of_statistics(
+    predictors: BasePredictors, centres: Floats, population: Population, scale: float = 1.0, seed: int = 0
+) -> Benefit:
+    """Held-out scores of users alone, around the centres of releases, and around those of exact statistics.
+
+    Errors of numbers are multiplied by `scale`.
+
+    Examples
+    --------
+    >>> from dada import DadaClassifier, Privacy
     >>> rng = np.random.default_rng(0)
     >>> X, users = rng.uniform(-1, 1, (1200, 3)), np.repeat(np.arange(100), 12)
     >>> people = Population.from_arrays(X, X[:, 0] + 0.5 * X[:, 1] + 0.4 * rng.normal(size=1200) > 0, users)
     >>> model = DadaClassifier(privacy=Privacy(16.0, ranges=(-1, 1), noise="seeded"), random_state=0)
-    >>> found = benefit(model.fit_population(people), people)
+    >>> model = model.fit_population(people)
+    >>> found = benefit_of_statistics(model.predictors_, model.centres_, people)
     >>> found.alone < found.private <= found.no_privacy + 0.02
     True
     """
-    rng = np.random.default_rng(seed)
-    privacy = model.privacy
-    if privacy is None:
-        raise ValueError("a fit without privacy has nothing to compare: give privacy")
-    if privacy.protects == "labels":
-        free = clone(model).set_params(privacy=None).fit_population(population)
-        kept = label_correlation(privacy.epsilon, population.n_classes)
-        alone, private = (float(part.mean()) for part in home_trials(_fit(model), population, rng, kept).right)
-        _, no_privacy = (float(part.mean()) for part in home_trials(_fit(free), population, rng).right)
-        return Benefit(alone, private, no_privacy)
-    h, y = model.predictors_.predict(population.X).astype(np.float64), outputs(population)
-    coupling = np.asarray(model.predictors_.coupling, np.float64)
+    h, y = predictors.predict(population.X).astype(np.float64), outputs(population)
+    coupling = np.asarray(predictors.coupling, np.float64)
     rows = [population.user_rows(k) for k in range(population.n_users)]
     exact = [Statistics(h[own].T @ h[own], h[own].T @ y[own], len(h[own]), NO_NOISE, NO_NOISE) for own in rows]
     pool = Pool.of(exact, coupling)
-    groups = find_groups(pool, rng)
+    groups = find_groups(pool, np.random.default_rng(seed))
     exactly = np.stack([own_excluded(pool, groups, k) for k in range(pool.n_users)])
-    ways = (exactly[:, :0], np.asarray(model.centres_, np.float64), exactly)
-    found = [_held_out(population, h, y, centres, coupling, seed) for centres in ways]
-    scale = 1.0 if population.n_classes else model.target_scale_
-    return Benefit(*(scale * one for one in found))
-
-
-def _fit(model: Any) -> Any:
-    """What home models are learned next to, in the shape of a fit."""
-    from types import SimpleNamespace
-
-    sent = model.models_ if model.privacy is None else model.released_models_
-    result = SimpleNamespace(models=sent, graph=model.graph_)
-    return SimpleNamespace(settings=model.settings_, predictors=model.predictors_, result=result)
+    ways = (exactly[:, :0], np.asarray(centres, np.float64), exactly)
+    return Benefit(*(scale * _held_out(population, h, y, each, coupling, seed) for each in ways))
 
 
 def _held_out(population: Population, h: Floats, y: Floats, centres: Floats, coupling: Floats, seed: int) -> float:
