@@ -75,7 +75,9 @@ def test_comments_docstrings_and_empty_lines_do_not_count(sources, usual):
 
 def test_code_that_a_page_does_not_depend_on_does_not_count(sources, usual):
     first = "from __future__ import annotations"
-    changed = sources(first, f"{first}\n\nEXTRA = 1", "plot/theme.py", "cli/paper_commands.py", "estimators/classifier.py")
+    changed = sources(
+        first, f"{first}\n\nEXTRA = 1", "plot/theme.py", "cli/paper_commands.py", "estimators/classifier.py"
+    )
     assert digest([PAGE], sources=changed) == usual
 
 

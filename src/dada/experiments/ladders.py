@@ -13,7 +13,7 @@ _POWERS = tuple(10.0**power for power in range(-7, 8))
 LADDERS: Grid = {
     "beta": tuple(10.0**power for power in range(-1, 8)),
     **dict.fromkeys(("mu", "lam", "C", "C_own"), _POWERS),
-    "trees": (10, 30, 100, 200, 350, 500, 1000, 2000, 4000),
+    "trees": (10, 30, 100, 200, 350, 500, 1000, 2000, 4000, 8000, 16_000),
     "rate": (0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
     "leaves": (2, 4, 8, 16, 31, 63, 127),
 }
