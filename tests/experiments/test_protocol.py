@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 
 from dada.core.graph import CollaborationGraph
 from dada.data import Population, moons
-from dada.experiments.ladders import LADDERS
+from dada.experiments.ladders import LADDERS, climb
 from dada.experiments.methods import ALL_DATA, METHODS, RunInput, method_of, train
 from dada.experiments.ours import METHODS as OURS
 from dada.experiments.protocol import best_setting, choose, final_jobs, finals, summarise, validation_score
@@ -112,6 +112,21 @@ def test_a_search_goes_on_beyond_the_grid(best):
     choice = choose(lab, [("moons", "dada-uniform")], "test")["moons", "dada-uniform"]
     assert choice.tuned == {"beta": best, "mu": 1e-4}
     assert choice.at_the_end == (("beta",) if best == LADDERS["beta"][-1] else ())
+
+
+@pytest.mark.parametrize(("slack", "trees"), [(0.0, 16_000), (0.005, 1000), (0.05, 100)])
+def test_a_search_ends_where_a_step_hardly_gains(slack, trees):
+    def score(settings):
+        return -1.0 - 10.0 / settings["trees"]
+
+    search = climb([{"trees": 100}], ["trees"], slack)
+    wanted, found = next(search), None
+    while found is None:
+        try:
+            wanted = search.send([score(settings) for settings in wanted])
+        except StopIteration as end:
+            found = end.value
+    assert found == {"trees": trees}
 
 
 def test_a_random_split_starts_at_the_given_settings():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
@@ -43,19 +44,17 @@ def climb(
     """
     scores: dict[tuple[float, ...], float] = {}
     points: dict[tuple[float, ...], Settings] = {}
-    best: tuple[float, ...] | None = None
-    new = list(start)
+    new, best, to_beat = list(start), start[0], -math.inf
     while new:
         values = yield new
         for point, value in zip(new, values, strict=True):
             points[tuple(point.values())], scores[tuple(point.values())] = point, value
         highest = max(scores, key=scores.__getitem__)
-        if best is not None and scores[highest] <= scores[best] + slack * abs(scores[best]):
+        if scores[highest] <= to_beat:
             break
-        best = highest
-        new = [point for point in _neighbours(points[best], names) if tuple(point.values()) not in scores]
-    assert best is not None
-    return points[best]
+        best, to_beat = points[highest], scores[highest] + slack * abs(scores[highest])
+        new = [point for point in _neighbours(best, names) if tuple(point.values()) not in scores]
+    return best
 
 
 def _neighbours(point: Settings, names: Sequence[str]) -> list[Settings]:
@@ -71,7 +70,7 @@ def _neighbours(point: Settings, names: Sequence[str]) -> list[Settings]:
 def at_the_end(settings: Settings) -> tuple[str, ...]:
     """Names of the settings at the end of their ladder, where a value further out might be better.
 
-    >>> at_the_end({"lam": 1e5, "mu": 1.0, "leaves": 2})
+    >>> at_the_end({"lam": 1e7, "mu": 1.0, "leaves": 2})
     ('lam',)
     """
     return tuple(
