@@ -33,7 +33,7 @@ import numpy as np
 from dada import task
 from dada.core.graph_steps import LogDegree
 from dada.dashboard.pages import LivePage
-from dada.dashboard.recorder import Recorder
+from dada.dashboard.records import Recorder
 from dada.data import Stumps, moons
 from dada.engine import Plan, run
 from dada.events import RunInfo, Snapshot, SnapshotOffer, Stopped

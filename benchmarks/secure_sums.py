@@ -19,7 +19,7 @@ from dada.peer.inputs import Send
 from dada.peer.messages import Release, encode
 from dada.peer.releases import Call, ExactRows, Part, ReleaseTerms
 from dada.peer.secure_sums import SecureSums
-from dada.privacy import masking
+from dada.privacy import secure_sum as masking
 from dada.privacy.noise import Bits
 from dada.privacy.release import StatisticsMechanism
 from dada.sim.virtual import VirtualSeal

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dada.dashboard.pages import LivePage, write_report
-from dada.dashboard.recorder import Recorder
+from dada.dashboard.records import Recorder
 from dada.events import PeerStatus, SnapshotOffer
 from tests.helpers.recordings import graph_at, tell_moment, tell_run, write_recording
 

@@ -10,7 +10,7 @@ import pytest
 from dada import DadaClassifier, Linear, Population
 from dada.cli.demo_report import OURS, run_demo, write_report
 from dada.dashboard.pages import LivePage
-from dada.dashboard.recorder import Recorder
+from dada.dashboard.records import Recorder
 from dada.events import Progress, silent
 
 VIEWS = {

@@ -8,8 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dada import events
 from dada.dashboard import records
-from dada.dashboard.recorder import ALLOWANCE_S, SHARE, Recorder
-from dada.dashboard.records import MOST_EDGES, EdgeChanges, LogReader
+from dada.dashboard.records import ALLOWANCE_S, MOST_EDGES, SHARE, EdgeChanges, LogReader, Recorder
 from tests.helpers.snapshots import snapshot
 
 

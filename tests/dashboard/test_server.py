@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from dada.dashboard.pages import LivePage
-from dada.dashboard.recorder import Recorder
+from dada.dashboard.records import Recorder
 from dada.dashboard.server import Address
 from tests.helpers.recordings import tell_moment, tell_run, write_recording
 from tests.helpers.viewer import Viewer, get

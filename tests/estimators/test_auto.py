@@ -11,7 +11,7 @@ from dada.data import Population, Stumps, moons
 from dada.engine import run
 from dada.events import silent
 from dada.fitting.held_out import Choice, Trials, decide, expected_answer
-from dada.fitting.lam import lam_for
+from dada.fitting.models import lam_for
 from dada.fitting.settings import Settings, everyone, families
 from dada.task import problem
 from tests.helpers.people import moons_rows, opposites

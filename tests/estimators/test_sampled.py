@@ -8,7 +8,7 @@ import pytest
 from dada import task
 from dada.core.plan import Plan
 from dada.data import Stumps, moons
-from dada.fitting.lam import extrapolated, some_users
+from dada.fitting.models import extrapolated, some_users
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import numpy as np
 
 from dada import events
-from dada.dashboard.recorder import Recorder
+from dada.dashboard.records import Recorder
 from tests.helpers.snapshots import snapshot
 
 

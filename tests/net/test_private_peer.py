@@ -11,8 +11,7 @@ from dada.cli.app import app
 from dada.cli.peer_tables import read_samples, released_rows
 from dada.cli.watching import privacy_note
 from dada.core.model_steps import UserRows
-from dada.dashboard.recorder import Recorder
-from dada.dashboard.records import LogReader, decode
+from dada.dashboard.records import LogReader, Recorder, decode
 from dada.net.home import Home, HomeError, privacy_text
 from dada.net.network_file import write_ticket
 from dada.net.process import RunOptions, open_node

@@ -36,7 +36,7 @@ def still_command(folder: Path, *arguments: Any) -> str:
     A recording tells when things happened, and takes fewer snapshots where they cost much. With a clock that stands
     still, it takes all of them, always at the same time.
     """
-    from dada.dashboard.recorder import Recorder
+    from dada.dashboard.records import Recorder
 
     with patch.object(Recorder.__init__, "__defaults__", (lambda: 0.0,)):
         return command(folder, *arguments)

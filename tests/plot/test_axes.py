@@ -13,8 +13,7 @@ from dada import DadaClassifier, DadaRegressor, plot
 from dada.core.graph import CollaborationGraph
 from dada.core.losses import Reliability
 from dada.events import TracePoint
-from dada.plot.html import MOST_DRAWN
-from dada.plot.panels import model_panel
+from dada.plot.panels import MOST_DRAWN, model_panel
 
 
 def small_graph():

@@ -14,8 +14,7 @@ from matplotlib.image import imread
 from dada.core.graph import CollaborationGraph
 from dada.events import TracePoint
 from dada.plot import DARK, LIGHT, GraphPanel, accuracy_picture, drawn, force_layout, graph_picture, weight_picture
-from dada.plot.html import Section, figure, page, paragraph, table
-from dada.plot.panels import node_radius
+from dada.plot.panels import Section, figure, node_radius, page, paragraph, table
 
 
 def two_groups(n=10):

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from dada.privacy import masking
-from dada.privacy.masking import OWN, PAIR, MaskedRound, Secrets, x25519
+from dada.privacy import secure_sum as masking
+from dada.privacy.secure_sum import OWN, PAIR, MaskedRound, Secrets, x25519
 
 N_USERS, SIZE = 6, 4
 RNG = np.random.default_rng(0)

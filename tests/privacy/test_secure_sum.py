@@ -7,7 +7,7 @@ from numpy.testing import assert_array_equal
 from dada.privacy.noise import Bits
 from dada.privacy.release import StatisticsMechanism, read_statistics
 from dada.privacy.secure_sum import (
-    OWN,
+    OWN_SEED,
     introduced,
     join_secret,
     noise_share,
@@ -60,9 +60,9 @@ def test_what_is_sent_is_masked_and_a_second_list_is_refused(users, values):
     """Without its own seed, all pair seeds together leave a user's vector masked."""
     user = users[4]
     left = user.masked(values[4]).astype(np.int64)
-    pair_seeds = {other: seed for other, seed in user.seeds.items() if other != OWN}
+    pair_seeds = {other: seed for other, seed in user.seeds.items() if other != OWN_SEED}
     assert set(pair_seeds) == set(user.neighbours)
-    user.seeds[OWN] = bytes(32)
+    user.seeds[OWN_SEED] = bytes(32)
     assert (left != user.masked(values[4]).astype(np.int64)).all()
     user.reveal(frozenset(range(N_USERS)))
     assert user.reveal(frozenset(range(N_USERS)))
@@ -73,7 +73,7 @@ def test_what_is_sent_is_masked_and_a_second_list_is_refused(users, values):
 def test_a_holder_reveals_one_kind_of_share_for_each_user(users):
     senders = frozenset(range(2, N_USERS))
     shown = users[3].reveal(senders)
-    own, pairs = ({owner for owner, place in shown if (place == OWN) is kind} for kind in (True, False))
+    own, pairs = ({owner for owner, place in shown if (place == OWN_SEED) is kind} for kind in (True, False))
     assert not own & pairs
     assert own <= senders
     assert pairs == {0, 1} & set(users[3].neighbours)

@@ -28,7 +28,7 @@ from dada.estimators import DadaClassifier
 from dada.events import Observer, RunInfo
 from dada.fitting.models import decisions
 from dada.plot import DARK, GraphPanel, Picture, accuracy_picture, drawn, graph_picture, weight_picture
-from dada.plot.html import Section, figure, page, paragraph, table
+from dada.plot.panels import Section, figure, page, paragraph, table
 from dada.plot.theme import name_of
 
 #: The paper's methods, and the graph of each as of `boost`; None is the oracle graph.

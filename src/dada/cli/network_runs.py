@@ -22,7 +22,7 @@ from dada.core.compiled import Array
 from dada.core.graph_steps import LogDegree
 from dada.data.predictors.families import FittedUnion
 from dada.engine import Plan
-from dada.fitting.exam import Exam
+from dada.fitting.calibration import Exam
 from dada.net.forkserver import PeerOverview, Swarm
 from dada.net.home import Home
 from dada.net.iroh_transport import new_secret_key

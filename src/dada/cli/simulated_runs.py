@@ -28,7 +28,7 @@ from dada.data.synthetic import SyntheticUsers
 from dada.engine import Plan, run
 from dada.estimators import DadaClassifier, DadaRegressor
 from dada.events import Observer, Progress, RunInfo, Stopped, silent
-from dada.fitting.exam import Exam
+from dada.fitting.calibration import Exam
 from dada.fitting.settings import LINEAR, families
 from dada.peer.grove import Orchard
 from dada.peer.neighbourhoods import OWN_EDGES

@@ -42,7 +42,7 @@ def watching(live: bool, record: Path | None) -> Iterator[Observer]:
         yield silent
         return
     from dada.dashboard.pages import LivePage
-    from dada.dashboard.recorder import Recorder
+    from dada.dashboard.records import Recorder
 
     with ExitStack() as stack:
         if record is None:
@@ -161,7 +161,7 @@ def peers_in(folder: Path) -> list[Home]:
 def follow_peers(place: Path, homes: list[Home], host: str, port: int) -> None:
     """Show the status that peers report, until Ctrl-C."""
     from dada.dashboard.pages import LivePage
-    from dada.dashboard.recorder import Recorder
+    from dada.dashboard.records import Recorder
     from dada.net.forkserver import PeerOverview
     from dada.net.network_file import read_network
 

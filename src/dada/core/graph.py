@@ -206,13 +206,13 @@ class CollaborationGraph:
 
     def _repr_png_(self) -> bytes | None:
         """Notebook drawing."""
-        from dada.plot.html import graph_png
+        from dada.plot.panels import graph_png
 
         return graph_png(self)
 
     def _repr_html_(self) -> str:
         """Notebook view: a drawing and a table."""
-        from dada.plot.html import as_html, graph_facts
+        from dada.plot.panels import as_html, graph_facts
 
         return as_html("CollaborationGraph", graph_facts(self), self._repr_png_())
 

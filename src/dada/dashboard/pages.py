@@ -48,7 +48,7 @@ class LivePage(AbstractContextManager["LivePage"]):
     Examples
     --------
     >>> from tempfile import TemporaryDirectory
-    >>> from dada.dashboard.recorder import Recorder
+    >>> from dada.dashboard.records import Recorder
     >>> with TemporaryDirectory() as folder:
     ...     with Recorder(Path(folder) / "run.dadalog") as recorder, LivePage(recorder.path) as page:
     ...         print(page.url)  # and: run(..., observer=recorder)

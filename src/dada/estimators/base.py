@@ -326,7 +326,7 @@ class PersonalEstimator(Parameters, BaseEstimator):
         settings = str(super()._repr_html_inner())
         if not hasattr(self, "graph_"):
             return settings
-        from dada.plot.html import model_html
+        from dada.plot.panels import model_html
 
         return settings + model_html(self)
 

@@ -21,8 +21,7 @@ from dada.engine.shards import remote_problem
 from dada.estimators.classifier import DadaClassifier, DadaRegressor
 from dada.events import Observer, silent
 from dada.fitting.held_out import ENOUGH_HELD_OUT, MOST_USERS, decide
-from dada.fitting.lam import MANY_USERS, SAMPLES, extended, find_lam
-from dada.fitting.models import Fit, run_engine
+from dada.fitting.models import MANY_USERS, SAMPLES, Fit, extended, find_lam, run_engine
 from dada.fitting.settings import AUTO, LATENCY, Settings, generator
 from dada.fitting.trees import trees_of
 from dada.task import n_blocks, user_rows

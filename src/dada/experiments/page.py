@@ -20,7 +20,7 @@ from dada.experiments.lab import Lab
 from dada.experiments.methods import method_of
 from dada.experiments.protocol import FAR, ChosenSettings, Pair, Summary
 from dada.experiments.tasks import SPECS
-from dada.plot import html
+from dada.plot import panels
 from dada.plot.theme import DARK, LIGHT, Picture, Theme, drawn, new_figure
 
 DASH = "–"
@@ -243,8 +243,10 @@ class Page:
                 sections.append((block.text, []))
             else:
                 sections[-1][1].append(_html_of(block))
-        sections.append(("Made with", [html.paragraph(_footer(made_with))]))
-        return html.page(self.title, self.lead, [html.Section(title, pieces) for title, pieces in sections if pieces])
+        sections.append(("Made with", [panels.paragraph(_footer(made_with))]))
+        return panels.page(
+            self.title, self.lead, [panels.Section(title, pieces) for title, pieces in sections if pieces]
+        )
 
     def file_of(self, figure: Figure) -> str:
         """Name of the files of a figure, without their endings."""
@@ -272,17 +274,17 @@ class Page:
 def _html_of(block: Block) -> str:
     match block:
         case str():
-            return html.paragraph(block)
+            return panels.paragraph(block)
         case list():
             return "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in block) + "</ul>"
         case PageLinks(items):
             links = (f'<a href="{name}.html">{escape(title)}</a> ({escape(remark)})' for name, title, remark in items)
             return "<ul>" + "".join(f"<li>{link}</li>" for link in links) + "</ul>"
         case Table(caption, columns, rows):
-            return html.paragraph(caption) + html.table(columns, rows)
+            return panels.paragraph(caption) + panels.table(columns, rows)
         case Figure(_, caption, picture):
             light, dark = (drawn_png(picture, theme, SCREEN_PIXELS) for theme in (LIGHT, DARK))
-            return html.figure(light, dark, caption)
+            return panels.figure(light, dark, caption)
         case Heading(text):
             return f"<h2>{escape(text)}</h2>"
 

@@ -53,7 +53,6 @@ from dada.peer.messages import (
     SampleCount,
 )
 from dada.peer.signatures import Seal
-from dada.privacy.masking import CHECK_SIZE, KEY_SIZE, OWN, PAIR, SEALED_SIZE, SHARE_SIZE
 from dada.privacy.noise import Bits
 from dada.privacy.pooling import Pool, find_groups, home_model, own_excluded
 from dada.privacy.release import (
@@ -64,6 +63,7 @@ from dada.privacy.release import (
     read_statistics,
     worth_sending,
 )
+from dada.privacy.secure_sum import CHECK_SIZE, KEY_SIZE, OWN, PAIR, SEALED_SIZE, SHARE_SIZE
 
 RELEASE_KEY = b"release:"
 # Bytes of releases that one answer sends, answers between two exchanges, and bytes of releases that a peer keeps.

@@ -5,7 +5,7 @@ Theory of operation
 Everything is a signed part that gossip passes on byte for byte (`dada.peer.releases`); no peer needs a link to any
 other. There are five kinds of parts. A peer makes one opening for each call, and one of each other kind:
 
-1. `Keys`: two public keys (`dada.privacy.masking`).
+1. `Keys`: two public keys (`dada.privacy.secure_sum`).
 2. `Shares`: once no new keys arrive, a peer draws its *committee* at random from the peers whose keys it holds, and
    publishes shares of its secrets, encrypted for each holder of the committee.
 3. `Call`: once no new shares arrive, the peer with the lowest name lists all shares that it holds; if it is silent, the
@@ -65,23 +65,24 @@ from dada.peer.releases import (
     split_names,
 )
 from dada.peer.signatures import Seal
-from dada.privacy.masking import (
+from dada.privacy.noise import Bits
+from dada.privacy.pooling import Pool
+from dada.privacy.release import UNIT, Estimate, Statistics, StatisticsMechanism, worth_sending
+from dada.privacy.secure_sum import (
     CHECK_SIZE,
     OWN,
     PAIR,
     SEALED_SIZE,
     SHARE_SIZE,
     MaskedRound,
+    RandomBytes,
     Secrets,
     check,
     joined,
+    noise_share,
     threshold_of,
     x25519,
 )
-from dada.privacy.noise import Bits
-from dada.privacy.pooling import Pool
-from dada.privacy.release import UNIT, Estimate, Statistics, StatisticsMechanism, worth_sending
-from dada.privacy.secure_sum import RandomBytes, noise_share
 
 # Parts of the called peers: those whose noise suffices, and those that may be absent.
 NOISE_SHARE, MOST_ABSENT = 3 / 4, 1 / 8
