@@ -35,8 +35,8 @@ from dada.core.losses import BUILT_IN
 from dada.core.model_steps import rows_per_sample
 from dada.data import BasePredictors, Constant, FeatureSummary, Linear, Stumps, Trees, Union, read_table
 from dada.estimators import DadaClassifier, DadaRegressor
+from dada.fitting.atoms import agreed_cuts
 from dada.fitting.settings import FIRST_GRAPH_WAKEUPS, WAKEUPS_ALONE
-from dada.fitting.trees import agreed_cuts
 from dada.net.network_file import NetworkFile, NetworkTrees, Target
 from dada.peer.inputs import usual_settings
 from dada.peer.member import Rhythm

@@ -28,10 +28,10 @@ from dada.data.population import as_features
 from dada.data.predictors.families import FittedUnion
 from dada.data.predictors.thresholds import FittedStumps
 from dada.data.tables import kind_of
+from dada.fitting.atoms import fitted_trees, grow_atoms, plot_of
 from dada.fitting.models import best_class, decisions
 from dada.fitting.private import public_predictors
 from dada.fitting.settings import BETA, MU_SCALE, OTHER_MU_SCALE
-from dada.fitting.trees import fitted_trees, grow_atoms, plot_of
 from dada.net.home import Home
 from dada.net.network_file import NetworkFile, NetworkTrees, Target
 from dada.peer.grove import Plot

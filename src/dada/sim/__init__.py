@@ -14,9 +14,10 @@ from dada.core.graph_steps import LogDegree
 from dada.core.model_steps import n_blocks
 from dada.core.problem import Problem
 from dada.data import BasePredictors, Population, Recipe
+from dada.fitting.atoms import grown_orchard
 from dada.fitting.calibration import Exam
 from dada.fitting.settings import AUTO, LINEAR, STUMPS, Settings, families
-from dada.fitting.trees import grown_orchard, trees_of
+from dada.fitting.trees import trees_of
 from dada.peer.grove import Orchard
 from dada.peer.inputs import PeerConfig, usual_settings
 from dada.peer.member import Rhythm
