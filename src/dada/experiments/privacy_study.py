@@ -64,7 +64,7 @@ GROUP_NORM = 2.5
 ROWS_PER_USER, DIFFER = 20, 0.3
 
 
-class Rival(NamedTuple):
+class PrivateRival(NamedTuple):
     """A rival: its title, how it learns, and the settings that are tried."""
 
     title: str
@@ -73,7 +73,7 @@ class Rival(NamedTuple):
 
 
 RIVALS = {
-    "mr-mtl": Rival(
+    "mr-mtl": PrivateRival(
         "MR-MTL, noisy gradients",
         mr_mtl,
         tuple(
@@ -81,7 +81,7 @@ RIVALS = {
             for pull, clip in itertools.product((0.1, 1.0, 10.0), (0.25, 1.0, 2.0))
         ),
     ),
-    "output": Rival(
+    "output": PrivateRival(
         "output perturbation", output_perturbation, tuple({"ridge": ridge} for ridge in (0.01, 0.1, 1.0, 10.0))
     ),
 }
