@@ -18,8 +18,9 @@ LADDERS: Grid = {
     "rate": (0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
     "leaves": (2, 4, 8, 16, 31, 63, 127),
 }
-# Ends of a ladder beyond which there is nothing to try.
-_NATURAL = {"leaves": 2}
+# Ends of a ladder beyond which there is nothing to try: a larger rate oversteps, and with a larger lam the distances of
+# models count for nothing beside the degrees.
+_NATURAL = {"leaves": 2, "rate": 1.0, "lam": _POWERS[-1]}
 
 
 def climb(
@@ -70,8 +71,8 @@ def _neighbours(point: Settings, names: Sequence[str]) -> list[Settings]:
 def at_the_end(settings: Settings) -> tuple[str, ...]:
     """Names of the settings at the end of their ladder, where a value further out might be better.
 
-    >>> at_the_end({"lam": 1e7, "mu": 1.0, "leaves": 2})
-    ('lam',)
+    >>> at_the_end({"mu": 1e7, "lam": 1e7, "leaves": 2})
+    ('mu',)
     """
     return tuple(
         name
