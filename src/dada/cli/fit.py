@@ -39,6 +39,44 @@ TableFile = Annotated[
 ]
 UserColumn = Annotated[str, typer.Option("--user", help="Column with the user of each row.")]
 Columns = Annotated[list[str] | None, typer.Option("--drop", help="Column to leave out; repeatable.")]
+DropMissing = Annotated[
+    bool, typer.Option("--drop-missing", help="Leave out rows without a user or a label; by default refused.")
+]
+Task = Annotated[
+    Literal["auto", "classes", "numbers"],
+    typer.Option(help="What the label is; auto: numbers if it has more than 20 different ones."),
+]
+Graph = Annotated[
+    Literal["auto", "everyone", "learned", "evidence", "evidence-symmetric", "none"],
+    typer.Option(help="Who learns from whom; auto: everyone, or evidence if that does better on held-out rows."),
+]
+Holdout = Annotated[
+    float,
+    typer.Option(min=0.0, max=0.9, help="Share of every user's rows held out for a first trial; 0 to skip."),
+]
+Stream = Annotated[
+    bool, typer.Option("--stream", help="Read a Parquet file in parts, like a folder: never as a whole.")
+]
+CheckpointFile = Annotated[
+    Path | None, typer.Option(help="File that keeps the state of the fit; if it exists, continue from it.")
+]
+Latency = Annotated[float | None, typer.Option(help="Message delay, in units of a user's mean update interval.")]
+Epsilon = Annotated[
+    float | None, typer.Option(help="Differential privacy: budget of each user; smaller protects more.")
+]
+Protects = Annotated[Literal["rows", "labels"], typer.Option(help="What epsilon protects: whole rows, or labels only.")]
+FeatureRange = Annotated[
+    tuple[float, float] | None, typer.Option(help="Public range of all features, to protect rows.")
+]
+TargetRange = Annotated[
+    tuple[float, float] | None, typer.Option(help="Public range of the label if it is a number, to protect rows.")
+]
+SecureSum = Annotated[
+    bool, typer.Option("--secure-sum", help="To protect rows: only sums of users' statistics are seen.")
+]
+GroupColumn = Annotated[
+    str | None, typer.Option(help="Column with a user's public group, no feature: one secure sum for each.")
+]
 
 ALONE = {"graph": "none", "mu": 0.0}
 WORKERS = ("engine", "n_jobs", "latency")
@@ -72,59 +110,30 @@ def fit(
     label: Annotated[str, typer.Option(help="Column to predict: classes, or numbers.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Model file to write.")] = Path("model.dada"),
     drop: Columns = None,
-    drop_missing: Annotated[
-        bool, typer.Option("--drop-missing", help="Leave out rows without a user or a label; by default refused.")
-    ] = False,
-    task: Annotated[
-        Literal["auto", "classes", "numbers"],
-        typer.Option(help="What the label is; auto: numbers if it has more than 20 different ones."),
-    ] = "auto",
-    graph: Annotated[
-        Literal["auto", "everyone", "learned", "evidence", "evidence-symmetric", "none"],
-        typer.Option(help="Who learns from whom; auto: everyone, or evidence if that does better on held-out rows."),
-    ] = "auto",
+    drop_missing: DropMissing = False,
+    task: Task = "auto",
+    graph: Graph = "auto",
     beta: Annotated[float | None, typer.Option(help="Bound on a model's size: larger fits closer.")] = None,
     mu: Annotated[float | None, typer.Option(help="How strongly neighbours pull on a model.")] = None,
     lam: Annotated[float | None, typer.Option(help="Smaller gives fewer neighbours.")] = None,
     updates: Annotated[int | None, typer.Option(min=1, help="Model updates per user.")] = None,
     max_neighbours: Annotated[int | None, typer.Option(min=1, help="Maximum number of neighbours per user.")] = None,
-    holdout: Annotated[
-        float,
-        typer.Option(min=0.0, max=0.9, help="Share of every user's rows held out for a first trial; 0 to skip."),
-    ] = 0.2,
-    stream: Annotated[
-        bool, typer.Option("--stream", help="Read a Parquet file in parts, like a folder: never as a whole.")
-    ] = False,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="File that keeps the state of the fit; if it exists, continue from it.")
-    ] = None,
+    holdout: Holdout = 0.2,
+    stream: Stream = False,
+    checkpoint: CheckpointFile = None,
     live: Live = False,
     record: Record = None,
     engine: Annotated[Literal["local", "ray"], typer.Option(help="Make updates here, or on a Ray cluster.")] = "local",
     jobs: Annotated[int | None, typer.Option(min=1, help="Threads, or shards on Ray, that share the updates.")] = None,
-    latency: Annotated[
-        float | None, typer.Option(help="Message delay, in units of a user's mean update interval.")
-    ] = None,
-    epsilon: Annotated[
-        float | None, typer.Option(help="Differential privacy: budget of each user; smaller protects more.")
-    ] = None,
+    latency: Latency = None,
+    epsilon: Epsilon = None,
     delta: Annotated[float, typer.Option(help="Differential privacy: delta of the budget.")] = 1e-5,
-    protects: Annotated[
-        Literal["rows", "labels"], typer.Option(help="What epsilon protects: whole rows, or labels only.")
-    ] = "rows",
-    ranges: Annotated[
-        tuple[float, float] | None, typer.Option(help="Public range of all features, to protect rows.")
-    ] = None,
-    targets: Annotated[
-        tuple[float, float] | None, typer.Option(help="Public range of the label if it is a number, to protect rows.")
-    ] = None,
+    protects: Protects = "rows",
+    ranges: FeatureRange = None,
+    targets: TargetRange = None,
     norm: Annotated[float | None, typer.Option(help="Public bound on the norm of a scaled row.")] = None,
-    secure_sum: Annotated[
-        bool, typer.Option("--secure-sum", help="To protect rows: only sums of users' statistics are seen.")
-    ] = False,
-    group: Annotated[
-        str | None, typer.Option(help="Column with a user's public group, no feature: one secure sum for each.")
-    ] = None,
+    secure_sum: SecureSum = False,
+    group: GroupColumn = None,
     ledger: Annotated[Path | None, typer.Option(help="File that records what was released.")] = None,
     seed: Seed = 0,
     as_json: AsJson = False,
