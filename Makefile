@@ -7,6 +7,7 @@
 #   make soak    two million events of simulated networks with every fault
 #   make attack  attacks on real peers of this machine, beside their bounds
 #   make mutants which of many broken peers the simulation detects
+#   make pins    the bits of every way of running, as on the processor that stored them
 # ARGS reaches the command: make demo ARGS=--json, make test ARGS="tests/core -k graph".
 
 PYTHON ?= python3
@@ -16,7 +17,7 @@ ARGS ?=
 bin := .venv/bin
 pip := $(bin)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo soak attack mutants bench test lint format docs fuzz fuzz-wire web constraints clean
+.PHONY: help demo soak attack mutants pins bench test lint format docs fuzz fuzz-wire web constraints clean
 .NOTPARALLEL:
 
 help:
@@ -33,6 +34,11 @@ attack: .venv/.dev
 
 mutants: .venv/.dev
 	@$(bin)/python benchmarks/mutants.py $(ARGS)
+
+# Processors with AVX-512 add in another order, unless they are told to work like those that stored the pins.
+pins: .venv/.dev
+	@OPENBLAS_CORETYPE=Haswell NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL" \
+		$(bin)/python -m pytest -q -n $(WORKERS) tests/pins $(ARGS)
 
 bench: .venv/.base
 	@$(bin)/dada bench $(ARGS)
