@@ -214,7 +214,7 @@ def run_bound(n_slots: int, guesses: int, right: int, delta: float = 0.0) -> flo
 
 
 def run_chance(n_slots: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """The largest probability of so many right guesses in an (epsilon, delta)-private run.
+    """The largest probability of at least `right` right guesses in an (epsilon, delta)-private run.
 
     Theorem 5.2 of Steinke, Nasr and Jagielski (2023). With delta = 0, right guesses are at most as frequent as those of
     randomised response: binomial, with the probability e^epsilon / (1 + e^epsilon). Delta adds, for W with this
