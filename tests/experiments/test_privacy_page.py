@@ -13,6 +13,7 @@ from dada.experiments.privacy_page import (
     chosen,
     comparison,
     decision,
+    labels_table,
     rows_table,
     run_sentences,
     run_table,
@@ -135,3 +136,10 @@ def test_cases_rise_and_are_not_tested_on_their_tuning_draws():
     for case in CASES.values():
         assert all(low < high for low, high in pairwise(case.epsilons))
         assert not set(case.draws) & set(case.tuning)
+
+
+def test_a_row_of_protected_labels_says_of_how_many_results_it_is_the_mean():
+    own = {"alone": [66.0, 0.1], "no privacy": [77.2, 0.1], "4.0": {"home": [77.0, 0.1], "released": [76.0, 0.2]}}
+    table = labels_table({"computer": {"runs": 10, **own}, "school": {"runs": 1, **own}})
+    assert [row[0] for row in table.rows] == ["Computer, published split, mean over 10", "School, published split"]
+    assert table.rows[0][1:] == ["66.0", "77.0 (76.0)", "77.2"]

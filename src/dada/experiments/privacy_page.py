@@ -26,8 +26,28 @@ from dada.experiments.privacy_study import (
 )
 from dada.experiments.tasks import data_digest
 
-# Draws of each dataset on which labels are protected.
-LABEL_DRAWS = {"computer": (0, 1, 2), "harws": (0,), "moons": (0, 1, 2), "school": (1,)}
+
+class LabelStudy(NamedTuple):
+    """A row of the table of protected labels: a case, its draws, and runs that flip the labels of each anew."""
+
+    case: str
+    which: str
+    draws: tuple[int, ...]
+    runs: int = 1
+
+    def title(self, n_results: int) -> str:
+        """Dataset and split, and of how many results the row is the mean."""
+        return f"{CASES[self.case].title}, {self.which}" + f", mean over {n_results}" * (n_results > 1)
+
+
+# Draw 0 of Computer is the published split.
+LABELS = {
+    "school": LabelStudy("school", "published split", (1,)),
+    "computer": LabelStudy("computer", "published split", (0,), runs=10),
+    "computer-random": LabelStudy("computer", "random splits", tuple(range(1, 11))),
+    "moons": LabelStudy("moons", "random draws", (0, 1, 2)),
+    "harws": LabelStudy("harws", "published split", (0,)),
+}
 LABEL_EPSILONS = (1.0, 2.0, 4.0)
 GROUP_EPSILONS, GROUP_DRAWS = (0.5, 1.0, 2.0, 4.0), tuple(range(6))
 ATTACK_EPSILONS = (None, 1.0, 4.0)
@@ -44,7 +64,7 @@ def privacy_page(lab: Lab, datasets: Sequence[str]) -> Page:
     """Make the page."""
     names = [name for name, case in CASES.items() if case.dataset in (*datasets, "moons")]
     rows = {name: rows_study(lab, name) for name in names}
-    labels = labels_study(lab, [name for name in names if name in LABEL_DRAWS])
+    labels = labels_study(lab, [key for key, study in LABELS.items() if study.case in names])
     groups = groups_study(lab)
     whole = whole_study(lab) if "school" in names else []
     audits, runs = audit_study(lab), run_study(lab)
@@ -126,21 +146,22 @@ def _spread(values: Sequence[float]) -> list[float]:
     return [round(float(np.mean(values)), 6), round(error, 6)]
 
 
-def labels_study(lab: Lab, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Mean accuracies with labels protected, by dataset and epsilon."""
+def labels_study(lab: Lab, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Mean accuracies with labels protected, by key of `LABELS` and epsilon."""
     found = {}
-    for name in names:
-        draws = LABEL_DRAWS[name][:1] if lab.quick else LABEL_DRAWS[name]
+    epsilons = (None, *LABEL_EPSILONS[-1:]) if lab.quick else (None, *LABEL_EPSILONS)
+    for key in keys:
+        name, _, draws, runs = LABELS[key]
+        pairs = [(draw, lab.seed + run) for draw in draws for run in range(runs)]
         digest = data_digest(CASES[name].dataset)
-        epsilons = (None, *LABEL_EPSILONS[-1:]) if lab.quick else (None, *LABEL_EPSILONS)
         jobs = {
-            epsilon: [Job(label_scores, {"name": name, "draw": draw, "epsilon": epsilon, "seed": lab.seed}, digest)
-                      for draw in draws]
+            epsilon: [Job(label_scores, {"name": name, "draw": draw, "epsilon": epsilon, "seed": seed}, digest)
+                      for draw, seed in (pairs[:1] if lab.quick else pairs)]
             for epsilon in epsilons
         }  # fmt: skip
-        results = run_groups(lab, jobs, f"labels of {name}")
-        found[name] = {"draws": len(draws)} | _summary(results[None])
-        found[name] |= {str(epsilon): _summary(results[epsilon]) for epsilon in epsilons if epsilon is not None}
+        results = run_groups(lab, jobs, f"labels of {key}")
+        found[key] = {"runs": len(jobs[None])} | _summary(results[None])
+        found[key] |= {str(epsilon): _summary(results[epsilon]) for epsilon in epsilons if epsilon is not None}
     return found
 
 
@@ -258,12 +279,12 @@ def _gap(own: Sequence[float], rival: Sequence[float], more_is_better: bool) -> 
 
 
 def labels_table(found: Mapping[str, Mapping[str, Any]]) -> page.Table:
-    """A row per dataset: home (released) at each epsilon."""
-    epsilons = [key for key in next(iter(found.values())) if key not in ("draws", "alone", "no privacy")]
+    """A row per study: home (released) at each epsilon."""
+    epsilons = [key for key in next(iter(found.values())) if key not in ("runs", "alone", "no privacy")]
     lines = []
-    for name, own in found.items():
-        cells = [f"{own[key]['home'][0]:.1f} ({own[key]['released'][0]:.1f})" for key in epsilons]
-        lines.append([f"{CASES[name].title}, {_splits(own)}", f"{own['alone'][0]:.1f}", *cells,
+    for key, own in found.items():
+        cells = [f"{own[epsilon]['home'][0]:.1f} ({own[epsilon]['released'][0]:.1f})" for epsilon in epsilons]
+        lines.append([LABELS[key].title(own["runs"]), f"{own['alone'][0]:.1f}", *cells,
                       f"{own['no privacy'][0]:.1f}"])  # fmt: skip
     columns = ["dataset", "alone", *(f"epsilon {float(key):g}" for key in epsilons), "no privacy"]
     return page.Table("Accuracy in %, labels protected: home models (released models)", columns, lines)
@@ -409,9 +430,11 @@ def aims(
     if "scores" in rows:
         reached = rows["scores"]["released"]["6.0"]["released"][0]
         found.append(Aim("School scores, rows: error of released models, epsilon 6", 0.0225, reached, False))
-    for name, wanted in (("computer", 76.8), ("harws", 97.3), ("moons", 90.0)):
-        if name in labels:
-            found.append(Aim(f"{CASES[name].title}, labels: home, epsilon 4", wanted, labels[name]["4.0"]["home"][0]))
+    for key, wanted in (("computer", 76.8), ("harws", 97.3), ("moons", 90.0)):
+        if key in labels:
+            own = labels[key]
+            text = f"{LABELS[key].title(own['runs'])}, labels: home, epsilon 4"
+            found.append(Aim(text, wanted, own["4.0"]["home"][0]))
     if "1.0" in labels.get("moons", {}):
         own = labels["moons"]
         found.append(Aim("Moons, labels: home, epsilon 1, against alone", own["alone"][0], own["1.0"]["home"][0]))
