@@ -3,6 +3,7 @@
 import asyncio
 import re
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -11,6 +12,7 @@ from dada.net.node import MessageRefused, unwatched
 from dada.net.session import LinkOptions, Outbox, Party, Refusal, Terms, shake_hands
 from dada.net.store import CorruptStoreError, StoreError
 from dada.net.transport import HEADER, FrameStream, Kind, frame
+from dada.peer.edges import EDGE_KEY
 from dada.peer.inputs import Persist
 from dada.peer.member import RateLimit
 from dada.peer.messages import LARGEST_MESSAGE, PROTOCOL_VERSION, Hello, StateReply, StateRequest, decode, encode
@@ -378,6 +380,19 @@ async def test_a_dead_peer_is_redialled_and_finally_dropped(tmp_path):
             assert ann.links.failed_dials > 2
             failed = [event.reason for event in ann.observer.events if isinstance(event, LinkFailed)]
             assert re.fullmatch(r"no answer at memory:\d+ \(try 1\)", failed[0])
+
+
+@asynchronous
+async def test_a_neighbour_whose_address_is_lost_is_finally_dropped(tmp_path):
+    async with Transports("memory") as transports:
+        options = LinkOptions(give_up_after_s=0.3)
+        ann = make_node(await transports.make(), tmp_path, 1, options=options)
+        bob = bytes(range(32))
+        ann.store.write([Persist(EDGE_KEY + bob, msgspec.msgpack.encode((1, bob, 1.0)))])
+        async with Running(ann):
+            await until(lambda: ann.member.peer.edges.neighbours == [bob])
+            await until(lambda: ann.member.peer.edges.neighbours == [])
+            assert ann.links.dials == 0
 
 
 @asynchronous

@@ -151,6 +151,19 @@ def test_an_acknowledgement_of_an_old_version_is_answered_with_the_new_one(pair)
     assert answer.message.version == ann.edges[b"bob"].version
 
 
+def test_a_peer_that_lost_a_weight_asks_for_it_until_it_has_it(pair):
+    """A message of a life whose last records a power cut undid arrives late, and the answers to it are lost."""
+    ann, edge = pair[b"ann"], pair[b"ann"].edges[b"bob"]
+    late = EdgeState(edge.version + 1, b"ann", 2 * edge.weight)
+    pair.give(b"bob", Received(1.0, b"ann", late), loses=lambda message: isinstance(message, EdgeState))
+    assert weights(pair) == (edge.weight, late.weight)
+    assert not edge.acknowledged
+    pair.give(b"ann", TimerFired(ann.deadline))
+    assert weights(pair) == (late.weight, late.weight)
+    assert ann.edges[b"bob"].acknowledged
+    assert ann.deadline == float("inf")
+
+
 def test_repeated_messages_change_nothing(pair):
     bob = pair[b"bob"]
     moves = [e.message for e in pair[b"ann"].handle(ResetModel(0.0)) if isinstance(e, Send)]

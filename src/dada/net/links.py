@@ -203,8 +203,9 @@ class Links:
                 if absence is not None and now - absence.since > self.options.give_up_after_s:
                     del self._absent[peer]
                     self._user.on_gone(peer)
-                else:
-                    self._dial(peer)
+                elif self._dial(peer) is None and absence is None:
+                    # Its address is not known, as after a restart from old records; it may call or be named yet.
+                    self._absent[peer] = _Absence(now, reason="no address is known")
         self._close_excess()
         for peer, absence in list(self._absent.items()):
             if peer not in self.neighbours and now > absence.retry_at + self.options.retry_at_most_s:

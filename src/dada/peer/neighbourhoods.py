@@ -181,7 +181,8 @@ class AgreedGraph:
         edge = self.edges.get(sender, Edge())
         if (ack.version, ack.author) != edge.rank:
             # The end that is behind learns it from the answer: the sender now, this peer from the reply to it.
-            return [self.edges.report(sender, edge)]
+            is_behind = sender in self.edges and (ack.version, ack.author) > edge.rank
+            return [self.edges.announce(sender, now, edge.repeats) if is_behind else self.edges.report(sender, edge)]
         self.edges.settle(sender, edge)
         self.sizes.add(sender, ack.size)
         return self.edges.catch_up(sender, (ack.epoch, ack.sequence), now) if edge.weight > 0.0 else []
