@@ -39,8 +39,9 @@ def scores(train, test):
     """Errors and log-losses of default models, as learned and calibrated."""
     model = DadaClassifier(random_state=0).fit(train.X, train.targets, users=train.users)
     labels = np.searchsorted(model.classes_, test.targets)
-    given = class_scores(model.decision_function(test.X, users=test.users)), model.predict_proba(test.X, users=test.users)
-    own = [Reliability.of(probabilities, labels) for probabilities in given]
+    learned = class_scores(model.decision_function(test.X, users=test.users))
+    calibrated = model.predict_proba(test.X, users=test.users)
+    own = [Reliability.of(probabilities, labels) for probabilities in (learned, calibrated)]
     return [one.error for one in own] + [one.log_loss for one in own]
 
 
