@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 __all__ = [
+    "BoostedTrees",
     "CollaborationGraph",
     "Constant",
     "DadaClassifier",
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from dada.core.graph_steps import DegreeFunction, DegreeTarget, LogDegree
     from dada.core.losses import Loss
     from dada.data import (
+        BoostedTrees,
         Constant,
         FeatureSummary,
         Linear,
@@ -70,6 +72,7 @@ else:
         "dada.core.losses": ("Loss",),
         "dada.core.graph_steps": ("DegreeFunction", "DegreeTarget", "LogDegree"),
         "dada.data": (
+            "BoostedTrees",
             "Constant",
             "FeatureSummary",
             "Linear",
@@ -77,7 +80,6 @@ else:
             "Pretrained",
             "RandomFourier",
             "Stumps",
-            "Trees",
             "Trees",
             "Union",
             "moons",

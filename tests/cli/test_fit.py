@@ -77,7 +77,7 @@ def test_choices_are_made_once(folder):
     chosen = json.loads(asked.stdout)["chosen"]
     assert chosen["reasons"][0] == "Everyone learns from everyone alike, as asked for."
     assert set(chosen["trials"]) >= {f"{family}, everyone, whole" for family in ("linear", "clipped", "stumps")}
-    assert all(trial.endswith(", everyone, whole") for trial in chosen["trials"])
+    assert all(", everyone, whole" in trial for trial in chosen["trials"])
 
 
 def test_the_report_shows_every_rival_by_name(folder):

@@ -65,8 +65,9 @@ def noisy_users(rng, n_rows, n_classes=2):
 def test_probabilities_are_reliable_on_new_rows_and_labels_stay(n_classes, tmp_path):
     rng = np.random.default_rng(3)
     X, y, users = noisy_users(rng, 15, n_classes)
-    # Weakly coupled users fit noise, and their models are too sure.
-    model = DadaClassifier(graph="everyone", mu=0.01, n_updates=40, random_state=0).fit(X, y, users=users)
+    # Weakly coupled users fit noise, and their models are too sure. With a limit of bits, no trees correct them.
+    given = {"graph": "everyone", "mu": 0.01, "n_updates": 40, "max_bits": 1e12}
+    model = DadaClassifier(**given, random_state=0).fit(X, y, users=users)
     Xn, yn, un = noisy_users(rng, 60, n_classes)
     values, chances = model.decision_function(Xn, users=un), model.predict_proba(Xn, users=un)
     assert_allclose(chances.sum(axis=1), 1.0)

@@ -513,7 +513,8 @@ def _calibrated(found: dict[str, float]) -> str:
 
 def _reasons(model: Model, decided: Decided) -> list[str]:
     """A sentence for each choice, with the scores that decided it."""
-    return [_reason_of_graph(model, decided), *_reason_of_family(decided), *_reason_of_mu(model, decided)]
+    families = [*_reason_of_family(decided), *_reason_of_trees(decided)]
+    return [_reason_of_graph(model, decided), *families, *_reason_of_mu(model, decided)]
 
 
 def _reason_of_graph(model: Model, decided: Decided) -> str:
@@ -551,6 +552,23 @@ def _reason_of_family(decided: Decided) -> list[str]:
                 return [f"Models use thresholds of features (stumps): these {_ahead(stumps, linear)} linear ones."]
             return [f"Models are linear: thresholds of features (stumps) {_not_ahead(stumps, linear)}."]
     return []
+
+
+def _reason_of_trees(decided: Decided) -> list[str]:
+    from dada.fitting.boosting import boosted_of
+    from dada.fitting.held_out import Choice
+
+    trees, _ = boosted_of(decided.recipe)
+    if trees is None:
+        return []
+    usual = Choice(decided.family, str(decided.settings.graph), decided.mu_scale, whole=True)
+    scores = [decided.held_out.get(str(usual._replace(boosted=boosted))) for boosted in (trees, None)]
+    what = (
+        f"{trees.rounds} small trees, whose leaves have values of each user's own, make {trees.share:.0%} of decisions"
+    )
+    if scores[0] is None or scores[1] is None:
+        return [f"{what}."]
+    return [f"{what}: with them models {_ahead(scores[0], scores[1])} without."]
 
 
 def _reason_of_mu(model: Model, decided: Decided) -> list[str]:

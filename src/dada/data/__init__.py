@@ -12,12 +12,13 @@ from dada.data.predictors.families import (
     register_predictors,
 )
 from dada.data.predictors.linear import Constant, Linear, Pretrained, RandomFourier
-from dada.data.predictors.thresholds import Stumps, Trees
+from dada.data.predictors.thresholds import BoostedTrees, Stumps, Trees
 from dada.data.synthetic import SyntheticUsers, boxes, moons, moons100, xor
 from dada.data.tables import ParquetUsers, UserTable, population_from_table, read_table
 
 __all__ = [
     "BasePredictors",
+    "BoostedTrees",
     "Constant",
     "FeatureSummary",
     "FittedFamily",

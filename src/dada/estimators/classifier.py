@@ -36,8 +36,9 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
         Base predictors. By default every feature, clipped at two standard deviations, and a weakly coupled constant.
         Features clipped at one standard deviation, decision stumps at four to ten quantiles of each feature, waves of
         two features or trees that users grow, beside linear features, are taken instead if these do better on held-out
-        training rows. "linear", "clipped", "stumps", "waves" and "trees" are these families by name; "grown" has trees
-        of neighbourhoods too, which take several times the bits and are taken only if they are far ahead.
+        training rows. `BoostedTrees` join linear features or stumps if held-out labels are then likelier. "linear",
+        "clipped", "stumps", "waves", "trees" and "boosted" are these families by name; "grown" has trees of
+        neighbourhoods too, which take several times the bits and are taken only if they are far ahead.
     loss : {"auto", "adaboost", "logistic", "squared-hinge"} or Loss
         Loss of a user's model on its own rows. "auto" is logistic.
     beta : float or "auto"

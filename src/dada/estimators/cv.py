@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from dada.data import Population, Recipe
 from dada.engine import RunResult
 from dada.estimators.classifier import DadaClassifier, DadaRegressor
+from dada.fitting.boosting import boosted_of
 from dada.fitting.calibration import calibrate
 from dada.fitting.held_out import (
     DOUBT,
@@ -105,7 +106,7 @@ class PersonalSearch(BaseEstimator):
         population = base._population(X, y, users, sample_weight)
         rng = generator(self.random_state)
         recipe, family, decided, *_ = decide(settings, population, rng.spawn(1)[0], grows=False)
-        settings = replace(settings, graph=decided.graph)
+        settings, recipe = replace(settings, graph=decided.graph), boosted_of(recipe)[1]
         scores, values = self._held_out(settings, family, recipe, population, rng.spawn(1)[0])
         together = {s: each for s, each in scores.items() if s.graph != ALONE}
         beta = settings.resolved(population, 1).model_settings["beta"]

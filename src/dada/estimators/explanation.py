@@ -18,7 +18,7 @@ from scipy.special import ndtri
 
 from dada.data.predictors.families import BasePredictors, FittedFamily, parts_of
 from dada.data.predictors.linear import FEW_FEATURES, FittedConstant, FittedFourier, FittedLinear
-from dada.data.predictors.thresholds import UNSPLIT, FittedStumps, FittedTrees
+from dada.data.predictors.thresholds import UNSPLIT, FittedLeaves, FittedStumps, FittedTrees
 
 Floats = NDArray[np.float64]
 # Quantiles at which importances are measured, and the two between which effects are.
@@ -68,6 +68,9 @@ def _uses(part: BasePredictors) -> NDArray[np.bool_]:
     elif isinstance(part, FittedTrees):
         tree, node = np.nonzero(part.threshold < UNSPLIT)
         uses[tree, part.feature[tree, node]] = True
+    elif isinstance(part, FittedLeaves):
+        for j in range(part.n):
+            uses[j, [d for d, _, _ in part.tests_of(j)]] = True
     elif isinstance(part, FittedFourier) and np.count_nonzero(part.directions, axis=0).max() <= FEW_FEATURES:
         uses = part.directions.T != 0
     elif not isinstance(part, FittedConstant):
@@ -88,7 +91,7 @@ def references(predictors: BasePredictors) -> References:
         if isinstance(part, FittedLinear):
             each = zip(part.feature.tolist(), part.mean.tolist(), part.std.tolist(), strict=True)
             moments |= {d: (mean, std) for d, mean, std in each}
-        if isinstance(part, FittedStumps | FittedTrees):
+        if isinstance(part, FittedStumps | FittedTrees | FittedLeaves):
             found = cuts if isinstance(part, FittedStumps) else of_trees
             for d, threshold in zip(part.feature.ravel().tolist(), part.threshold.ravel().tolist(), strict=True):
                 if threshold < UNSPLIT:

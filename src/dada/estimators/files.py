@@ -13,7 +13,7 @@ from dada import __version__, modelfile
 from dada.core.graph import CollaborationGraph
 from dada.core.graph_steps import DegreeFunction, DegreeTarget, LogDegree
 from dada.core.losses import Loss, Reliability
-from dada.data import Constant, Linear, RandomFourier, Stumps, Trees, Union
+from dada.data import BoostedTrees, Constant, Linear, RandomFourier, Stumps, Trees, Union
 from dada.data.encoding import TableEncoder
 from dada.data.predictors.families import REGISTERED_RECIPES
 from dada.estimators.classifier import DadaClassifier, DadaRegressor
@@ -30,7 +30,7 @@ ATTRIBUTES = {
 }
 # Files of fits without these parameters are the same as before there were any.
 LATER_PARAMETERS = {"privacy": None, "user_column": None, "encode": "auto"}
-_STORED = (Constant, DegreeTarget, Linear, LogDegree, Privacy, RandomFourier, Stumps, Trees)
+_STORED = (BoostedTrees, Constant, DegreeTarget, Linear, LogDegree, Privacy, RandomFourier, Stumps, Trees)
 _KINDS = {kind.__name__: kind for kind in _STORED}
 
 

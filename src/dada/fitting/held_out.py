@@ -14,21 +14,26 @@ from numpy.typing import NDArray
 from scipy.special import log_expit, log_softmax
 from sklearn.model_selection import BaseCrossValidator
 
+from dada.core.compiled import Array
 from dada.core.losses import mean_per_user
 from dada.core.plan import Status
 from dada.core.problem import Problem
-from dada.data import Population, Recipe, Trees
+from dada.data import BoostedTrees, Population, Recipe, Trees, Union
 from dada.data.population import as_values
 from dada.engine import RunResult
 from dada.events import Observer, TrialStarted, silent
+from dada.fitting.boosting import ROUNDS, boosted_of, boosted_values
 from dada.fitting.models import Decided, HeldOutValues, decisions, dictionary, run_engine
 from dada.fitting.settings import (
     AUTO,
+    BOOSTED,
     GROWN,
     LEAST_UPDATES,
     LINEAR_FAMILIES,
+    MOST_CELLS,
     TREES,
     UPDATES_OF_LINEAR,
+    WAVES,
     Settings,
     generator,
 )
@@ -56,6 +61,17 @@ DEAR_DOUBT = 3.0
 OPEN_WITHIN, FEW_USERS = 2.0, 30
 # Trees that show whether features interact: one for each user and its neighbours.
 SCREEN = Trees(per_neighbourhood=1, cuts=15)
+# Boosted trees to try: weights of the pool's leaf values against own rows, and depths, from the usual ones on; and
+# shares of the boosted models in decision values.
+OWN, DEPTHS = (0.3, 1.0, 3.0, 10.0, 30.0, math.inf), (1, 2, 3)
+SHARES = (0.25, 0.5, 0.75, 0.9)
+# They are compared after fewer rounds at a higher rate, on as many folds as hold out this many rows. Many features need
+# few thresholds.
+CLIMBING_ROUNDS, CLIMBING_RATE, ENOUGH_FOR_TREES, FEW_CUTS = 100, 0.3, 1000, 15
+# A run ends when so many numbers of rounds in a row have not been the best.
+TIRED = 2
+# Standard errors by which labels must be likelier after more rounds, which cost messages, or with the trees at all.
+LIKELIER = 0.5
 # A sample of this size shows which settings suit a population.
 MOST_USERS = 1000
 
@@ -238,17 +254,24 @@ def better_alone(gains: NDArray[np.float32], population: Population, doubt: floa
 
 
 class Choice(NamedTuple):
-    """One trial: a family of base predictors, a graph, mu as a multiple of its automatic value, and its length."""
+    """One trial: a family of base predictors, a graph, mu as a multiple of its automatic value, and its length.
+
+    With boosted trees, decision values are weighted means of those of the models and of the trees.
+    """
 
     family: str
     graph: str
     mu_scale: float = 1.0
     whole: bool = False
+    boosted: BoostedTrees | None = None
 
     def __str__(self) -> str:
-        return (
-            f"{self.family}, {self.graph}" + f", mu x {self.mu_scale:g}" * (self.mu_scale != 1) + ", whole" * self.whole
-        )
+        scaled = f", mu x {self.mu_scale:g}" * (self.mu_scale != 1)
+        name = f"{self.family}, {self.graph}{scaled}" + ", whole" * self.whole
+        trees = self.boosted
+        if trees is None:
+            return name
+        return f"{name}, {trees.share:g} boosted (depth {trees.depth}, own {trees.own:g}, {trees.rounds} rounds)"
 
 
 def decide(
@@ -271,6 +294,7 @@ def decide(
     # few rows to compare families.
     graph = "evidence" if settings.is_graph("evidence") else "everyone" if n_users > 1 else "none"
     trials = Trials(settings, population, recipes, rng, observer, most_users)
+    boosted = boosted_of(settings.predictors)[0]
     doubt = DOUBT if settings.takes_blocks else 1.0
     # Stumps converge late, so families are compared at the end of a run; graphs and mu are compared earlier.
     by_family = [Choice(family, graph, whole=True) for family in recipes]
@@ -284,24 +308,35 @@ def decide(
     if shares and settings.mu == AUTO:
         best = trials.best_mu(best)
     # What interactions gain depends on mu, so they are tried with the chosen one; with them, evidence may win.
+    simple = best
     rich = settings.rich_recipes(population, grows) if shares and interacts else {}
-    if rich and trials.find_interactions(best._replace(whole=True)):
-        trials.recipes |= rich
-        for family in rich:
-            richer, is_dear = best._replace(family=family), family == GROWN
-            if is_dear and best.family != TREES:
-                continue
-            if is_open and n_users > 2 and best.graph != GRAPHS[-1] and not is_dear:
-                richer = trials.best_graph(richer, doubt)
-            pair = [choice._replace(whole=True) for choice in (best, richer)]
-            if trials.best(pair, doubt=DEAR_DOUBT if is_dear else SCREENED_DOUBT) == pair[1]:
-                best = richer
+    if rich and not trials.find_interactions(best._replace(whole=True)):
+        rich = {}
+    trials.recipes |= rich
+    is_asked = settings.predictors == BOOSTED
+    for family in (WAVES, BOOSTED, TREES, GROWN):
+        # Waves cost no messages: where they help, boosted trees, which do, are not tried.
+        if family == BOOSTED and grows and n_users > 1 and settings.may_boost and best == simple:
+            best = trials.boosted(simple, is_asked) or best
+        is_dear = family == GROWN
+        if family not in rich or (is_dear and best.family != TREES):
+            continue
+        richer = best._replace(family=family, boosted=None)
+        if is_open and n_users > 2 and best.graph != GRAPHS[-1] and not is_dear:
+            richer = trials.best_graph(richer, doubt)
+        pair = [choice._replace(whole=True) for choice in (best, richer)]
+        if trials.best(pair, doubt=DEAR_DOUBT if is_dear else SCREENED_DOUBT) == pair[1]:
+            best = richer
+    if boosted is not None:
+        best = best._replace(boosted=boosted)
     mu = settings.mu
     if isinstance(mu, str):
         mu = best.mu_scale * settings.resolved(population, 1, best.family).model_settings["mu1"]
     decided = replace(settings, graph=best.graph if is_open else settings.graph, mu=mu)
-    values = trials.values_like(best)
-    return Decided(trials.recipes[best.family], best.family, decided, trials.means(), best.mu_scale, values)
+    values, recipe = trials.values_like(best), trials.recipes[best.family]
+    if best.boosted is not None:
+        recipe = Union(*(recipe.recipes if isinstance(recipe, Union) else (recipe,)), best.boosted)
+    return Decided(recipe, best.family, decided, trials.means(), best.mu_scale, values)
 
 
 class Tables(NamedTuple):
@@ -371,6 +406,7 @@ class Trials:
         self.settings = replace(
             settings, engine="local", n_jobs=None, latency=0.0, tol=None, max_bits=None, max_time_s=None
         )
+        all_users = population.n_users
         if settings.takes_blocks:
             enough = math.ceil(N_FOLDS * ENOUGH_HELD_OUT * population.n_users / population.n_rows)
             most_users = min(most_users, max(SOME_USERS, enough))
@@ -379,10 +415,14 @@ class Trials:
         self.population = population
         self.seed = int(rng.integers(2**31))
         self.rng = rng
+        # Boosted trees for which a model of every user finds room.
+        self.most_rounds = MOST_CELLS // (all_users * n_blocks(population) * 2 ** DEPTHS[-1])
         self._folds: list[Fold] = []
         # By choice and number of the fold.
         self._tried: dict[Choice, dict[int, Trial]] = {}
         self._whole_runs: dict[tuple[Choice, int], RunResult] = {}
+        # By trees and number of the fold; then by rounds.
+        self._boosted: dict[tuple[BoostedTrees, int], dict[int, Array]] = {}
 
     @property
     def are_possible(self) -> bool:
@@ -457,6 +497,88 @@ class Trials:
         late = [one._replace(whole=True) for one in (best, choice)]
         return self.best(late, "log_score", DOUBT)._replace(whole=False)
 
+    def boosted(self, choice: Choice, is_asked: bool) -> Choice | None:
+        """A choice with the best boosted trees beside its models, by the likelihood of held-out labels.
+
+        None if labels do not become likelier, or fewer rows are right; unless trees are asked for.
+        """
+        if self.most_rounds < ROUNDS[0]:
+            return None
+        cuts = FEW_CUTS if self.population.n_features >= MANY_FEATURES else BoostedTrees.cuts
+        trees = BoostedTrees(rounds=CLIMBING_ROUNDS, rate=CLIMBING_RATE, cuts=cuts)
+        if not self.are_possible:
+            return choice._replace(boosted=BoostedTrees(cuts=cuts)) if is_asked else None
+        choice, trees = choice._replace(whole=True), self._climb(self._best_rounds(trees), "own", OWN)
+        by_share = [choice._replace(boosted=replace(trees, share=share)) for share in SHARES]
+        if max(map(self._likelihood, by_share)) <= self._likelihood(choice) and not is_asked:
+            return None
+        trees = self._climb(trees, "depth", DEPTHS)
+        trees = self._best_rounds(replace(trees, rounds=ROUNDS[-1], rate=BoostedTrees.rate))
+        by_share = [choice._replace(boosted=replace(trees, share=share)) for share in SHARES]
+        best = max(by_share, key=lambda one: (self._right(one), self._likelihood(one)))
+        pays = self._right(best) > self._right(choice) and self.is_better(best, choice, "log_score", LIKELIER)
+        return best if pays or is_asked else None
+
+    def _climb(self, best: BoostedTrees, name: str, ladder: Sequence[float]) -> BoostedTrees:
+        """Go up the values of a setting as long as held-out labels grow likelier, else down."""
+        start = ladder.index(getattr(best, name))
+        for path in (ladder[start + 1 :], ladder[:start][::-1]):
+            before = best
+            for value in path:
+                change: dict[str, Any] = {name: value, "rounds": CLIMBING_ROUNDS}
+                other = self._best_rounds(replace(best, **change))
+                if not self._is_likelier(other, best):
+                    break
+                best = other
+            if best != before:
+                break
+        return best
+
+    def _best_rounds(self, trees: BoostedTrees) -> BoostedTrees:
+        """The trees with the fewest rounds after which held-out labels were hardly less likely than after others."""
+        most = min(trees.rounds, self.most_rounds)
+        by_rounds = [replace(trees, rounds=rounds) for rounds in ROUNDS if rounds <= most]
+        best = max(by_rounds, key=self._likelihood)
+        return next(one for one in by_rounds if one == best or not self._is_likelier(best, one))
+
+    def _is_likelier(self, one: BoostedTrees, other: BoostedTrees) -> bool:
+        gains = np.zeros(self.population.n_users)
+        for number in range(self._n_comparing):
+            mine, theirs = (self._scores(trees, number).log_score for trees in (one, other))
+            gains += per_user(self.folds[number].held_out, mine - theirs)
+        return standard_errors(gains) > LIKELIER
+
+    def _likelihood(self, tried: BoostedTrees | Choice) -> float:
+        return sum(self._scores(tried, number).likelihood for number in range(self._n_comparing))
+
+    def _right(self, choice: Choice) -> float:
+        return sum(float(self._scores(choice, number).right.sum()) for number in range(self._n_comparing))
+
+    def _scores(self, tried: BoostedTrees | Choice, number: int) -> HeldOutScores:
+        if isinstance(tried, Choice):
+            return self.trial(tried, number).scores
+        return HeldOutScores.of(self.folds[number].held_out, self._boosted_values(tried, number))
+
+    @property
+    def _n_comparing(self) -> int:
+        """Folds that are enough to compare boosted trees, whose trials differ little by chance."""
+        return min(len(self.folds), 1 + ENOUGH_FOR_TREES // self.folds[0].held_out.n_rows)
+
+    def _boosted_values(self, trees: BoostedTrees, number: int) -> Array:
+        """Decision values of boosted trees alone on the held-out rows of a fold."""
+        rounds = CLIMBING_ROUNDS if trees.rate == CLIMBING_RATE else ROUNDS[-1]
+        key = replace(trees, rounds=rounds, share=BoostedTrees.share)
+        if (key, number) not in self._boosted:
+            fold, rng, likelihoods = self.folds[number], np.random.default_rng(self.seed), [-np.inf]
+            found = self._boosted[key, number] = {}
+            for reached, values in boosted_values(key, fold.learned, fold.held_out, rng):
+                found[reached] = values
+                likelihoods.append(HeldOutScores.of(fold.held_out, values).likelihood)
+                if max(likelihoods[-TIRED:]) < max(likelihoods):
+                    break
+        found = self._boosted[key, number]
+        return found[max(reached for reached in found if reached <= trees.rounds)]
+
     def means(self) -> dict[str, float]:
         """The share of right rows of each choice tried, on the folds on which it was tried."""
         found = {}
@@ -475,14 +597,18 @@ class Trials:
             self.observer(TrialStarted(str(choice)))
         on_folds = self._tried.setdefault(choice, {})
         if number not in on_folds:
-            fold = self.folds[number]
-            values = fold.values(choice.family, self._run(choice, number).models)
+            fold, trees = self.folds[number], choice.boosted
+            if trees is None:
+                values = fold.values(choice.family, self._run(choice, number).models)
+            else:
+                coupled = self.trial(choice._replace(boosted=None), number).values
+                values = (1 - trees.share) * coupled + trees.share * self._boosted_values(trees, number)
             on_folds[number] = Trial(values, HeldOutScores.of(fold.held_out, values))
         return on_folds[number]
 
     def values_like(self, choice: Choice) -> HeldOutValues | None:
         """Decision values of held-out rows in the trial most like a choice; None without one, and for numbers."""
-        trials = [other for other in self._tried if other.family == choice.family]
+        trials = [o for o in self._tried if (o.family, o.boosted) == (choice.family, choice.boosted)]
         if not trials or not self.population.n_classes:
             return None
         best = max(

@@ -20,13 +20,15 @@ from scipy.special import expit, softmax
 from dada.core.bits import OF_MODELS
 from dada.core.graph import CollaborationGraph
 from dada.core.graph_steps import LogDegree
+from dada.core.losses import is_right, mean_per_user
 from dada.core.plan import Plan, Status
 from dada.core.problem import Problem, bytes_of_run, check_memory
-from dada.data import BasePredictors, Population, Recipe
+from dada.data import BasePredictors, BoostedTrees, Population, Recipe
 from dada.data.population import as_values
 from dada.engine import RunResult, Samples, decision_values, run
 from dada.engine.shards import Workers
-from dada.events import Observer, silent
+from dada.events import Event, Observer, Stopped, silent
+from dada.fitting.boosting import boost, boosted_of, with_leaves
 from dada.fitting.settings import AUTO, LEAST_UPDATES, Settings
 from dada.fitting.trees import Grove, trees_of
 from dada.task import info, n_blocks, samples, shared_predictors, training_predictions
@@ -94,6 +96,10 @@ def fit(
     follows the accuracy on `test`, other rows of the same users.
     """
     recipe, family, settings, held_out, *_ = decided
+    whole, (boosted, recipe) = recipe, boosted_of(recipe)
+    # Users who learn alone have no trees of others.
+    boosted = boosted if settings.is_shared and population.n_users > 1 else None
+    boost_rng = None if boosted is None else rng.spawn(1)[0]
     predictors, predictions, source, bits = dictionary(recipe, family, settings, population, rng)
     settings = settings.resolved(population, predictors.n * n_blocks(population), family)
     if settings.max_bits is not None and bits:
@@ -112,13 +118,65 @@ def fit(
         traced["train"] = samples(population, predictors, predictions)
         if test is not None:
             traced["test"] = samples(test, predictors)
-    ruled = settings.with_rule_of(population)
-    result = run_engine(ruled, problem, rng, observer=observer, checkpoint=checkpoint, **traced)
+    ruled, stopped = settings.with_rule_of(population), []
+
+    def watch(event: Event) -> None:
+        """Boosted trees come before the end."""
+        if boosted is not None and isinstance(event, Stopped):
+            stopped.append(event)
+        else:
+            observer(event)
+
+    watched = observer if boosted is None else watch
+    result = run_engine(ruled, problem, rng, observer=watched, checkpoint=checkpoint, **traced)
     result.ledger.coded[OF_MODELS] += bits
     if bits:
         result = replace(result, trace=tuple(replace(point, bits=point.bits + bits) for point in result.trace))
-    shown = settings.shown() | {"n_predictors": predictors.n, "predictors": recipe}
+    shown = settings.shown()
+    if boosted is not None and boost_rng is not None and result.status is not Status.INTERRUPTED:
+        coupled = decisions(predictions, population.row_start, result.models)
+        predictors, result = _boosted(boosted, population, predictors, result, coupled, boost_rng, test)
+        recipe = whole if result.status is not Status.INTERRUPTED else recipe
+        observer(result.trace[-1])
+        # Newcomers and later rows learn inside this bound.
+        shown["beta"] = max(float(shown["beta"]), 1.01 * float(np.abs(result.models).sum(axis=1).max()))
+    for event in stopped:
+        observer(event)
+    shown |= {"n_predictors": predictors.n, "predictors": recipe}
     return Fit(predictors, shown | {"predictors_from": source, "held_out": held_out}, result, decided.values)
+
+
+def _boosted(
+    recipe: BoostedTrees,
+    population: Population,
+    predictors: BasePredictors,
+    result: RunResult,
+    coupled: NDArray[np.float64],
+    rng: np.random.Generator,
+    test: Population | None,
+) -> tuple[BasePredictors, RunResult]:
+    """Base predictors and models with boosted trees beside them; `coupled` are the training rows' values without trees.
+
+    The trace ends with a point of their accuracy and bits; its objective and gap remain those of the coupled models.
+    """
+    found = boost(recipe, population, rng)
+    if not found.is_whole:
+        return predictors, replace(result, status=Status.INTERRUPTED)
+    predictors, models = with_leaves(predictors, result.models, found, recipe.share, n_blocks(population))
+    result.ledger.coded[OF_MODELS] += found.bits
+    end = replace(result.trace[-1], bits=result.trace[-1].bits + found.bits)
+    if population.n_classes == 2:
+        values = (1 - recipe.share) * coupled + recipe.share * found.values[:, 0]
+        end = replace(end, train_accuracy=_accuracy(population, values))
+        if test is not None:
+            values = blockwise_decisions(test.X, test.owners, predictors, models, None)
+            end = replace(end, test_accuracy=_accuracy(test, values))
+    return predictors, replace(result, models=models, trace=(*result.trace, end))
+
+
+def _accuracy(population: Population, values: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Share of each user's rows whose class decision values of two classes give."""
+    return mean_per_user(is_right(values, population.y), population.row_start).astype(np.float32)
 
 
 class Dictionary(NamedTuple):

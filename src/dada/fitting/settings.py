@@ -34,6 +34,7 @@ from dada.data import (
 )
 from dada.engine.backends import Processes
 from dada.engine.shards import Read, Sharded, ThisProcess, Threads, Workers
+from dada.fitting.boosting import boosted_of
 from dada.fitting.trees import trees_of
 from dada.privacy.accounting import Privacy
 from dada.task import problem
@@ -53,8 +54,8 @@ ALL_PROCESSORS = -1
 LATENCY = 0.1
 # Families of base predictors, and those given by the caller.
 LINEAR, CLIPPED, WIDE, STUMPS, WAVES, TREES = "linear", "clipped", "wide", "stumps", "waves", "trees"
-# Trees of users' own rows, and then of neighbourhoods too.
-GROWN = "grown"
+# Trees of users' own rows, and then of neighbourhoods too; and boosted trees with personal leaves.
+GROWN, BOOSTED = "grown", "boosted"
 GIVEN = "given"
 LINEAR_FAMILIES = (LINEAR, CLIPPED, WIDE)
 # mu is this multiple of the mean confidence, so that it has the scale of users' losses.
@@ -159,7 +160,11 @@ class Settings(Parameters):
             )
         if callable(self.graph) and self.privacy is not None:
             raise ValueError("a graph rule reads exact rows, which privacy protects: give one of the named graphs")
-        if self.privacy is not None and (self.predictors in (TREES, GROWN) or trees_of(self.predictors)[0] is not None):
+        if self.privacy is not None and (
+            self.predictors in (TREES, GROWN, BOOSTED)
+            or trees_of(self.predictors)[0] is not None
+            or boosted_of(self.predictors)[0] is not None
+        ):
             raise ValueError("trees reveal rows of their owners, which privacy protects: give other predictors")
 
         self._is_made = True
@@ -180,12 +185,15 @@ class Settings(Parameters):
             return {**families(people)}
         if isinstance(self.predictors, str):
             known = families(people) | rich_families(people)
+            if self.predictors == BOOSTED:
+                return {**families(people)}
             if self.predictors not in known:
-                raise ValueError(f"predictors must be a recipe or one of {[*known]}, got {self.predictors!r}")
+                known_names = [*known, BOOSTED]
+                raise ValueError(f"predictors must be a recipe or one of {known_names}, got {self.predictors!r}")
             return {self.predictors: known[self.predictors]}
         if not hasattr(self.predictors, "fit"):
             raise TypeError(f"predictors must be a recipe such as dada.Stumps(), got {self.predictors!r}")
-        return {GIVEN: self.predictors}
+        return {GIVEN: boosted_of(self.predictors)[1]}
 
     def rich_recipes(self, people: Population | ParquetUsers, grows: bool = True) -> dict[str, Recipe]:
         """Families of interactions that compete with the automatic families; none if predictors are given.
@@ -197,6 +205,21 @@ class Settings(Parameters):
             return {}
         wanted = [WAVES] * (people.n_features * WAVES_PER_FEATURE <= MOST_WAVES) + [TREES, GROWN] * grows
         return {name: recipe for name, recipe in rich_families(people).items() if name in wanted}
+
+    @property
+    def may_boost(self) -> bool:
+        """Whether trees with personal leaves may join the models: of automatic base predictors, without limits.
+
+        Their residuals are those of the automatic losses. They reveal rows, so there are none with privacy.
+        """
+        is_open = self.predictors is None or self.predictors == BOOSTED
+        usual = self.loss in (AUTO, "logistic", "squared") and self.max_bits is None and self.max_time_s is None
+        return is_open and usual and self.takes_blocks and self.is_shared
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether users learn from each other by one of the named graphs."""
+        return self.is_graph(AUTO, "everyone", *BY_EVIDENCE) and self.mu != 0
 
     def resolved(self, people: Population | ParquetUsers, n_weights: int, family: str = GIVEN) -> Settings:
         """These settings with a value for every "auto" that follows from sizes; graph, lam and graph_every stay."""

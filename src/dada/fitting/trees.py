@@ -33,11 +33,13 @@ def binned(X: NDArray[np.float64], cuts: NDArray[np.float64]) -> NDArray[np.uint
     return bins
 
 
-def residuals(population: Population, values: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+def residuals(
+    population: Population, values: NDArray[np.float64] | None = None, most: float = 1.0
+) -> NDArray[np.float64]:
     """What decision values leave to learn, of shape (rows, outputs): minus the gradient of the loss by decision value.
 
     Of classes, the difference between indicator and probability (of two classes, of the second); of numbers, the
-    error, clipped to [-1, 1]. Without decision values, those of zero models.
+    error, clipped to at most `most`. Without decision values, those of zero models.
 
     >>> people = Population.from_arrays([[0.0], [1.0]], [0, 1], ["ann", "ann"])
     >>> residuals(people).tolist()
@@ -47,7 +49,7 @@ def residuals(population: Population, values: NDArray[np.float64] | None = None)
     if values is None:
         values = np.zeros((len(y), C) if C > 2 else len(y))
     if C == 0:
-        return np.clip(y - values, -1.0, 1.0)[:, None]
+        return np.clip(y - values, -most, most)[:, None]
     if C == 2:
         return ((y > 0) - expit(values))[:, None]
     return np.eye(C)[y] - softmax(values, axis=1)

@@ -488,11 +488,12 @@ def predictors_from_arrays(spec: Mapping[str, Any], arrays: Mapping[str, np.ndar
     [1.5, 2.5]
     """
     from dada.data.predictors.linear import FittedConstant, FittedFourier, FittedLinear
-    from dada.data.predictors.thresholds import FittedStumps, FittedTrees
+    from dada.data.predictors.thresholds import FittedLeaves, FittedStumps, FittedTrees
 
     families: dict[str, Any] = {
         "constant": FittedConstant,
         "fourier": FittedFourier,
+        "leaves": FittedLeaves,
         "linear": FittedLinear,
         "stumps": FittedStumps,
         "trees": FittedTrees,

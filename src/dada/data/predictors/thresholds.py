@@ -1,10 +1,10 @@
-"""Base predictors that compare features with thresholds: decision stumps, and small trees that users grow and share."""
+"""Base predictors that compare features with thresholds: stumps, trees that users grow and share, and their leaves."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NoReturn, Self
 
@@ -363,3 +363,169 @@ class FittedTrees(FittedFamily):
             )
         parts = {"feature": feature, "threshold": stored(arrays, "threshold", (n, leaves - 1))}
         return cls(**parts, leaf=leaf / LEAF_STEPS, owner=owner.astype(np.int32), n_features=D, coupling=coupling)
+
+
+@dataclass(frozen=True)
+class BoostedTrees:
+    """Small trees that a network grows one after the other; every user has leaves of its own.
+
+    A random pool of users grows each tree on what all models so far leave to learn. Every user then moves the value of
+    each leaf from that of the pool towards what its own rows ask for. This needs no further message. The leaves are
+    base predictors beside others, whose models are learned before.
+
+    Parameters
+    ----------
+    rounds : int
+        Number of trees.
+    depth : int
+        Tests on the way to a leaf, at most 6.
+    own : float
+        Weight of the pool's value of a leaf against the user's own rows: with as many rows a user's value lies in the
+        middle. With infinity all users have the same values. A row of classes p and 1 - p counts p (1 - p).
+    rate : float
+        Share of each tree that is added to the models.
+    share : float
+        Share of the boosted models in decision values, in (0, 1); the rest is that of the models on the other base
+        predictors.
+    cuts : int
+        Thresholds per feature to choose from: quantiles from the merged summaries of all users, at most 255.
+
+    Examples
+    --------
+    >>> from dada import DadaClassifier, Union, Linear
+    >>> X = np.random.default_rng(0).uniform(-1, 1, (80, 2))
+    >>> users, y = np.repeat(["ann", "bob"], 40), X[:, 0] * X[:, 1] > 0
+    >>> model = DadaClassifier(Union(Linear(), BoostedTrees(rounds=40)), random_state=0).fit(X, y, users=users)
+    >>> model.score(X, y, users=users) > 0.9
+    True
+    """
+
+    rounds: int = 500
+    depth: int = 2
+    own: float = 3.0
+    rate: float = 0.1
+    share: float = 0.5
+    cuts: int = 31
+
+    def __post_init__(self) -> None:
+        for name, most in (("rounds", 0), ("depth", DEEPEST), ("cuts", 255)):
+            value = getattr(self, name)
+            if value < 1 or (most and value > most):
+                raise ValueError(f"{name} must be at least 1{f' and at most {most}' if most else ''}, got {value}")
+        if not self.own > 0:
+            raise ValueError(f"own must be > 0 (infinity: all users have the same leaves), got {self.own}")
+        for name, is_open in (("rate", False), ("share", True)):
+            value = getattr(self, name)
+            if not (0 < value < 1 or (value == 1 and not is_open)):
+                raise ValueError(f"{name} must be > 0 and {'<' if is_open else '<='} 1, got {value}")
+
+    def fit(self, X: Any) -> NoReturn:
+        """Raise TypeError: trees are grown on labels and users, which only a fit of an estimator has."""
+        raise TypeError("trees need labels and users: give BoostedTrees to DadaClassifier or DadaRegressor")
+
+
+@dataclass(frozen=True, eq=False)
+class FittedLeaves(FittedFamily):
+    """Leaves of complete binary trees: predictor j is 1 for the rows that tree ``tree[j]`` sends to leaf ``place[j]``.
+
+    A row goes left at node s of tree t if ``x[feature[t, s]] <= threshold[t, s]``, as in `FittedTrees`.
+    """
+
+    tree: np.ndarray
+    place: np.ndarray
+    feature: np.ndarray
+    threshold: np.ndarray
+
+    kind = "leaves"
+    dtype = INT8
+
+    @classmethod
+    def of(cls, feature: np.ndarray, threshold: np.ndarray, n_features: int) -> Self:
+        """All leaves of some trees, tree by tree.
+
+        >>> leaves = FittedLeaves.of(np.array([[0]]), np.array([[0.5]]), n_features=1)
+        >>> leaves.predict([[0.0], [1.0]]).tolist()
+        [[1, 0], [0, 1]]
+        """
+        T, n_leaves = len(feature), feature.shape[1] + 1
+        tree, place = np.repeat(np.arange(T, dtype=np.int32), n_leaves), np.tile(np.arange(n_leaves, dtype=np.int32), T)
+        return cls(tree, place, feature, threshold, n_features=n_features, coupling=np.ones(T * n_leaves))
+
+    @property
+    def depth(self) -> int:
+        """Tests on the way to a leaf."""
+        return int(self.feature.shape[1] + 1).bit_length() - 1
+
+    def _predict(self, rows: np.ndarray, out: np.ndarray) -> None:
+        used, own = np.unique(self.tree, return_inverse=True)
+        reached = leaves_reached(rows, self.feature[used], self.threshold[used])
+        out[:] = reached[:, own] == self.place
+
+    def take(self, kept: np.ndarray) -> Self:
+        """Some of the leaves."""
+        return replace(self, tree=self.tree[kept], place=self.place[kept], coupling=self.coupling[kept])
+
+    def tests_of(self, j: int) -> list[tuple[int, float, bool]]:
+        """Feature, threshold, and whether the value lies above it, of each test on the way to leaf j."""
+        node, tests = int(self.place[j]) + self.feature.shape[1], []
+        t = int(self.tree[j])
+        while node:
+            parent = (node - 1) // 2
+            if self.threshold[t, parent] < UNSPLIT:
+                above = node == 2 * parent + 2
+                tests.append((int(self.feature[t, parent]), float(self.threshold[t, parent]), above))
+            node = parent
+        return tests[::-1]
+
+    def describe(self, j: int, feature_names: Sequence[str] | None = None) -> str:
+        """Describe leaf j by the tests on the way to it, as in ``"age <= 30 and size > 2"``."""
+        tests = [
+            f"{feature_name(d, feature_names)} {'>' if above else '<='} {threshold:.4g}"
+            for d, threshold, above in self.tests_of(j)
+        ]
+        return " and ".join(tests) or "always"
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """A JSON-able description and the arrays that together rebuild this object."""
+        spec, arrays = super().to_arrays()
+        parts = {name: getattr(self, name).ravel() for name in ("tree", "place", "feature", "threshold")}
+        return {**spec, "depth": self.depth}, {**arrays, **parts}
+
+    @classmethod
+    def from_arrays(cls, spec: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
+        """Rebuild the leaves from the result of `to_arrays`, checking each array."""
+        D, n_nodes = depth_of(spec)
+        coupling, threshold = stored(arrays, "coupling"), stored(arrays, "threshold")
+        T, n = len(threshold) // n_nodes, len(coupling)
+        tree, place = (stored(arrays, name, (n,)).astype(np.int32) for name in ("tree", "place"))
+        feature = stored(arrays, "feature", (T, n_nodes))
+        ends = ((tree, T), (place, n_nodes + 1), (feature, D))
+        if coupling.min() < 0 or any(values.min() < 0 or values.max() >= end for values, end in ends):
+            raise ValueError(
+                f"stored leaves must have couplings >= 0, trees below {T}, places up to {n_nodes} and features below "
+                f"{D}: the file is damaged"
+            )
+        return cls(tree, place, feature, stored(arrays, "threshold", (T, n_nodes)), n_features=D, coupling=coupling)
+
+
+def leaves_reached(rows: np.ndarray, feature: np.ndarray, threshold: np.ndarray) -> np.ndarray:
+    """The leaf that each row reaches in each of some complete binary trees, shape (rows, trees)."""
+    n_nodes = feature.shape[1]
+    tree, row = np.arange(len(feature)), np.arange(len(rows))[:, None]
+    node = np.zeros((len(rows), len(feature)), np.intp)
+    while n_nodes:
+        above = rows[row, feature[tree, node]] > threshold[tree, node]
+        node = 2 * node + 1 + above
+        n_nodes //= 2
+    return node - feature.shape[1]
+
+
+def depth_of(spec: Mapping[str, Any]) -> tuple[int, int]:
+    """Number of features and of nodes of stored trees."""
+    D, depth = spec.get("n_features"), spec.get("depth")
+    if not isinstance(D, int) or not isinstance(depth, int) or D < 1 or not 1 <= depth <= DEEPEST:
+        raise ValueError(
+            f"stored trees must have a feature or more and a depth of 1 to {DEEPEST}, got {D!r} and {depth!r}: "
+            "the file is damaged"
+        )
+    return D, 2**depth - 1

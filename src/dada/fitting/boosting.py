@@ -1,0 +1,429 @@
+"""Boosting with personal leaves: a network grows trees one after the other, and every user has its own leaf values.
+
+At every round a random pool of users grows a small tree on what all models so far leave to learn. At each node the
+users of the pool vote for a feature, each by its own rows, and send histograms of the features with most votes; the
+best split serves their common leaf values and those of each. The tree and the pool's values of its leaves reach
+everybody. Each user then moves these values towards its own rows,
+
+    v_k = v + (G_k - v H_k) / (H_k + own),
+
+with the sums G_k of residuals and H_k of their weights of its rows in the leaf, and adds a share of them to its model.
+So trees are learned together, users with few rows keep the values of others, and no user sends its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, softmax
+
+from dada.core.compiled import Array, kernel
+from dada.data import BoostedTrees, FeatureSummary, Population, Recipe, Stumps, Union
+from dada.data.predictors.families import BasePredictors, FittedUnion
+from dada.data.predictors.thresholds import UNSPLIT, FittedLeaves
+from dada.engine.runner import ctrl_c
+from dada.fitting.trees import LEAST_ROWS, binned, residuals
+from dada.task import n_blocks
+
+# A pool has this many rows, and users, if the network has.
+ROWS_OF_POOL, LEAST_OF_POOL = 700, 8
+# Share of the features that a node may test, and how many in any case; of these the pool keeps so many.
+SHARE_TESTED, LEAST_TESTED, MOST_KEPT = 0.25, 8, 2
+# Weight of rows with residual 0 that shrinks the pool's values and gains, and least weight on either side of a test.
+SHRINKAGE, LEAST_WEIGHT = 0.1, 0.1
+# The pool's leaf values are bytes in this unit; numbers of histograms have this many bits, sums of leaves twice that.
+LEAF_UNIT, NUMBER_BITS = 1 / 32, 8
+# Rounds after which the boosted models are compared on held-out rows.
+ROUNDS = (25, 50, 100, 150, 200, 300, 500)
+
+
+def boosted_of(recipe: Any) -> tuple[BoostedTrees | None, Recipe]:
+    """The boosted trees of a recipe and the rest of it.
+
+    >>> from dada.data import Constant
+    >>> boosted_of(Union(Constant(), BoostedTrees()))[1]
+    Union(recipes=(Constant(coupling=1.0),))
+    """
+    parts = recipe.recipes if isinstance(recipe, Union) else (recipe,)
+    boosted = [part for part in parts if isinstance(part, BoostedTrees)]
+    if not boosted:
+        return None, recipe
+    rest = [part for part in parts if not isinstance(part, BoostedTrees)]
+    if len(boosted) > 1 or not rest:
+        raise ValueError(
+            "BoostedTrees go once beside other base predictors, whose models they improve: "
+            "predictors=Union(Linear(), BoostedTrees())"
+        )
+    return boosted[0], Union(*rest)
+
+
+class Boosted(NamedTuple):
+    """Leaves as base predictors, a model of their values for every user, and what it took.
+
+    Models have a block of weights per class, if there are more than two. `values` are the decision values of the
+    training rows, a column per block; `bits` those of all messages. Without `is_whole`, Ctrl-C has ended the run.
+    """
+
+    leaves: FittedLeaves
+    models: NDArray[np.float32]
+    values: NDArray[np.float64]
+    bits: int
+    is_whole: bool
+
+
+def boost(recipe: BoostedTrees, population: Population, rng: np.random.Generator) -> Boosted:
+    """Grow all trees. The first Ctrl-C ends it early.
+
+    Examples
+    --------
+    >>> X, users = np.tile([[0.0], [1.0]], (8, 1)), np.repeat(["ann", "bob"], 8)
+    >>> people = Population.from_arrays(X, (X[:, 0] > 0) == (users == "ann"), users)
+    >>> found = boost(BoostedTrees(rounds=5, depth=1, cuts=1), people, np.random.default_rng(0))
+    >>> np.sign(found.models[:, :2]).tolist()
+    [[-1.0, 1.0], [1.0, -1.0]]
+    """
+    grower, is_whole = Grower(recipe, population, rng), True
+    # A block of all leaves for each output.
+    models = np.zeros((population.n_users, grower.n_outputs, recipe.rounds, 2**recipe.depth), np.float32)
+    with ctrl_c() as interrupted:
+        for t in range(recipe.rounds):
+            models[:, :, t] = grower.grow().transpose(0, 2, 1)
+            if interrupted():
+                is_whole = False
+                break
+    feature, cut = np.array(grower.features), np.array(grower.tests)
+    threshold = np.where(cut >= 0, grower.cuts[feature, np.maximum(cut, 0)], UNSPLIT)
+    leaves = FittedLeaves.of(feature.astype(np.int32), threshold, population.n_features)
+    return Boosted(leaves, models.reshape(population.n_users, -1), grower.values, grower.bits, is_whole)
+
+
+def boosted_values(
+    recipe: BoostedTrees, learned: Population, held_out: Population, rng: np.random.Generator
+) -> Iterator[tuple[int, NDArray[np.float64]]]:
+    """Rounds, and decision values of held-out rows of the same users after them."""
+    grower = Grower(recipe, learned, rng)
+    bins, values = binned(held_out.X, grower.cuts), np.zeros((held_out.n_rows, grower.n_outputs))
+    for number in range(1, recipe.rounds + 1):
+        own = grower.grow()
+        values += own[held_out.owners, leaves_of(bins, grower.features[-1], grower.tests[-1])]
+        if number in ROUNDS:
+            yield number, values[:, 0].copy() if grower.n_outputs == 1 else values.copy()
+
+
+def with_leaves(
+    predictors: BasePredictors, models: NDArray[Any], boosted: Boosted, share: float, n_outputs: int
+) -> tuple[BasePredictors, NDArray[Any]]:
+    """Base predictors with the leaves behind, and the weighted mean of the models on the former and on the latter.
+
+    >>> from dada.data import Constant
+    >>> leaves = FittedLeaves.of(np.array([[0]]), np.array([[0.5]]), n_features=1)
+    >>> boosted = Boosted(leaves, np.array([[1.0, -1.0]]), values=np.zeros((1, 1)), bits=0, is_whole=True)
+    >>> with_leaves(Constant().fit([[0.0]]), np.array([[4.0]]), boosted, 0.25, 1)[1].tolist()
+    [[3.0, 0.25, -0.25]]
+    """
+    parts = predictors.parts if isinstance(predictors, FittedUnion) else (predictors,)
+    blocks = zip(np.split(models, n_outputs, axis=1), np.split(boosted.models, n_outputs, axis=1), strict=True)
+    both = [np.concatenate([(1 - share) * coupled, share * own], axis=1) for coupled, own in blocks]
+    return FittedUnion((*parts, boosted.leaves)), np.concatenate(both, axis=1).astype(models.dtype)
+
+
+class Grower:
+    """Trees of a population so far, and what models leave to learn."""
+
+    def __init__(self, recipe: BoostedTrees, population: Population, rng: np.random.Generator) -> None:
+        self.recipe, self.population, self.rng = recipe, population, rng
+        summary = FeatureSummary.of_users(population.X, population.row_start)
+        placed = Stumps(per_feature=recipe.cuts).fit_summary(summary, lambda stumps: np.zeros(0))
+        self.cuts = placed.threshold.reshape(population.n_features, recipe.cuts)
+        self.bins = binned(population.X, self.cuts)
+        self.varying = np.flatnonzero(summary.high > summary.low)
+        self.n_outputs = n_blocks(population)
+        self.values = np.zeros((population.n_rows, self.n_outputs))
+        # Features and cuts of all trees, and bits of all messages.
+        self.features: list[NDArray[np.int64]] = []
+        self.tests: list[NDArray[np.int64]] = []
+        self.bits = 0
+
+    def grow(self) -> NDArray[np.float64]:
+        """Grow a tree and add it to all models; its leaf values, of shape (users, leaves, outputs).
+
+        Its tests suit the residuals of one class, the next in turn; its leaves have values for all.
+        """
+        recipe, population, n_nodes = self.recipe, self.population, 2**self.recipe.depth - 1
+        pull, weight = self._residuals()
+        n_tested = min(self.varying.size, max(LEAST_TESTED, int(SHARE_TESTED * self.varying.size)))
+        tested = np.stack([self.rng.choice(self.varying, n_tested, replace=False) for _ in range(n_nodes)])
+        pool = self._pool()
+        rows, starts = rows_of(population, pool)
+        output = len(self.features) % self.n_outputs
+        feature, cut = np.zeros(n_nodes, np.int64), np.full(n_nodes, -1)
+        bins = self.bins[rows]
+        of_output = pull[rows, output], weight[rows, output]
+        grow_by_votes(bins, starts, *of_output, tested, MOST_KEPT, SHRINKAGE, recipe.own, feature, cut)
+        reached = leaves_of(bins, feature, cut)
+        sums = [
+            np.stack([np.bincount(reached, each[rows, c], n_nodes + 1) for c in range(self.n_outputs)], axis=1)
+            for each in (pull, weight)
+        ]
+        # A byte: from -4 to almost 4.
+        shared = np.clip(np.rint(sums[0] / (sums[1] + SHRINKAGE) / LEAF_UNIT), -128, 127) * LEAF_UNIT
+        values = np.empty((population.n_users, n_nodes + 1, self.n_outputs))
+        add_leaves(
+            self.bins, population.row_start, pull, weight, feature, cut, shared, recipe.own, recipe.rate, values,
+            self.values,
+        )  # fmt: skip
+        self.features.append(feature)
+        self.tests.append(cut)
+        self.bits += self._message_bits(pool, n_tested)
+        return values
+
+    def _residuals(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Residual and weight of each row for each output: minus the gradient of the loss, and its curvature."""
+        population, values = self.population, self.values
+        C = population.n_classes
+        left = residuals(population, values if C > 2 else values[:, 0], np.inf)
+        if C == 0:
+            weight = np.ones_like(left)
+        else:
+            shares = softmax(values, axis=1) if C > 2 else expit(values)
+            weight = np.maximum(shares * (1 - shares), 1e-6)
+        if population.weights is not None:
+            left, weight = left * population.weights[:, None], weight * population.weights[:, None]
+        return left, weight
+
+    def _pool(self) -> NDArray[np.intp]:
+        """Random users with enough rows for a tree; the first grows it."""
+        order = self.rng.permutation(self.population.n_users)
+        enough = int(np.searchsorted(np.cumsum(self.population.sizes[order]), ROWS_OF_POOL)) + 1
+        return order[: max(enough, LEAST_OF_POOL)]
+
+    def _message_bits(self, pool: NDArray[np.intp], n_tested: int) -> int:
+        """Bits of a tree: votes, names of kept features, histograms and sums of the pool, and the tree for everybody.
+
+        A histogram has all bins of a node, or as many filled bins as rows, with their numbers; and two scales.
+        """
+        n_nodes, n_leaves, bins = 2**self.recipe.depth - 1, 2**self.recipe.depth, self.recipe.cuts + 1
+        name = (self.population.n_features - 1).bit_length()
+        kept, votes = min(n_tested, MOST_KEPT), name if n_tested > MOST_KEPT else 0
+        rows, levels = self.population.sizes[pool[1:], None], np.arange(self.recipe.depth)
+        filled = rows * (2 * NUMBER_BITS + (bins - 1).bit_length() + levels)
+        histograms = np.minimum(filled, 2 * NUMBER_BITS * bins * 2**levels).sum() + 16 * n_nodes * (pool.size - 1)
+        sums = 4 * NUMBER_BITS * n_leaves * self.n_outputs
+        of_pool = (pool.size - 1) * (n_nodes * (votes + kept * name) + sums) + kept * int(histograms)
+        tree = n_nodes * (name + self.recipe.cuts.bit_length()) + NUMBER_BITS * n_leaves * self.n_outputs
+        return of_pool + (self.population.n_users - 1) * tree
+
+
+def rows_of(population: Population, users: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+    """The rows of some users, and where each user's begin among them, with the end of the last."""
+    starts = np.append(0, np.cumsum(population.sizes[users]))
+    rows = np.arange(starts[-1]) + np.repeat(population.row_start[users] - starts[:-1], np.diff(starts))
+    return rows, starts
+
+
+@kernel
+def leaves_of(bins: Array, feature: Array, cut: Array) -> Array:
+    """The leaf of a complete tree that each row reaches."""
+    reached = np.empty(bins.shape[0], np.int64)
+    for i in range(bins.shape[0]):
+        node = 0
+        while node < feature.size:
+            goes_right = cut[node] >= 0 and bins[i, feature[node]] > cut[node]
+            node = 2 * node + (2 if goes_right else 1)
+        reached[i] = node - feature.size
+    return reached
+
+
+@kernel
+def add_leaves(
+    bins: Array,
+    row_start: Array,
+    pull: Array,
+    weight: Array,
+    feature: Array,
+    cut: Array,
+    shared: Array,
+    own: float,
+    rate: float,
+    values: Array,
+    margins: Array,
+) -> None:
+    """Write every user's leaf values, times the rate, and add them to the decision values of its rows."""
+    n_leaves, n_outputs = shared.shape
+    G, W = np.zeros((n_leaves, n_outputs)), np.zeros((n_leaves, n_outputs))
+    for k in range(row_start.size - 1):
+        first, last = row_start[k], row_start[k + 1]
+        reached = leaves_of(bins[first:last], feature, cut)
+        G[:], W[:] = 0.0, 0.0
+        for i in range(first, last):
+            for c in range(n_outputs):
+                G[reached[i - first], c] += pull[i, c]
+                W[reached[i - first], c] += weight[i, c]
+        for s in range(n_leaves):
+            for c in range(n_outputs):
+                v = shared[s, c]
+                values[k, s, c] = rate * (v + (G[s, c] - v * W[s, c]) / (W[s, c] + own))
+        for i in range(first, last):
+            for c in range(n_outputs):
+                margins[i, c] += values[k, reached[i - first], c]
+
+
+@kernel
+def best_gain(G: Array, W: Array, first: int, last: int, g: float, w: float, shrinkage: float) -> tuple[float, int]:
+    """The largest gain of splitting a node with these histograms of residuals and weights, and the cut.
+
+    `g` and `w` are their sums; bins outside first:last + 1 are empty.
+    """
+    base, best, at, gl, wl = g * g / (w + shrinkage), 0.0, -1, 0.0, 0.0
+    for b in range(first, last):
+        if W[b] == 0.0:
+            continue
+        gl += G[b]
+        wl += W[b]
+        if wl < LEAST_WEIGHT or w - wl < LEAST_WEIGHT:
+            continue
+        gain = gl * gl / (wl + shrinkage) + (g - gl) * (g - gl) / (w - wl + shrinkage) - base
+        if gain > best + 1e-12:
+            best, at = gain, b
+    return best, at
+
+
+@kernel
+def best_shared_gain(G: Array, W: Array, shrinkage: float, own: float) -> tuple[float, int]:
+    """The largest gain of splitting a node with these histograms, one of each user, and the cut.
+
+    A leaf has a value for all users, and each user's deviates from it: gains are those of both.
+    """
+    n_users, n_bins = G.shape
+    g_of, w_of, left_g, left_w = G.sum(axis=1), W.sum(axis=1), np.zeros(n_users), np.zeros(n_users)
+    g, w = g_of.sum(), w_of.sum()
+    value = g / (w + shrinkage)
+    base = value * g
+    for u in range(n_users):
+        rest = g_of[u] - value * w_of[u]
+        base += rest * rest / (w_of[u] + own)
+    best, at, gl, wl = 0.0, -1, 0.0, 0.0
+    for b in range(n_bins - 1):
+        before = wl
+        for u in range(n_users):
+            left_g[u] += G[u, b]
+            left_w[u] += W[u, b]
+            gl += G[u, b]
+            wl += W[u, b]
+        if wl == before or wl < LEAST_WEIGHT or w - wl < LEAST_WEIGHT:
+            continue
+        left, right = gl / (wl + shrinkage), (g - gl) / (w - wl + shrinkage)
+        gain = left * gl + right * (g - gl) - base
+        for u in range(n_users):
+            right_w = w_of[u] - left_w[u]
+            rest_left, rest_right = left_g[u] - left * left_w[u], g_of[u] - left_g[u] - right * right_w
+            gain += rest_left * rest_left / (left_w[u] + own) + rest_right * rest_right / (right_w + own)
+        if gain > best + 1e-12:
+            best, at = gain, b
+    return best, at
+
+
+@kernel
+def fill(bins: Array, rows: Array, d: int, pull: Array, weight: Array, G: Array, W: Array) -> tuple[int, int]:
+    """Write the histograms of some rows by feature d between their first and last bin, which are returned."""
+    first, last = 255, 0
+    for i in rows:
+        first, last = min(first, int(bins[i, d])), max(last, int(bins[i, d]))
+    for b in range(first, last + 1):
+        G[b], W[b] = 0.0, 0.0
+    for i in rows:
+        G[bins[i, d]] += pull[i]
+        W[bins[i, d]] += weight[i]
+    return first, last
+
+
+@kernel
+def add_rounded(histogram: Array, first: int, last: int, total: Array) -> None:
+    """Add a histogram, its numbers rounded to multiples of a power of two of which each is a signed byte."""
+    largest = 0.0
+    for b in range(first, last + 1):
+        largest = max(largest, abs(histogram[b]))
+    if largest > 0.0:
+        part, exponent = math.frexp(largest / 127.0)
+        unit = math.ldexp(1.0, exponent - 1 if part == 0.5 else exponent)
+        for b in range(first, last + 1):
+            total[b] += np.floor(histogram[b] / unit + 0.5) * unit
+
+
+@kernel
+def grow_by_votes(
+    bins: Array,
+    starts: Array,
+    pull: Array,
+    weight: Array,
+    tested: Array,
+    most_kept: int,
+    shrinkage: float,
+    own: float,
+    feature: Array,
+    cut: Array,
+) -> None:
+    """Write features and cuts (-1: no split) of a tree that a pool of users grows.
+
+    User u has the rows starts[u]:starts[u+1]. At every node each votes for the feature with the largest gain on its
+    rows; the split is the best of the features with most votes, by all users' rounded histograms.
+    """
+    n_rows, n_users, n_tested = bins.shape[0], starts.size - 1, tested.shape[1]
+    at, rows, ends = np.zeros(n_rows, np.int64), np.empty(n_rows, np.int64), np.zeros(n_users + 1, np.int64)
+    n_bins = int(bins.max()) + 1
+    own_G, own_W = np.zeros(n_bins), np.zeros(n_bins)
+    G, W = np.zeros((n_users, n_bins)), np.zeros((n_users, n_bins))
+    votes, kept = np.zeros(n_tested, np.int64), np.zeros(n_tested, np.int64)
+    for node in range(feature.size):
+        # The rows in the node, user by user.
+        m = 0
+        for u in range(n_users):
+            for i in range(starts[u], starts[u + 1]):
+                if at[i] == node:
+                    rows[m] = i
+                    m += 1
+            ends[u + 1] = m
+        if m >= 2 * LEAST_ROWS:
+            n_kept = min(n_tested, most_kept)
+            votes[:] = 0
+            for u in range(n_users if n_tested > n_kept else 0):
+                of_user = rows[ends[u] : ends[u + 1]]
+                if of_user.size < 2:
+                    continue
+                g, w, best, favourite = 0.0, 0.0, 0.0, -1
+                for i in of_user:
+                    g += pull[i]
+                    w += weight[i]
+                for q in range(n_tested):
+                    first, last = fill(bins, of_user, tested[node, q], pull, weight, own_G, own_W)
+                    gain, _ = best_gain(own_G, own_W, first, last, g, w, shrinkage)
+                    if gain > best:
+                        best, favourite = gain, q
+                if favourite >= 0:
+                    votes[favourite] += 1
+            # Of features with equal votes, those that come first, in the random order of `tested`.
+            for p in range(n_kept):
+                top = 0
+                for q in range(n_tested):
+                    if votes[q] > votes[top]:
+                        top = q
+                kept[p] = tested[node, top]
+                votes[top] = -1
+            best = 0.0
+            for p in range(n_kept):
+                G[:], W[:] = 0.0, 0.0
+                for u in range(n_users):
+                    of_user = rows[ends[u] : ends[u + 1]]
+                    first, last = fill(bins, of_user, kept[p], pull, weight, own_G, own_W)
+                    add_rounded(own_G, first, last, G[u])
+                    add_rounded(own_W, first, last, W[u])
+                gain, where = best_shared_gain(G, W, shrinkage, own)
+                if gain > best:
+                    best, feature[node], cut[node] = gain, kept[p], where
+        for i in rows[:m]:
+            goes_right = cut[node] >= 0 and bins[i, feature[node]] > cut[node]
+            at[i] = 2 * node + (2 if goes_right else 1)
