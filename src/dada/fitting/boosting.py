@@ -13,30 +13,39 @@ So trees are learned together, users with few rows keep the values of others, an
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, softmax
 
+from dada.core.boosting import (
+    LEAF_UNIT,
+    LEAST_OF_POOL,
+    MOST_KEPT,
+    NUMBER_BITS,
+    ROWS_OF_POOL,
+    ROWS_TO_SPLIT,
+    SHRINKAGE,
+    add_histogram,
+    add_leaf_sums,
+    add_own_leaves,
+    best_split,
+    favourite,
+    leaves_of,
+    most_voted,
+    n_tested_of,
+    pool_values,
+    pull_and_weight,
+)
 from dada.core.compiled import Array, kernel
 from dada.data import BoostedTrees, FeatureSummary, Population, Recipe, Stumps, Union
 from dada.data.predictors.families import BasePredictors, FittedUnion
 from dada.data.predictors.thresholds import UNSPLIT, FittedLeaves
 from dada.engine.runner import ctrl_c
-from dada.fitting.trees import LEAST_ROWS, binned, residuals
+from dada.fitting.trees import binned
 from dada.task import n_blocks
 
-# A pool has this many rows, and users, if the network has.
-ROWS_OF_POOL, LEAST_OF_POOL = 700, 8
-# Share of the features that a node may test, and how many in any case; of these the pool keeps so many.
-SHARE_TESTED, LEAST_TESTED, MOST_KEPT = 0.25, 8, 2
-# Weight of rows with residual 0 that shrinks the pool's values and gains, and least weight on either side of a test.
-SHRINKAGE, LEAST_WEIGHT = 0.1, 0.1
-# The pool's leaf values are bytes in this unit; numbers of histograms have this many bits, sums of leaves twice that.
-LEAF_UNIT, NUMBER_BITS = 1 / 32, 8
 # Rounds after which the boosted models are compared on held-out rows.
 ROUNDS = (25, 50, 100, 150, 200, 300, 500)
 
@@ -154,8 +163,8 @@ class Grower:
         Its tests suit the residuals of one class, the next in turn; its leaves have values for all.
         """
         recipe, population, n_nodes = self.recipe, self.population, 2**self.recipe.depth - 1
-        pull, weight = self._residuals()
-        n_tested = min(self.varying.size, max(LEAST_TESTED, int(SHARE_TESTED * self.varying.size)))
+        pull, weight = pull_and_weight(population.y, population.n_classes, self.values, population.weights)
+        n_tested = n_tested_of(self.varying.size)
         tested = np.stack([self.rng.choice(self.varying, n_tested, replace=False) for _ in range(n_nodes)])
         pool = self._pool()
         rows, starts = rows_of(population, pool)
@@ -164,13 +173,8 @@ class Grower:
         bins = self.bins[rows]
         of_output = pull[rows, output], weight[rows, output]
         grow_by_votes(bins, starts, *of_output, tested, MOST_KEPT, SHRINKAGE, recipe.own, feature, cut)
-        reached = leaves_of(bins, feature, cut)
-        sums = [
-            np.stack([np.bincount(reached, each[rows, c], n_nodes + 1) for c in range(self.n_outputs)], axis=1)
-            for each in (pull, weight)
-        ]
-        # A byte: from -4 to almost 4.
-        shared = np.clip(np.rint(sums[0] / (sums[1] + SHRINKAGE) / LEAF_UNIT), -128, 127) * LEAF_UNIT
+        G, W = sums_of_pool(bins, starts, pull[rows], weight[rows], feature, cut)
+        shared = pool_values(G, W) * LEAF_UNIT
         values = np.empty((population.n_users, n_nodes + 1, self.n_outputs))
         add_leaves(
             self.bins, population.row_start, pull, weight, feature, cut, shared, recipe.own, recipe.rate, values,
@@ -180,20 +184,6 @@ class Grower:
         self.tests.append(cut)
         self.bits += self._message_bits(pool, n_tested)
         return values
-
-    def _residuals(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Residual and weight of each row for each output: minus the gradient of the loss, and its curvature."""
-        population, values = self.population, self.values
-        C = population.n_classes
-        left = residuals(population, values if C > 2 else values[:, 0], np.inf)
-        if C == 0:
-            weight = np.ones_like(left)
-        else:
-            shares = softmax(values, axis=1) if C > 2 else expit(values)
-            weight = np.maximum(shares * (1 - shares), 1e-6)
-        if population.weights is not None:
-            left, weight = left * population.weights[:, None], weight * population.weights[:, None]
-        return left, weight
 
     def _pool(self) -> NDArray[np.intp]:
         """Random users with enough rows for a tree; the first grows it."""
@@ -226,19 +216,6 @@ def rows_of(population: Population, users: NDArray[np.intp]) -> tuple[NDArray[np
 
 
 @kernel
-def leaves_of(bins: Array, feature: Array, cut: Array) -> Array:
-    """The leaf of a complete tree that each row reaches."""
-    reached = np.empty(bins.shape[0], np.int64)
-    for i in range(bins.shape[0]):
-        node = 0
-        while node < feature.size:
-            goes_right = cut[node] >= 0 and bins[i, feature[node]] > cut[node]
-            node = 2 * node + (2 if goes_right else 1)
-        reached[i] = node - feature.size
-    return reached
-
-
-@kernel
 def add_leaves(
     bins: Array,
     row_start: Array,
@@ -253,105 +230,26 @@ def add_leaves(
     margins: Array,
 ) -> None:
     """Write every user's leaf values, times the rate, and add them to the decision values of its rows."""
-    n_leaves, n_outputs = shared.shape
-    G, W = np.zeros((n_leaves, n_outputs)), np.zeros((n_leaves, n_outputs))
+    G, W = np.zeros(shared.shape), np.zeros(shared.shape)
     for k in range(row_start.size - 1):
         first, last = row_start[k], row_start[k + 1]
         reached = leaves_of(bins[first:last], feature, cut)
-        G[:], W[:] = 0.0, 0.0
-        for i in range(first, last):
-            for c in range(n_outputs):
-                G[reached[i - first], c] += pull[i, c]
-                W[reached[i - first], c] += weight[i, c]
-        for s in range(n_leaves):
-            for c in range(n_outputs):
-                v = shared[s, c]
-                values[k, s, c] = rate * (v + (G[s, c] - v * W[s, c]) / (W[s, c] + own))
-        for i in range(first, last):
-            for c in range(n_outputs):
-                margins[i, c] += values[k, reached[i - first], c]
+        of_user = pull[first:last], weight[first:last]
+        add_own_leaves(reached, *of_user, shared, own, rate, G, W, values[k], margins[first:last])
 
 
 @kernel
-def best_gain(G: Array, W: Array, first: int, last: int, g: float, w: float, shrinkage: float) -> tuple[float, int]:
-    """The largest gain of splitting a node with these histograms of residuals and weights, and the cut.
-
-    `g` and `w` are their sums; bins outside first:last + 1 are empty.
-    """
-    base, best, at, gl, wl = g * g / (w + shrinkage), 0.0, -1, 0.0, 0.0
-    for b in range(first, last):
-        if W[b] == 0.0:
-            continue
-        gl += G[b]
-        wl += W[b]
-        if wl < LEAST_WEIGHT or w - wl < LEAST_WEIGHT:
-            continue
-        gain = gl * gl / (wl + shrinkage) + (g - gl) * (g - gl) / (w - wl + shrinkage) - base
-        if gain > best + 1e-12:
-            best, at = gain, b
-    return best, at
-
-
-@kernel
-def best_shared_gain(G: Array, W: Array, shrinkage: float, own: float) -> tuple[float, int]:
-    """The largest gain of splitting a node with these histograms, one of each user, and the cut.
-
-    A leaf has a value for all users, and each user's deviates from it: gains are those of both.
-    """
-    n_users, n_bins = G.shape
-    g_of, w_of, left_g, left_w = G.sum(axis=1), W.sum(axis=1), np.zeros(n_users), np.zeros(n_users)
-    g, w = g_of.sum(), w_of.sum()
-    value = g / (w + shrinkage)
-    base = value * g
-    for u in range(n_users):
-        rest = g_of[u] - value * w_of[u]
-        base += rest * rest / (w_of[u] + own)
-    best, at, gl, wl = 0.0, -1, 0.0, 0.0
-    for b in range(n_bins - 1):
-        before = wl
-        for u in range(n_users):
-            left_g[u] += G[u, b]
-            left_w[u] += W[u, b]
-            gl += G[u, b]
-            wl += W[u, b]
-        if wl == before or wl < LEAST_WEIGHT or w - wl < LEAST_WEIGHT:
-            continue
-        left, right = gl / (wl + shrinkage), (g - gl) / (w - wl + shrinkage)
-        gain = left * gl + right * (g - gl) - base
-        for u in range(n_users):
-            right_w = w_of[u] - left_w[u]
-            rest_left, rest_right = left_g[u] - left * left_w[u], g_of[u] - left_g[u] - right * right_w
-            gain += rest_left * rest_left / (left_w[u] + own) + rest_right * rest_right / (right_w + own)
-        if gain > best + 1e-12:
-            best, at = gain, b
-    return best, at
-
-
-@kernel
-def fill(bins: Array, rows: Array, d: int, pull: Array, weight: Array, G: Array, W: Array) -> tuple[int, int]:
-    """Write the histograms of some rows by feature d between their first and last bin, which are returned."""
-    first, last = 255, 0
-    for i in rows:
-        first, last = min(first, int(bins[i, d])), max(last, int(bins[i, d]))
-    for b in range(first, last + 1):
-        G[b], W[b] = 0.0, 0.0
-    for i in rows:
-        G[bins[i, d]] += pull[i]
-        W[bins[i, d]] += weight[i]
-    return first, last
-
-
-@kernel
-def add_rounded(histogram: Array, first: int, last: int, total: Array) -> None:
-    """Add a histogram, its numbers rounded to multiples of a power of two of which each is a signed byte."""
-    largest = 0.0
-    for b in range(first, last + 1):
-        largest = max(largest, abs(histogram[b]))
-    if largest > 0.0:
-        part, exponent = math.frexp(largest / 127.0)
-        unit = math.ldexp(1.0, exponent - 1 if part == 0.5 else exponent)
-        for b in range(first, last + 1):
-            total[b] += np.floor(histogram[b] / unit + 0.5) * unit
+def sums_of_pool(bins: Array, starts: Array, pull: Array, weight: Array, feature: Array, cut: Array) -> Array:
+    """Sums of residuals and of weights in each leaf, of shape (2, leaves, outputs): those of one user after another."""
+    sums = np.zeros((2, feature.size + 1, pull.shape[1]))
+    of_user = np.empty_like(sums)
+    for u in range(starts.size - 1):
+        first, last = starts[u], starts[u + 1]
+        of_user[:] = 0.0
+        reached = leaves_of(bins[first:last], feature, cut)
+        add_leaf_sums(reached, pull[first:last], weight[first:last], of_user[0], of_user[1])
+        sums += of_user
+    return sums
 
 
 @kernel
@@ -377,7 +275,8 @@ def grow_by_votes(
     n_bins = int(bins.max()) + 1
     own_G, own_W = np.zeros(n_bins), np.zeros(n_bins)
     G, W = np.zeros((n_users, n_bins)), np.zeros((n_users, n_bins))
-    votes, kept = np.zeros(n_tested, np.int64), np.zeros(n_tested, np.int64)
+    n_kept = min(n_tested, most_kept)
+    votes, kept = np.zeros(n_tested, np.int64), np.zeros(n_kept, np.int64)
     for node in range(feature.size):
         # The rows in the node, user by user.
         m = 0
@@ -387,41 +286,24 @@ def grow_by_votes(
                     rows[m] = i
                     m += 1
             ends[u + 1] = m
-        if m >= 2 * LEAST_ROWS:
-            n_kept = min(n_tested, most_kept)
-            votes[:] = 0
-            for u in range(n_users if n_tested > n_kept else 0):
-                of_user = rows[ends[u] : ends[u + 1]]
-                if of_user.size < 2:
-                    continue
-                g, w, best, favourite = 0.0, 0.0, 0.0, -1
-                for i in of_user:
-                    g += pull[i]
-                    w += weight[i]
-                for q in range(n_tested):
-                    first, last = fill(bins, of_user, tested[node, q], pull, weight, own_G, own_W)
-                    gain, _ = best_gain(own_G, own_W, first, last, g, w, shrinkage)
-                    if gain > best:
-                        best, favourite = gain, q
-                if favourite >= 0:
-                    votes[favourite] += 1
-            # Of features with equal votes, those that come first, in the random order of `tested`.
-            for p in range(n_kept):
-                top = 0
-                for q in range(n_tested):
-                    if votes[q] > votes[top]:
-                        top = q
-                kept[p] = tested[node, top]
-                votes[top] = -1
+        if m >= ROWS_TO_SPLIT:
+            if n_tested > n_kept:
+                votes[:] = 0
+                for u in range(n_users):
+                    of_user = rows[ends[u] : ends[u + 1]]
+                    place = favourite(bins, of_user, pull, weight, tested[node], shrinkage, own_G, own_W)
+                    if place >= 0:
+                        votes[place] += 1
+                most_voted(votes, tested[node], kept)
+            else:
+                kept[:] = tested[node]
             best = 0.0
             for p in range(n_kept):
                 G[:], W[:] = 0.0, 0.0
                 for u in range(n_users):
                     of_user = rows[ends[u] : ends[u + 1]]
-                    first, last = fill(bins, of_user, kept[p], pull, weight, own_G, own_W)
-                    add_rounded(own_G, first, last, G[u])
-                    add_rounded(own_W, first, last, W[u])
-                gain, where = best_shared_gain(G, W, shrinkage, own)
+                    add_histogram(bins, of_user, kept[p], pull, weight, own_G, own_W, G[u], W[u])
+                gain, where = best_split(G, W, shrinkage, own)
                 if gain > best:
                     best, feature[node], cut[node] = gain, kept[p], where
         for i in rows[:m]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, softmax
 
+from dada.core.boosting import residuals_of
 from dada.core.compiled import Array, kernel
 from dada.core.graph import CollaborationGraph
 from dada.data import BasePredictors, FeatureSummary, Population, Recipe, Stumps, Trees, Union
@@ -48,11 +48,7 @@ def residuals(
     y, C = population.y, population.n_classes
     if values is None:
         values = np.zeros((len(y), C) if C > 2 else len(y))
-    if C == 0:
-        return np.clip(y - values, -most, most)[:, None]
-    if C == 2:
-        return ((y > 0) - expit(values))[:, None]
-    return np.eye(C)[y] - softmax(values, axis=1)
+    return residuals_of(y, C, values, most)
 
 
 def trees_of(recipe: Any) -> tuple[Trees | None, Recipe | None]:
