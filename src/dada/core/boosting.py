@@ -27,10 +27,14 @@ ROWS_OF_POOL, LEAST_OF_POOL, ROWS_TO_SPLIT = 700, 8, 4
 SHARE_TESTED, LEAST_TESTED, MOST_KEPT = 0.25, 8, 2
 # Weight of rows with residual 0 that shrinks the pool's values and gains, and least weight on either side of a test.
 SHRINKAGE, LEAST_WEIGHT = 0.1, 0.1
-# The pool's leaf values are bytes in this unit; numbers of histograms have this many bits.
-LEAF_UNIT, NUMBER_BITS = 1 / 32, 8
-# Least weight of a row of classes, and largest number of a histogram in its unit.
-LEAST_ROW_WEIGHT, MOST_UNITS = 1e-6, 127.0
+# The pool's leaf values are bytes in this unit.
+LEAF_UNIT, LEAF_BITS = 1 / 32, 8
+# Numbers of a message are whole numbers of a unit, a power of two, up to a largest: of histograms four bits with sign, of
+# which weights need three; of sums in leaves bytes. The exponent of a unit is a byte.
+MOST_OF_HISTOGRAM, PULL_BITS, WEIGHT_BITS = 7.0, 4, 3
+MOST_OF_SUMS, SUM_BITS, UNIT_BITS = 127.0, 8, 8
+# Least weight of a row of classes.
+LEAST_ROW_WEIGHT = 1e-6
 
 
 def n_tested_of(n_varying: int) -> int:
@@ -163,24 +167,24 @@ def fill(bins: Array, rows: Array, d: int, pull: Array, weight: Array, G: Array,
 
 
 @lean_kernel
-def unit_of(histogram: Array, first: int, last: int) -> float:
-    """The least power of two of which all numbers of a histogram are at most 127 times, and 0 for an empty one."""
+def unit_of(numbers: Array, first: int, last: int, most: float) -> float:
+    """The least power of two of which all numbers are at most `most` times, and 0 if all are 0."""
     largest = 0.0
     for b in range(first, last + 1):
-        largest = max(largest, abs(histogram[b]))
+        largest = max(largest, abs(numbers[b]))
     if largest == 0.0:
         return 0.0
-    part, exponent = math.frexp(largest / MOST_UNITS)
+    part, exponent = math.frexp(largest / most)
     return math.ldexp(1.0, exponent - 1 if part == 0.5 else exponent)
 
 
 @lean_kernel
-def add_rounded(histogram: Array, first: int, last: int, total: Array) -> None:
-    """Add a histogram, its numbers rounded to multiples of a power of two of which each is a signed byte."""
-    unit = unit_of(histogram, first, last)
+def add_rounded(numbers: Array, first: int, last: int, most: float, total: Array) -> None:
+    """Add numbers, rounded to multiples of a power of two, of which none is more than `most`."""
+    unit = unit_of(numbers, first, last, most)
     if unit > 0.0:
         for b in range(first, last + 1):
-            total[b] += np.floor(histogram[b] / unit + 0.5) * unit
+            total[b] += np.floor(numbers[b] / unit + 0.5) * unit
 
 
 @lean_kernel
@@ -231,8 +235,8 @@ def add_histogram(
 ) -> None:
     """Add the rounded histograms of a user's rows in a node by feature d; `own_G`, `own_W` are room for exact ones."""
     first, last = fill(bins, rows, d, pull, weight, own_G, own_W)
-    add_rounded(own_G, first, last, G)
-    add_rounded(own_W, first, last, W)
+    add_rounded(own_G, first, last, MOST_OF_HISTOGRAM, G)
+    add_rounded(own_W, first, last, MOST_OF_HISTOGRAM, W)
 
 
 @lean_kernel

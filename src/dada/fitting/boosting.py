@@ -20,16 +20,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dada.core.boosting import (
+    LEAF_BITS,
     LEAF_UNIT,
     LEAST_OF_POOL,
     MOST_KEPT,
-    NUMBER_BITS,
+    MOST_OF_SUMS,
+    PULL_BITS,
     ROWS_OF_POOL,
     ROWS_TO_SPLIT,
     SHRINKAGE,
+    SUM_BITS,
+    UNIT_BITS,
+    WEIGHT_BITS,
     add_histogram,
     add_leaf_sums,
     add_own_leaves,
+    add_rounded,
     best_split,
     favourite,
     leaves_of,
@@ -194,17 +200,18 @@ class Grower:
     def _message_bits(self, pool: NDArray[np.intp], n_tested: int) -> int:
         """Bits of a tree: votes, names of kept features, histograms and sums of the pool, and the tree for everybody.
 
-        A histogram has all bins of a node, or as many filled bins as rows, with their numbers; and two scales.
+        A histogram has all bins of a node, or as many filled bins as rows, with their numbers; and two units.
         """
         n_nodes, n_leaves, bins = 2**self.recipe.depth - 1, 2**self.recipe.depth, self.recipe.cuts + 1
         name = (self.population.n_features - 1).bit_length()
         kept, votes = min(n_tested, MOST_KEPT), name if n_tested > MOST_KEPT else 0
         rows, levels = self.population.sizes[pool[1:], None], np.arange(self.recipe.depth)
-        filled = rows * (2 * NUMBER_BITS + (bins - 1).bit_length() + levels)
-        histograms = np.minimum(filled, 2 * NUMBER_BITS * bins * 2**levels).sum() + 16 * n_nodes * (pool.size - 1)
-        sums = 4 * NUMBER_BITS * n_leaves * self.n_outputs
+        number = PULL_BITS + WEIGHT_BITS
+        filled = rows * (number + (bins - 1).bit_length() + levels)
+        histograms = np.minimum(filled, number * bins * 2**levels).sum() + 2 * UNIT_BITS * n_nodes * (pool.size - 1)
+        sums = 2 * (SUM_BITS * n_leaves + UNIT_BITS) * self.n_outputs
         of_pool = (pool.size - 1) * (n_nodes * (votes + kept * name) + sums) + kept * int(histograms)
-        tree = n_nodes * (name + self.recipe.cuts.bit_length()) + NUMBER_BITS * n_leaves * self.n_outputs
+        tree = n_nodes * (name + self.recipe.cuts.bit_length()) + LEAF_BITS * n_leaves * self.n_outputs
         return of_pool + (self.population.n_users - 1) * tree
 
 
@@ -240,7 +247,7 @@ def add_leaves(
 
 @kernel
 def sums_of_pool(bins: Array, starts: Array, pull: Array, weight: Array, feature: Array, cut: Array) -> Array:
-    """Sums of residuals and of weights in each leaf, of shape (2, leaves, outputs): those of one user after another."""
+    """Sums of residuals and of weights in each leaf, of shape (2, leaves, outputs): users' rounded sums."""
     sums = np.zeros((2, feature.size + 1, pull.shape[1]))
     of_user = np.empty_like(sums)
     for u in range(starts.size - 1):
@@ -248,7 +255,9 @@ def sums_of_pool(bins: Array, starts: Array, pull: Array, weight: Array, feature
         of_user[:] = 0.0
         reached = leaves_of(bins[first:last], feature, cut)
         add_leaf_sums(reached, pull[first:last], weight[first:last], of_user[0], of_user[1])
-        sums += of_user
+        for part in range(2):
+            for c in range(pull.shape[1]):
+                add_rounded(of_user[part, :, c], 0, feature.size, MOST_OF_SUMS, sums[part, :, c])
     return sums
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 from itertools import islice
 from numbers import Integral
 from typing import Any, ClassVar, NamedTuple, Self
@@ -67,11 +68,13 @@ OWN, DEPTHS = (0.3, 1.0, 3.0, 10.0, 30.0, math.inf), (1, 2, 3)
 SHARES = (0.25, 0.5, 0.75, 0.9)
 # They are compared after fewer rounds at a higher rate, on as many folds as hold out this many rows. Many features need
 # few thresholds.
-CLIMBING_ROUNDS, CLIMBING_RATE, ENOUGH_FOR_TREES, FEW_CUTS = 100, 0.3, 1000, 15
+CLIMBING_ROUNDS, CLIMBING_RATE, ENOUGH_FOR_TREES, FEW_CUTS = 100, 0.3, 700, 15
 # A run ends when so many numbers of rounds in a row have not been the best.
 TIRED = 2
 # Standard errors by which labels must be likelier after more rounds, which cost messages, or with the trees at all.
 LIKELIER = 0.5
+# Temperatures at which likelihoods of boosted trees are compared: powers of two in steps of a quarter.
+TEMPERATURES = tuple(2.0 ** (quarters / 4) for quarters in range(-8, 17))
 # A sample of this size shows which settings suit a population.
 MOST_USERS = 1000
 
@@ -199,6 +202,22 @@ class HeldOutScores(NamedTuple):
     def likelihood(self) -> float:
         """Sum of the log scores."""
         return float(self.log_score.sum(dtype=np.float64))
+
+
+def cooled_log_scores(population: Population, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Log scores of rows at the temperature at which labels are likeliest; of numbers, minus the squared errors.
+
+    Probabilities are calibrated after a fit, so that models which are only too sure must not count as worse.
+
+    >>> people = Population.from_arrays(np.zeros((4, 1)), [0, 1, 1, 1], ["ann"] * 4)
+    >>> cool, hot = (cooled_log_scores(people, np.array([1.0, 1.0, 1.0, 1.0]) * scale) for scale in (1.0, 8.0))
+    >>> bool(abs(cool.sum() - hot.sum()) < 1e-9)
+    True
+    """
+    if not population.n_classes:
+        return HeldOutScores.of(population, values).log_score.astype(np.float64)
+    scores = [HeldOutScores.of(population, values / temperature) for temperature in TEMPERATURES]
+    return max(scores, key=lambda found: found.likelihood).log_score.astype(np.float64)
 
 
 def per_user(population: Population, scores: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
@@ -423,6 +442,7 @@ class Trials:
         self._whole_runs: dict[tuple[Choice, int], RunResult] = {}
         # By trees and number of the fold; then by rounds.
         self._boosted: dict[tuple[BoostedTrees, int], dict[int, Array]] = {}
+        self._cooled: dict[tuple[BoostedTrees | Choice, int], Array] = {}
 
     @property
     def are_possible(self) -> bool:
@@ -515,9 +535,11 @@ class Trials:
         trees = self._climb(trees, "depth", DEPTHS)
         trees = self._best_rounds(replace(trees, rounds=ROUNDS[-1], rate=BoostedTrees.rate))
         by_share = [choice._replace(boosted=replace(trees, share=share)) for share in SHARES]
-        best = max(by_share, key=lambda one: (self._right(one), self._likelihood(one)))
-        pays = self._right(best) > self._right(choice) and self.is_better(best, choice, "log_score", LIKELIER)
-        return best if pays or is_asked else None
+        best = max(by_share, key=self._likelihood)
+        if is_asked:
+            return best
+        pays = self._right(best) > self._right(choice) and self._is_clear(partial(self._gains, best, choice), LIKELIER)
+        return best if pays else None
 
     def _climb(self, best: BoostedTrees, name: str, ladder: Sequence[float]) -> BoostedTrees:
         """Go up the values of a setting as long as held-out labels grow likelier, else down."""
@@ -542,22 +564,29 @@ class Trials:
         return next(one for one in by_rounds if one == best or not self._is_likelier(best, one))
 
     def _is_likelier(self, one: BoostedTrees, other: BoostedTrees) -> bool:
-        gains = np.zeros(self.population.n_users)
-        for number in range(self._n_comparing):
-            mine, theirs = (self._scores(trees, number).log_score for trees in (one, other))
-            gains += per_user(self.folds[number].held_out, mine - theirs)
-        return standard_errors(gains) > LIKELIER
+        gains = sum(self._gains(one, other, number) for number in range(self._n_comparing))
+        return standard_errors(np.asarray(gains)) > LIKELIER
+
+    def _gains(self, one: BoostedTrees | Choice, other: BoostedTrees | Choice, number: int) -> Array:
+        """What users gain on a fold in cooled log scores."""
+        mine, theirs = (self._log_scores(tried, number) for tried in (one, other))
+        return per_user(self.folds[number].held_out, mine - theirs)
 
     def _likelihood(self, tried: BoostedTrees | Choice) -> float:
-        return sum(self._scores(tried, number).likelihood for number in range(self._n_comparing))
+        return sum(float(self._log_scores(tried, number).sum()) for number in range(self._n_comparing))
 
     def _right(self, choice: Choice) -> float:
-        return sum(float(self._scores(choice, number).right.sum()) for number in range(self._n_comparing))
+        return sum(float(self.trial(choice, number).scores.right.sum()) for number in range(self._n_comparing))
 
-    def _scores(self, tried: BoostedTrees | Choice, number: int) -> HeldOutScores:
+    def _log_scores(self, tried: BoostedTrees | Choice, number: int) -> Array:
+        """Cooled log scores of the held-out rows of a fold."""
         if isinstance(tried, Choice):
-            return self.trial(tried, number).scores
-        return HeldOutScores.of(self.folds[number].held_out, self._boosted_values(tried, number))
+            key, values = tried, self.trial(tried, number).values
+        else:
+            key, values = replace(tried, share=BoostedTrees.share), self._boosted_values(tried, number)
+        if (key, number) not in self._cooled:
+            self._cooled[key, number] = cooled_log_scores(self.folds[number].held_out, values)
+        return self._cooled[key, number]
 
     @property
     def _n_comparing(self) -> int:
@@ -573,7 +602,7 @@ class Trials:
             found = self._boosted[key, number] = {}
             for reached, values in boosted_values(key, fold.learned, fold.held_out, rng):
                 found[reached] = values
-                likelihoods.append(HeldOutScores.of(fold.held_out, values).likelihood)
+                likelihoods.append(float(cooled_log_scores(fold.held_out, values).sum()))
                 if max(likelihoods[-TIRED:]) < max(likelihoods):
                     break
         found = self._boosted[key, number]

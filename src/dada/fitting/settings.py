@@ -210,9 +210,10 @@ class Settings(Parameters):
     def may_boost(self) -> bool:
         """Whether trees with personal leaves may join the models: of automatic base predictors, without limits.
 
-        Their residuals are those of the automatic losses. They reveal rows, so there are none with privacy.
+        Their residuals are those of the automatic losses. They reveal rows, so there are none with privacy. Their leaf
+        values do not count towards beta, so there are none either where a bound is asked for.
         """
-        is_open = self.predictors is None or self.predictors == BOOSTED
+        is_open = self.predictors == BOOSTED or (self.predictors is None and self.beta == AUTO)
         usual = self.loss in (AUTO, "logistic", "squared") and self.max_bits is None and self.max_time_s is None
         return is_open and usual and self.takes_blocks and self.is_shared
 
