@@ -16,6 +16,8 @@ from dada.cli.private_fits import about_privacy, budget_lines, show_result
 from dada.dashboard.records import LogReader, Note, Recorder, decode
 from dada.data import ParquetUsers, moons
 from dada.estimators.stream import fit_parquet
+from dada.fitting.boosting import Grower
+from dada.fitting.trees import Grove
 
 COLUMNS = ["east", "north"]
 
@@ -371,6 +373,33 @@ def test_the_page_of_a_fit_to_released_rows_shows_home_models_and_the_budget(tmp
         assert note.text == " ".join(budget_lines(about_privacy(model)))
         assert edges.total == 190 * is_sent
         assert np.frombuffer(states.messages, "<f8").tolist() == [19.0 * is_sent] * 20
+
+
+def test_a_private_fit_grows_no_trees(tmp_path, monkeypatch):
+    """But for the comparison with no privacy, which `--holdout 0` skips; a fit without privacy grows some."""
+    rng, grown = np.random.default_rng(3), []
+    X, users = rng.uniform(-1, 1, (1200, 2)), np.repeat(np.arange(20), 60)
+    lines = [f"{u},{a:.3f},{b:.3f},{int((a > 0) == (b > 0))}"
+             for u, (a, b) in zip(users.tolist(), X.tolist(), strict=True)]  # fmt: skip
+    (tmp_path / "t.csv").write_text("\n".join(["person,a,b,came", *lines]))
+
+    def note(kind):
+        make = kind.__init__
+
+        def noted(*given):
+            grown.append(given)
+            make(*given)
+
+        monkeypatch.setattr(kind, "__init__", noted)
+
+    note(Grower)
+    note(Grove)
+    columns = ["--user", "person", "--label", "came", "-o", tmp_path / "m.dada", "--holdout", 0]
+    for options in (("--protects", "labels"), ("--ranges", -1, 1)):
+        made = dada("fit", tmp_path / "t.csv", *columns, "--epsilon", 8, *options)
+        assert (made.exit_code, grown) == (0, []), made.stderr
+    dada("fit", tmp_path / "t.csv", *columns)
+    assert grown
 
 
 def test_privacy_of_rows_without_ranges_is_refused(folder):
