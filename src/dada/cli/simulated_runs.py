@@ -32,7 +32,9 @@ from dada.fitting.calibration import Exam
 from dada.fitting.settings import LINEAR, families
 from dada.peer.grove import Orchard
 from dada.peer.neighbourhoods import OWN_EDGES
-from dada.sim import check_several_users, network_of, network_problem
+from dada.privacy.accounting import Privacy
+from dada.sim import check_several_users, network_of, network_problem, private_problem
+from dada.sim.private import PrivateUsers
 from dada.sim.simulation import NetworkPoint, SimulatedNetwork, SimulationOverview, SimulationResult
 from dada.sim.virtual import Faults
 from dada.task import problem
@@ -51,7 +53,7 @@ class NetworkUsers:
 
     `options` are those of the command that names them, `graph` is their usual graph. The true graph and the groups are
     known of synthetic users. Others have a `model`, fitted to the same rows, whose settings are those of the network.
-    Numbers are standardised. Users that grow trees have an `orchard` and no model.
+    Numbers are standardised. Users that grow trees have an `orchard` and no model, nor have `private` users.
     """
 
     name: str
@@ -65,6 +67,7 @@ class NetworkUsers:
     model: DadaClassifier | DadaRegressor | None = None
     graph: GraphRule = "evidence"
     orchard: Orchard | None = None
+    private: PrivateUsers | None = None
 
     @cached_property
     def exam(self) -> Exam:
@@ -88,6 +91,20 @@ def with_trees(people: NetworkUsers, seed: int) -> NetworkUsers:
     predictors, joint, orchard = network_problem(people.train, recipe, loss=loss, seed=seed)
     options = f"{people.options} --predictors trees"
     changed: Any = {"predictors": predictors, "problem": joint, "orchard": orchard, "model": None}
+    return replace(people, options=options, **changed)
+
+
+def with_privacy(people: NetworkUsers, privacy: Privacy, seed: int, graph: GraphRule | None) -> NetworkUsers:
+    """The same users, who protect their labels or rows.
+
+    Settings are the usual ones of peers: those of a model would be chosen on exact labels.
+    """
+    rule: GraphRule = graph or ("evidence" if privacy.protects == "rows" else people.graph)
+    predictors, joint, private = private_problem(people.train, privacy, seed=seed, graph=rule)
+    options = f"{people.options} --epsilon {privacy.epsilon:g} --protects {privacy.protects}"
+    if privacy.ranges is not None:
+        options += f" --ranges {privacy.ranges[0]:g} {privacy.ranges[1]:g}"
+    changed: Any = {"predictors": predictors, "problem": joint, "private": private, "model": None, "graph": rule}
     return replace(people, options=options, **changed)
 
 
@@ -216,7 +233,15 @@ class SimulationCase:
             "invariants_checked": outcome.checks,
             "violations": 0,
             **self._trees(),
+            **self._privacy(),
         }
+
+    def _privacy(self) -> dict[str, Any]:
+        """Budget and releases of private peers."""
+        private = self.people.private
+        return (
+            {} if private is None else {"privacy": {"epsilon": private.ledger.epsilon, "released": private.n_released}}
+        )
 
     def _trees(self) -> dict[str, Any]:
         """Trees alive, and bytes of trees that a peer sent on average, in its last life."""
@@ -241,7 +266,7 @@ def make_case(
     replay = f"dada sim {people.options} --steps {steps} --seed {seed} --faults {faults} --graph {graph} --step {step}"
     options: Any = {"steps": steps, "seed": seed, "replay": replay, "journal": journal}
     if people.model is None:
-        options |= {"orchard": people.orchard, "n_classes": people.train.n_classes}
+        options |= {"orchard": people.orchard, "n_classes": people.train.n_classes, "private": people.private}
         network = network_of(people.problem, Faults.named(faults), graph=graph, step=step, **options)
     else:
         file = network_of_model(people.model, 1.0, graph, step, vet=True, trust_largest=0.2)

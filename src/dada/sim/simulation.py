@@ -21,6 +21,7 @@ from dada.peer.sampling import PeerSampling
 from dada.peer.signatures import Membership
 from dada.sim.invariants import Invariants
 from dada.sim.liars import KINDS, Liar
+from dada.sim.private import PrivateUsers, alone, together, trusts
 from dada.sim.virtual import MEDIAN_LATENCY_S, Cut, Faults, VirtualSeal, steady_link
 from dada.sim.world import Host, World
 
@@ -114,6 +115,8 @@ class SimulatedNetwork:
     orchard : Orchard, optional
         Samples and trees of the users of a network with trees. The problem then has all trees, in the order of their
         names, after the fixed base predictors, and the settings have the fixed ones only.
+    private : PrivateUsers, optional
+        What private peers learn from instead of the problem's rows, which stay at home.
 
     Examples
     --------
@@ -139,6 +142,7 @@ class SimulatedNetwork:
         liar_kinds: Sequence[type[Liar]] = KINDS,
         liars_join_s: float = 0.0,
         orchard: Orchard | None = None,
+        private: PrivateUsers | None = None,
     ) -> None:
         if steps < 1:
             raise ValueError(f"steps must be at least 1, got {steps}")
@@ -148,7 +152,10 @@ class SimulatedNetwork:
         self._journal_file = journal
         self._journal: PeerJournal | None = None
         self.invariants = Invariants(replay)
-        self._rows = {k: problem.rows_of(k) for k in range(problem.n_users)}
+        self.private = private
+        self._rows = dict(
+            enumerate(map(problem.rows_of, range(problem.n_users)) if private is None else private.learned)
+        )
         self.orchard = orchard
         self._plots = {} if orchard is None else dict(enumerate(orchard.plots))
         rng = self._generator(0)
@@ -164,7 +171,7 @@ class SimulatedNetwork:
             hosts,
             faults.link(),
             self._generator(1),
-            self.invariants.after,
+            self._after,
             self.invariants.before_sending,
             [cut for cut in cuts if cut.inside],
             faults.dropping,
@@ -206,7 +213,7 @@ class SimulatedNetwork:
     def check(self) -> Array:
         """Run as `run` does, without the choice between models, which takes most of the time; returns all models."""
         self.world.run(self.duration_s)
-        models = self.models(_together)
+        models = self.models(together)
         self._settle()
         return models
 
@@ -242,10 +249,17 @@ class SimulatedNetwork:
                 journal=self._journal if k == 0 else None,
                 membership=Membership(b"", FOUNDER, seal),
                 grove=grove,
+                **({} if self.private is None else self.private.options(k, peer.me, self.config, seal)),
             )
             return member, None if kind is None else kind(member, rng, self._gang)
 
         return make
+
+    def _after(self, world: World, host: Host, other: Host | None) -> None:
+        """Check the invariants after an event; a private peer may then make its release."""
+        if self.private is not None and host.is_up:
+            self.private.release_once(host.member)
+        self.invariants.after(world, host, other)
 
     def _plan_lives(self, rng: np.random.Generator, liars_join_s: float) -> None:
         world, roles = self.world, self._roles
@@ -331,14 +345,14 @@ class SimulatedNetwork:
         return NetworkPoint(self.world.now, sum(host.is_up for host in self.world.hosts), self._edges())
 
     def _result(self) -> SimulationResult:
-        trusts = np.zeros(self.problem.n_users, bool)
+        trusting = np.zeros(self.problem.n_users, bool)
         for host in self.joined:
-            trusts[host.number] = host.member.trusts_others
+            trusting[host.number] = trusts(host.member)
         honest = np.array([host.is_honest for host in self.world.hosts])
         return SimulationResult(
-            self.models(_together),
-            self.models(_alone),
-            trusts,
+            self.models(together),
+            self.models(alone),
+            trusting,
             honest,
             self._edges(),
             dict(self.world.counts),
@@ -392,14 +406,6 @@ class _Roles:
         )  # fmt: skip
 
 
-def _together(member: Member) -> Array:
-    return member.peer.own.model.alpha
-
-
-def _alone(member: Member) -> Array:
-    return member.fallback.alpha
-
-
 @dataclass(eq=False)
 class SimulationOverview:
     """Sends the state of a simulated network to an observer: which peers run, the graph, and accuracies.
@@ -421,7 +427,7 @@ class SimulationOverview:
         if n_joined != self.n_joined:
             # The accuracy of a fallback model is known once its user has joined.
             self.n_joined = n_joined
-            self.observer(replace(self.info, alone=self._accuracies(self.network.models(_alone))))
+            self.observer(replace(self.info, alone=self._accuracies(self.network.models(alone))))
         status = PeerStatus(
             up=np.array([host.is_up for host in hosts]),
             restarts=np.array([max(host.life - 1, 0) for host in hosts]),
@@ -443,7 +449,7 @@ class SimulationOverview:
             if peer in numbers
         ]
         k, l, w = edges_reported(reported, directed)
-        models, loss = self.network.models(_together), np.full(len(hosts), np.nan)
+        models, loss = self.network.models(together), np.full(len(hosts), np.nan)
         for host in joined:
             loss[host.number] = host.member.peer.own.loss
         predictors, weights = heaviest_predictors(models)
