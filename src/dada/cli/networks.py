@@ -159,9 +159,9 @@ def sim(
     - `dada sim --faults loss,churn --users 100 --seed 7`
     - `dada sim --faults byzantine --json`
     - `dada sim --step pairwise --graph distance`
-    - `dada sim --data xor --predictors trees --faults loss,churn`
     - `dada sim --data moons --epsilon 4 --faults loss,churn`
     - `dada sim --data school --epsilon 4 --protects rows --ranges 0 1`
+    - `dada sim --data xor --predictors trees --faults loss,churn`
     - `dada sim --live`
     """
     from dada import Privacy
@@ -215,20 +215,20 @@ def _show_simulation(result: dict[str, Any], users: int) -> None:
     )
 
 
-def _privacy(result: dict[str, Any]) -> str:
-    """What private peers have released, as a line of text."""
-    found = result.get("privacy")
-    if not found:
-        return ""
-    return f"\n{found['released']} peers have made their release, with epsilon {found['epsilon']:g}"
-
-
 def _trees(result: dict[str, Any]) -> str:
     """Trees of a network that has any, as a line of text."""
     found = result.get("trees")
     if not found:
         return ""
     return f"\n{found['alive']} trees alive; a peer sent {found['sent_bytes'] / 1e3:.1f} kB of trees on average"
+
+
+def _privacy(result: dict[str, Any]) -> str:
+    """What private peers have released, as a line of text."""
+    found = result.get("privacy")
+    if not found:
+        return ""
+    return f"\n{found['released']} peers have made their release, with epsilon {found['epsilon']:g}"
 
 
 def replay(journal: Annotated[Path, typer.Argument(help="A file that --journal has written.")]) -> None:

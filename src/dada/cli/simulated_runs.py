@@ -52,8 +52,9 @@ class NetworkUsers:
     """The users of a network: rows to learn from and to test, base predictors and the joint problem.
 
     `options` are those of the command that names them, `graph` is their usual graph. The true graph and the groups are
-    known of synthetic users. Others have a `model`, fitted to the same rows, whose settings are those of the network.
-    Numbers are standardised. Users that grow trees have an `orchard` and no model, nor have `private` users.
+    known of synthetic users. Others have a `model`, fitted to the same rows, whose settings are those of the network,
+    unless they are `private`.
+    Numbers are standardised. Users that grow trees have an `orchard` and no model.
     """
 
     name: str
@@ -66,8 +67,8 @@ class NetworkUsers:
     oracle: CollaborationGraph | None = None
     model: DadaClassifier | DadaRegressor | None = None
     graph: GraphRule = "evidence"
-    orchard: Orchard | None = None
     private: PrivateUsers | None = None
+    orchard: Orchard | None = None
 
     @cached_property
     def exam(self) -> Exam:
@@ -91,20 +92,6 @@ def with_trees(people: NetworkUsers, seed: int) -> NetworkUsers:
     predictors, joint, orchard = network_problem(people.train, recipe, loss=loss, seed=seed)
     options = f"{people.options} --predictors trees"
     changed: Any = {"predictors": predictors, "problem": joint, "orchard": orchard, "model": None}
-    return replace(people, options=options, **changed)
-
-
-def with_privacy(people: NetworkUsers, privacy: Privacy, seed: int, graph: GraphRule | None) -> NetworkUsers:
-    """The same users, who protect their labels or rows.
-
-    Settings are the usual ones of peers: those of a model would be chosen on exact labels.
-    """
-    rule: GraphRule = graph or ("evidence" if privacy.protects == "rows" else people.graph)
-    predictors, joint, private = private_problem(people.train, privacy, seed=seed, graph=rule)
-    options = f"{people.options} --epsilon {privacy.epsilon:g} --protects {privacy.protects}"
-    if privacy.ranges is not None:
-        options += f" --ranges {privacy.ranges[0]:g} {privacy.ranges[1]:g}"
-    changed: Any = {"predictors": predictors, "problem": joint, "private": private, "model": None, "graph": rule}
     return replace(people, options=options, **changed)
 
 
@@ -137,6 +124,20 @@ def table_peers(file: Path, user: str, label: str, drop: Sequence[str], seed: in
         [str(file), "--user", user, "--label", label, *(part for name in drop for part in ("--drop", name))]
     )
     return _like_model(file.name, options, people.take(kept), people.take(~kept), seed)
+
+
+def with_privacy(people: NetworkUsers, privacy: Privacy, seed: int, graph: GraphRule | None) -> NetworkUsers:
+    """The same users, who protect their labels or rows.
+
+    Settings are the usual ones of peers: those of a model would be chosen on exact labels.
+    """
+    rule: GraphRule = graph or ("evidence" if privacy.protects == "rows" else people.graph)
+    predictors, joint, private = private_problem(people.train, privacy, seed=seed, graph=rule)
+    options = f"{people.options} --epsilon {privacy.epsilon:g} --protects {privacy.protects}"
+    if privacy.ranges is not None:
+        options += f" --ranges {privacy.ranges[0]:g} {privacy.ranges[1]:g}"
+    changed: Any = {"predictors": predictors, "problem": joint, "private": private, "model": None, "graph": rule}
+    return replace(people, options=options, **changed)
 
 
 def _like_model(name: str, options: str, train: Population, test: Population, seed: int) -> NetworkUsers:
@@ -205,6 +206,13 @@ class SimulationCase:
         page(Stopped(f"All {outcome.checks:,} checks held."))
         return outcome
 
+    def _privacy(self) -> dict[str, Any]:
+        """Budget and releases of private peers."""
+        private = self.people.private
+        return (
+            {} if private is None else {"privacy": {"epsilon": private.ledger.epsilon, "released": private.n_released}}
+        )
+
     def accuracies(self, outcome: SimulationResult) -> dict[str, float]:
         """Test accuracy of the honest users: with their chosen models, with others, and alone."""
         models = {"test": outcome.models, "together": outcome.together, "local": outcome.alone}
@@ -231,17 +239,10 @@ class SimulationCase:
             "bits": round(outcome.bits),
             "events": outcome.events,
             "invariants_checked": outcome.checks,
+            **self._privacy(),
             "violations": 0,
             **self._trees(),
-            **self._privacy(),
         }
-
-    def _privacy(self) -> dict[str, Any]:
-        """Budget and releases of private peers."""
-        private = self.people.private
-        return (
-            {} if private is None else {"privacy": {"epsilon": private.ledger.epsilon, "released": private.n_released}}
-        )
 
     def _trees(self) -> dict[str, Any]:
         """Trees alive, and bytes of trees that a peer sent on average, in its last life."""
@@ -264,9 +265,9 @@ def make_case(
     """Build the simulated network of given users; by default with their usual graph."""
     graph = people.graph if graph is None else graph
     replay = f"dada sim {people.options} --steps {steps} --seed {seed} --faults {faults} --graph {graph} --step {step}"
-    options: Any = {"steps": steps, "seed": seed, "replay": replay, "journal": journal}
+    options: Any = {"steps": steps, "seed": seed, "replay": replay, "journal": journal, "private": people.private}
     if people.model is None:
-        options |= {"orchard": people.orchard, "n_classes": people.train.n_classes, "private": people.private}
+        options |= {"orchard": people.orchard, "n_classes": people.train.n_classes}
         network = network_of(people.problem, Faults.named(faults), graph=graph, step=step, **options)
     else:
         file = network_of_model(people.model, 1.0, graph, step, vet=True, trust_largest=0.2)

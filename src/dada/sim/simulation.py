@@ -108,6 +108,8 @@ class SimulatedNetwork:
         The command that repeats the run, for the error message of a violated invariant.
     journal : binary file, optional
         Records the facts of the first peer.
+    private : PrivateUsers, optional
+        What private peers learn from instead of the problem's rows, which stay at home.
     liar_kinds : sequence of classes
         Kinds of liars, in turn.
     liars_join_s : float
@@ -115,8 +117,6 @@ class SimulatedNetwork:
     orchard : Orchard, optional
         Samples and trees of the users of a network with trees. The problem then has all trees, in the order of their
         names, after the fixed base predictors, and the settings have the fixed ones only.
-    private : PrivateUsers, optional
-        What private peers learn from instead of the problem's rows, which stay at home.
 
     Examples
     --------
@@ -139,10 +139,10 @@ class SimulatedNetwork:
         seed: int,
         replay: str = "",
         journal: BinaryIO | None = None,
+        private: PrivateUsers | None = None,
         liar_kinds: Sequence[type[Liar]] = KINDS,
         liars_join_s: float = 0.0,
         orchard: Orchard | None = None,
-        private: PrivateUsers | None = None,
     ) -> None:
         if steps < 1:
             raise ValueError(f"steps must be at least 1, got {steps}")
@@ -152,15 +152,15 @@ class SimulatedNetwork:
         self._journal_file = journal
         self._journal: PeerJournal | None = None
         self.invariants = Invariants(replay)
-        self.private = private
-        self._rows = dict(
-            enumerate(map(problem.rows_of, range(problem.n_users)) if private is None else private.learned)
-        )
+        self._rows = {k: problem.rows_of(k) for k in range(problem.n_users)}
         self.orchard = orchard
         self._plots = {} if orchard is None else dict(enumerate(orchard.plots))
         rng = self._generator(0)
         self._roles = _Roles.draw(rng, self._generator(3), problem.n_users, faults, liar_kinds)
         self._gang = tuple(peer_id(k) for k in self._roles.liars)
+        self.private = private
+        if private is not None:
+            self._rows = dict(enumerate(private.learned))
         hosts = [self._host(k) for k in range(problem.n_users)]
         twins = {k: self._host(k, problem.n_users + p) for p, k in enumerate(self._roles.doubled)}
         cuts = [
@@ -219,6 +219,12 @@ class SimulatedNetwork:
 
     # -- making ----------------------------------------------------------------------------------------------------
 
+    def _after(self, world: World, host: Host, other: Host | None) -> None:
+        """Check the invariants after an event; a private peer may then make its release."""
+        if self.private is not None and host.is_up:
+            self.private.release_once(host.member)
+        self.invariants.after(world, host, other)
+
     def _generator(self, *path: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, *path])
 
@@ -246,20 +252,14 @@ class SimulatedNetwork:
                 PeerSampling(peer.me, rng, seal=seal),
                 Planner(self.rhythm, rng),
                 WAKEUPS_PER_EXCHANGE / self.rhythm.wakeups_per_s,
+                **({} if self.private is None else self.private.options(k, peer.me, self.config, seal)),
                 journal=self._journal if k == 0 else None,
                 membership=Membership(b"", FOUNDER, seal),
                 grove=grove,
-                **({} if self.private is None else self.private.options(k, peer.me, self.config, seal)),
             )
             return member, None if kind is None else kind(member, rng, self._gang)
 
         return make
-
-    def _after(self, world: World, host: Host, other: Host | None) -> None:
-        """Check the invariants after an event; a private peer may then make its release."""
-        if self.private is not None and host.is_up:
-            self.private.release_once(host.member)
-        self.invariants.after(world, host, other)
 
     def _plan_lives(self, rng: np.random.Generator, liars_join_s: float) -> None:
         world, roles = self.world, self._roles
