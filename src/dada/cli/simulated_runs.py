@@ -52,8 +52,8 @@ class NetworkUsers:
     """The users of a network: rows to learn from and to test, base predictors and the joint problem.
 
     `options` are those of the command that names them, `graph` is their usual graph. The true graph and the groups are
-    known of synthetic users. Others have a `model`, fitted to the same rows, whose settings are those of the network,
-    unless they are `private`.
+    known of synthetic users. Others have a `model`, fitted to the same rows, whose settings are those of the network.
+    Private users have none, and are described by `private`.
     Numbers are standardised. Users that grow trees have an `orchard` and no model.
     """
 
@@ -209,9 +209,9 @@ class SimulationCase:
     def _privacy(self) -> dict[str, Any]:
         """Budget and releases of private peers."""
         private = self.people.private
-        return (
-            {} if private is None else {"privacy": {"epsilon": private.ledger.epsilon, "released": private.n_released}}
-        )
+        if private is None:
+            return {}
+        return {"privacy": {"epsilon": private.ledger.epsilon, "released": private.n_released}}
 
     def accuracies(self, outcome: SimulationResult) -> dict[str, float]:
         """Test accuracy of the honest users: with their chosen models, with others, and alone."""
