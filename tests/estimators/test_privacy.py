@@ -269,6 +269,7 @@ def quarters(n_users=20, n_rows=60):
         {"privacy": Privacy(8.0, **LABELS)},
         {"privacy": Privacy(8.0, **LABELS), "graph": "everyone"},
         {"privacy": Privacy(8.0, **LABELS), "graph": "evidence"},
+        {"privacy": Privacy(8.0, **LABELS), "step": "block"},
         {"privacy": Privacy(8.0, **ROWS)},
         {"privacy": Privacy(8.0, **ROWS), "step": "block"},
         {"privacy": Privacy(8.0, **ROWS, secure_sum=True)},
@@ -284,25 +285,6 @@ def test_no_trees_are_grown_with_privacy(no_trees, settings):
     # The choices of another model, which this one does not even have, are not used.
     again = DadaClassifier(random_state=0, **settings).fit_population(train, like=model)
     assert again.predictors_.n == model.predictors_.n
-
-
-def test_trees_that_block_steps_ask_for_are_grown_on_released_labels_only(monkeypatch):
-    """Features are not protected with labels, so such trees are post-processing."""
-    train, grown, make = quarters(), [], Grower.__init__
-
-    def noted(self, recipe, population, rng):
-        grown.append(population)
-        make(self, recipe, population, rng)
-
-    monkeypatch.setattr(Grower, "__init__", noted)
-    model = DadaClassifier(privacy=Privacy(3.0, **LABELS), step="block", random_state=0).fit(**rows(train))
-    released = 2 * np.concatenate([read_labels(body) for body in model.privacy_.releases]) - 1
-    given = {(*x, user): y for x, user, y in zip(train.X.tolist(), train.users.tolist(), released, strict=True)}
-    assert (released != train.y).any()
-    for people in grown:
-        found = [given[*x, user] for x, user in zip(people.X.tolist(), people.users.tolist(), strict=True)]
-        assert_array_equal(people.y, found)
-    assert grown
 
 
 @pytest.mark.parametrize("budget", [Privacy(8.0, **LABELS), Privacy(8.0, **ROWS)], ids=["labels", "rows"])

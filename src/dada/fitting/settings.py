@@ -210,12 +210,11 @@ class Settings(Parameters):
     def may_boost(self) -> bool:
         """Whether trees with personal leaves may join the models: of automatic base predictors, without limits.
 
-        Their residuals are those of the automatic losses. They reveal rows, so there are none with privacy. Only block
-        steps that are asked for grow them, of released labels: that is post-processing, and features are not protected.
+        Their residuals are those of the automatic losses. They reveal rows, so there are none with privacy.
         """
         is_open = self.predictors is None or self.predictors == BOOSTED
         usual = self.loss in (AUTO, "logistic", "squared") and self.max_bits is None and self.max_time_s is None
-        return is_open and usual and self.takes_blocks and self.is_shared
+        return is_open and usual and self.privacy is None and self.takes_blocks and self.is_shared
 
     @property
     def is_shared(self) -> bool:
