@@ -1,6 +1,8 @@
 """`dada fit`, `predict` and `inspect` on tables as people have them."""
 
 import json
+import os
+import re
 
 import numpy as np
 import polars as pl
@@ -8,10 +10,14 @@ import pytest
 from numpy.testing import assert_array_equal
 from typer.testing import CliRunner
 
-from dada import DadaClassifier, load_model
+from dada import DadaClassifier, Population, Privacy, load_model
 from dada.cli.app import app
+from dada.cli.private_fits import about_privacy, budget_lines, show_result
+from dada.dashboard.records import LogReader, Note, Recorder, decode
 from dada.data import ParquetUsers, moons
 from dada.estimators.stream import fit_parquet
+from dada.fitting.boosting import Grower
+from dada.fitting.trees import Grove
 
 COLUMNS = ["east", "north"]
 
@@ -322,6 +328,78 @@ def test_a_private_fit_says_what_it_spent_and_brought(tmp_path):
     assert load_model(tmp_path / "m.dada").privacy.groups[0] == (0, "south")
     silent = dada("fit", tmp_path / "t.csv", *columns, "--epsilon", 1, "--drop", "city", "--holdout", 0)
     assert "held out at home" not in silent.stdout
+
+
+def test_a_private_fit_says_what_was_released_and_when(tmp_path):
+    rng = np.random.default_rng(1)
+    X, users = rng.uniform(-1, 1, (600, 2)), np.repeat(np.arange(20), 30)
+    lines = [f"{u},{a:.3f},{b:.3f},{int(a > b)}" for u, (a, b) in zip(users.tolist(), X.tolist(), strict=True)]
+    (tmp_path / "t.csv").write_text("\n".join(["person,a,b,came", *lines]))
+    columns = ["--user", "person", "--label", "came", "-o", tmp_path / "m.dada", "--updates", 20, "--holdout", 0]
+    ledger = tmp_path / "released"
+
+    def fitted(*options, name="run"):
+        made = dada("fit", tmp_path / "t.csv", *columns, *options, "--record", tmp_path / name)
+        assert made.exit_code == 0, made.stderr
+        notes = [decode(content) for content in LogReader(tmp_path / name)]
+        return " ".join(made.stdout.split()), [note.text for note in notes if isinstance(note, Note)]
+
+    first, page = fitted("--epsilon", 8, "--ranges", -1, 1, "--ledger", ledger)
+    os.utime(ledger, (1e9, 1e9))
+    again, page_again = fitted("--epsilon", 8, "--ranges", -1, 1, "--ledger", ledger)
+    (digest,) = re.findall("SHA-256 ([0-9a-f]{64})", first)
+    assert digest in again
+    assert f"in {ledger}, last written 2001-09-0" in again
+    assert "Released: 20 releases, " in page[0]
+    assert digest in page_again[0]
+    labels, page = fitted("--epsilon", 2, "--protects", "labels")
+    assert "another fit will spend the budget again" in labels
+    assert page[0].startswith("Each user spent epsilon 2 of 2, 0 is left. Released: labels after randomised response")
+    sums, _ = fitted("--epsilon", 8, "--ranges", -1, 1, "--secure-sum")
+    assert "Released: sums of users' statistics; made 20" in sums
+
+
+def test_the_page_of_a_fit_to_released_rows_shows_home_models_and_the_budget(tmp_path):
+    """Such a fit has no steps to watch."""
+    rng = np.random.default_rng(2)
+    X, users = rng.uniform(-1, 1, (400, 1)), np.repeat(np.arange(20), 20)
+    people = Population.from_arrays(X, X[:, 0] > 0, users)
+    for epsilon, is_sent in ((8.0, True), (1e-3, False)):
+        model = DadaClassifier(privacy=Privacy(epsilon, ranges=(-1, 1)), random_state=0).fit_population(people)
+        with Recorder(tmp_path / "run") as recorder:
+            show_result(recorder, model, people, "visits")
+        info, note, edges, states, stop = [decode(content) for content in LogReader(tmp_path / "run")]
+        assert (info.title, len(info.users), stop.status) == ("visits", 20, model.status_.value)
+        assert note.text == " ".join(budget_lines(about_privacy(model)))
+        assert edges.total == 190 * is_sent
+        assert np.frombuffer(states.messages, "<f8").tolist() == [19.0 * is_sent] * 20
+
+
+def test_a_private_fit_grows_no_trees(tmp_path, monkeypatch):
+    """But for the comparison with no privacy, which `--holdout 0` skips; a fit without privacy grows some."""
+    rng, grown = np.random.default_rng(3), []
+    X, users = rng.uniform(-1, 1, (1200, 2)), np.repeat(np.arange(20), 60)
+    lines = [f"{u},{a:.3f},{b:.3f},{int((a > 0) == (b > 0))}"
+             for u, (a, b) in zip(users.tolist(), X.tolist(), strict=True)]  # fmt: skip
+    (tmp_path / "t.csv").write_text("\n".join(["person,a,b,came", *lines]))
+
+    def note(kind):
+        make = kind.__init__
+
+        def noted(*given):
+            grown.append(given)
+            make(*given)
+
+        monkeypatch.setattr(kind, "__init__", noted)
+
+    note(Grower)
+    note(Grove)
+    columns = ["--user", "person", "--label", "came", "-o", tmp_path / "m.dada", "--holdout", 0]
+    for options in (("--protects", "labels"), ("--ranges", -1, 1)):
+        made = dada("fit", tmp_path / "t.csv", *columns, "--epsilon", 8, *options)
+        assert (made.exit_code, grown) == (0, []), made.stderr
+    dada("fit", tmp_path / "t.csv", *columns)
+    assert grown
 
 
 def test_privacy_of_rows_without_ranges_is_refused(folder):

@@ -49,6 +49,33 @@ def test_peers_with_trees():
     assert found["trees"]["sent_bytes"] > 0
 
 
+@pytest.mark.parametrize(
+    ("protects", "graph"),
+    [(("--protects", "labels"), None), (("--protects", "rows", "--ranges", "0", "1"), "evidence")],
+)
+def test_private_peers(tmp_path, protects, graph):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 1, (600, 2)).round(3)
+    table = pl.DataFrame(X, schema=["a", "b"]).with_columns(who=np.repeat(np.arange(15), 40), came=X[:, 0] > 0.5)
+    table.write_csv(tmp_path / "t.csv")
+    options = ["--user", "who", "--label", "came", "--epsilon", "8", "--faults", "churn", "--steps", "30", "--json"]
+    journal = str(tmp_path / "journal")
+    result = runner.invoke(app, ["sim", str(tmp_path / "t.csv"), *options, *protects, "--journal", journal])
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["privacy"] == {"epsilon": 8.0, "released": 15}
+    assert found["graph"] == graph or graph is None
+    assert found["test_accuracy"] > 0.8
+    assert runner.invoke(app, ["replay", journal]).stdout.startswith("The same state, bit for bit")
+
+
+def test_private_peers_grow_no_trees():
+    result = runner.invoke(app, ["--debug", *SMALL, "--predictors", "trees", "--epsilon", "1"])
+    assert "trees reveal rows of their owners" in str(result.exception)
+    shown = runner.invoke(app, [*SMALL, "--faults", "none", "--epsilon", "4"]).stdout
+    assert "8 peers have made their release, with epsilon 4" in shown
+
+
 def test_the_result_as_a_table():
     result = runner.invoke(app, [*SMALL, "--faults", "none"])
     assert result.exit_code == 0

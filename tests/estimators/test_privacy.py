@@ -3,11 +3,17 @@
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 from numpy.testing import assert_array_equal
 
 from dada import DadaClassifier, DadaClassifierCV, DadaRegressor, Linear, Population, Privacy, load_model, save_model
+from dada.data import ParquetUsers
+from dada.data.predictors.thresholds import FittedLeaves
+from dada.estimators.stream import fit_parquet
+from dada.fitting.boosting import Grower
 from dada.fitting.settings import families
+from dada.fitting.trees import Grove
 from dada.privacy.accounting import BudgetError, content_hash
 from dada.privacy.pooling import Pool, find_groups
 from dada.privacy.release import read_labels, read_statistics
@@ -233,6 +239,67 @@ def test_what_would_reveal_rows_is_refused(estimator, message):
     train = people(n_users=10, n_rows=8)
     with pytest.raises(ValueError, match=message):
         estimator.fit(train.X, train.targets, users=train.users)
+
+
+class GrownError(Exception):
+    """A user has begun to grow trees."""
+
+
+@pytest.fixture
+def no_trees(monkeypatch):
+    """Whoever grows trees, on own rows or with others, raises."""
+
+    def grow(*_):
+        raise GrownError
+
+    monkeypatch.setattr(Grower, "__init__", grow)
+    monkeypatch.setattr(Grove, "__init__", grow)
+
+
+def quarters(n_users=20, n_rows=60):
+    """Users whose labels follow from the signs of two features together, which trees find at once."""
+    rng = np.random.default_rng(4)
+    X, owner = rng.uniform(-1, 1, (n_users * n_rows, 2)), np.repeat(np.arange(n_users), n_rows)
+    return Population.from_arrays(X, (X[:, 0] > 0) == (X[:, 1] > 0), owner)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"privacy": Privacy(8.0, **LABELS)},
+        {"privacy": Privacy(8.0, **LABELS), "graph": "everyone"},
+        {"privacy": Privacy(8.0, **LABELS), "graph": "evidence"},
+        {"privacy": Privacy(8.0, **LABELS), "step": "block"},
+        {"privacy": Privacy(8.0, **ROWS)},
+        {"privacy": Privacy(8.0, **ROWS), "step": "block"},
+        {"privacy": Privacy(8.0, **ROWS, secure_sum=True)},
+    ],
+)
+def test_no_trees_are_grown_with_privacy(no_trees, settings):
+    """Histograms of rows would reveal them; a fit without privacy begins with trees here."""
+    train = quarters()
+    with pytest.raises(GrownError):
+        DadaClassifier(random_state=0, graph=settings.get("graph", "auto")).fit(**rows(train))
+    model = DadaClassifier(random_state=0, **settings).fit(**rows(train))
+    assert not isinstance(model.predictors_.parts[-1], FittedLeaves)
+    # The choices of another model, which this one does not even have, are not used.
+    again = DadaClassifier(random_state=0, **settings).fit_population(train, like=model)
+    assert again.predictors_.n == model.predictors_.n
+
+
+@pytest.mark.parametrize("budget", [Privacy(8.0, **LABELS), Privacy(8.0, **ROWS)], ids=["labels", "rows"])
+def test_no_trees_are_grown_by_ways_that_privacy_refuses(no_trees, budget, tmp_path):
+    train = quarters(n_users=6)
+    model = DadaClassifier(privacy=budget, random_state=0)
+    with pytest.raises(ValueError, match="a search compares settings on exact rows"):
+        DadaClassifierCV(model).fit(**rows(train))
+    with pytest.raises(ValueError, match="a private fit cannot grow"):
+        model.partial_fit(**rows(train))
+    table = pl.DataFrame(train.X, schema=["a", "b"]).with_columns(who=train.users, came=train.y)
+    table.write_parquet(tmp_path / "rows.parquet")
+    users = ParquetUsers.open(tmp_path, user="who", label="came")
+    with pytest.raises(ValueError, match="privacy needs all rows in one process"):
+        fit_parquet(model, users)
 
 
 def test_privacy_of_another_kind_is_refused():

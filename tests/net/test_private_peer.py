@@ -16,12 +16,13 @@ from dada.net.home import Home, HomeError, privacy_text
 from dada.net.network_file import write_ticket
 from dada.net.process import RunOptions, open_node
 from dada.net.store import read_records
-from dada.peer.inputs import PeerConfig
-from dada.peer.member import Member, Planner, Rhythm
-from dada.peer.messages import Descriptor, EdgeState, ModelSnapshot
+from dada.peer.grove import AtomTerms, Plot, SharedGrove
+from dada.peer.inputs import PeerConfig, Send
+from dada.peer.member import JUDGED_AFTER, Member, Planner, Rhythm
+from dada.peer.messages import Descriptor, EdgeState, ModelSnapshot, encode
 from dada.peer.model import Fallback
 from dada.peer.peer import Peer
-from dada.peer.releases import ExactRows
+from dada.peer.releases import ExactRows, Releases, ReleaseTerms
 from dada.peer.sampling import PeerSampling
 from dada.peer.secure_sums import Waits
 from dada.peer.signatures import Unsealed
@@ -268,6 +269,64 @@ def test_nothing_that_is_stored_or_sent_depends_on_exact_rows():
     assert effects[0] == effects[1]
     assert_array_equal(lives[0].model, -lives[1].model)
     assert lives[0].model.any()
+
+
+@pytest.mark.parametrize("protects", ["labels", "rows"])
+def test_a_private_peer_has_no_trees(protects):
+    """Their tests and leaves follow from exact rows."""
+    config, rng, seal = (
+        PeerConfig(n_predictors=2, beta=2.0, mu1=1.0, step="block"),
+        np.random.default_rng(0),
+        Unsealed(),
+    )
+    rows = UserRows(rng.choice([-1, 1], (6, 2)).astype(np.int8))
+    exact = ExactRows(rows.A.astype(float), np.ones((6, 1)))
+    private = {"exact": rows}
+    if protects == "rows":
+        private = {"releases": Releases(b"me", ReleaseTerms.of(config, 4.0, 1e-5), exact, seal)}
+    terms = AtomTerms(n_features=2, n_cuts=3, depth=2, per_user=4)
+    plot = Plot(rows, np.ones((6, 1)), np.zeros((6, 2), np.uint8), ())
+    grove = SharedGrove(b"me", terms, plot, config.digest, seal)
+    parts = Peer(b"me", rows, config), PeerSampling(b"me", rng), Planner(Rhythm(), rng)
+    assert Member(*parts, grove=grove).grove is grove
+    with pytest.raises(ValueError, match="a peer that protects nothing"):
+        Member(*parts, grove=grove, **private)
+
+
+def census_of_life(is_private, sign=1):
+    """The census record of a peer, and all that it sends, after a life next to another whose model moves."""
+    rng = np.random.default_rng(2)
+    config = PeerConfig(n_predictors=3, beta=3.0, mu1=0.7, graph="everyone", step="block", mu_per_confidence=2.0)
+    released, exact = (rng.choice([-1, 1], (20, 3)).astype(np.int8) for _ in range(2))
+    lives = {}
+    for name in (b"me", b"you"):
+        own = np.random.default_rng(3)
+        kept = UserRows(sign * exact) if is_private and name == b"me" else None
+        peer = Peer(name, UserRows(released), config)
+        lives[name] = Member(peer, PeerSampling(name, own), Planner(Rhythm(local_steps=2), own), exact=kept)
+    queue = [(b"me", effect) for effect in lives[b"me"].start(0.0, [Descriptor(b"you", 0)])]
+    queue += [(b"you", effect) for effect in lives[b"you"].start(0.0, [Descriptor(b"me", 0)])]
+    sent, now = [], 0.0
+    for _ in range(150):
+        while queue:
+            name, effect = queue.pop(0)
+            if isinstance(effect, Send):
+                sent += [encode(effect.message)] if name == b"me" else []
+                queue += [(effect.to, answer) for answer in lives[effect.to].receive(name, effect.message, now)]
+        name = min(lives, key=lambda one: lives[one].deadline)
+        now = lives[name].deadline
+        queue += [(name, effect) for effect in lives[name].on_timer(now)]
+    assert lives[b"me"].planner.joint_steps > JUDGED_AFTER
+    return lives[b"me"].census, sent
+
+
+def test_a_private_peer_publishes_no_gains_of_a_weaker_coupling():
+    """Gains follow from held-out exact samples; those of another peer are in the census."""
+    usual, _ = census_of_life(is_private=False)
+    private, sent = census_of_life(is_private=True)
+    assert (usual.is_judged, private.is_judged) == (True, False)
+    assert sent == census_of_life(is_private=True, sign=-1)[1]
+    assert len(sent) > 20
 
 
 def test_the_home_model_is_learned_from_exact_rows_next_to_neighbours():

@@ -1,7 +1,9 @@
 """The accountant is exact, and agrees with an independent one."""
 
+import dp_accounting as dp
 import numpy as np
 import pytest
+from dp_accounting.pld import PLDAccountant
 
 from dada.privacy.accounting import (
     Privacy,
@@ -24,9 +26,6 @@ def test_calibration_spends_the_budget_and_not_more(epsilon, delta):
 @pytest.mark.parametrize("ratios", [(0.3,), (0.5, 0.5, 0.2)])
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_dp_accounting_agrees(ratios, epsilon):
-    dp = pytest.importorskip("dp_accounting", reason="dp-accounting is not installed (extra dev)")
-    from dp_accounting.pld import PLDAccountant
-
     accountant = PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL, value_discretization_interval=1e-4)
     for ratio in ratios:
         accountant.compose(dp.GaussianDpEvent(1 / ratio))

@@ -21,6 +21,7 @@ from dada.cli.console import (
     progress,
     stdout,
 )
+from dada.cli.private_fits import about_privacy, benefit, benefit_line, budget_lines, noting, public_groups, show_result
 from dada.cli.watching import Live, Record, watching
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from dada.cli.model_commands import Model
     from dada.data import ParquetUsers, TableEncoder, UserTable
     from dada.events import Observer
-    from dada.fitting.benefit import Benefit
     from dada.fitting.models import Decided
 
 TableFile = Annotated[
@@ -195,7 +195,7 @@ def fit(
     settings = {name: value for name, value in given.items() if value is not None}
     if epsilon is not None:
         bounds: Any = {"ranges": ranges, "targets": targets, "norm": norm, "ledger": ledger}
-        bounds |= {"secure_sum": secure_sum, "groups": None if group is None else _groups(file, user, group)}
+        bounds |= {"secure_sum": secure_sum, "groups": None if group is None else public_groups(file, user, group)}
         settings["privacy"] = Privacy(epsilon, delta, protects, **bounds)
         is_compared, holdout = holdout > 0, 0.0
     with watching(live, record) as page:
@@ -203,8 +203,12 @@ def fit(
             held_out = like = None
             if table is not None and holdout > 0:
                 held_out, like = _compared(table, people, settings, holdout, seed, watch)
-            observer = fan_out(watch("all rows"), _titled(page, f"{file.name}: {label}, by {user}"))
+            title = f"{file.name}: {label}, by {user}"
+            noted = page if epsilon is None else noting(page, settings["privacy"])
+            observer = fan_out(watch("all rows"), _titled(noted, title))
             model = _fitted(people, settings, observer, encoder, like, checkpoint)
+            if epsilon is not None and protects == "rows":
+                show_result(page, model, people, title)
         save_model(model, output, note={"user_column": user, "label_column": label})
         result = {
             "users": people.n_users,
@@ -218,79 +222,15 @@ def fit(
             "held_out": held_out,
             "chosen": _chosen(model),
             "calibration": _calibration(model),
-            "privacy": None if epsilon is None else _about_privacy(model, people, seed if is_compared else None),
+            "privacy": None if epsilon is None else about_privacy(model),
             "peak_gb": round(peak_bytes() / 1e9, 3),
             "status": model.status_.value,
             "model": str(output),
             **_about_columns(table, encoder),
         }
+        if epsilon is not None and is_compared:
+            result["privacy"] |= benefit(model, people, seed)
         print_json(result) if as_json else _show(result, people.n_classes)
-
-
-def _groups(file: Path, user: str, group: str) -> dict[Any, str]:
-    """The public group of each user, which must be the same in all of its rows."""
-    from dada.data import read_table
-
-    frame = read_table(file)
-    for name in (user, group):
-        if name not in frame.columns:
-            raise ValueError(f"{file} has no column {name!r}, it has {', '.join(frame.columns)}")
-    pairs = set(zip(frame[user].to_list(), map(str, frame[group].to_list()), strict=True))
-    found = dict(sorted(pairs, key=str))
-    if len(found) < len(pairs):
-        raise ValueError(f"--group {group}: a user belongs to one group, but some have rows in several")
-    return found
-
-
-def _about_privacy(model: Model, people: Population, seed: int | None) -> dict[str, Any]:
-    """What was sent and spent, and what it brought on held-out rows if a seed is given."""
-    privacy, report = model.privacy, model.privacy_
-    assert privacy is not None
-    about: dict[str, Any] = {"sent": report.sent, "reason": report.reason, "protects": privacy.protects}
-    about |= {"epsilon": privacy.epsilon, "spent": privacy.epsilon if report.sent else 0.0}
-    about |= {"delta": 0.0 if privacy.protects == "labels" else privacy.delta}
-    about |= {"releases": len(report.releases), "bytes": sum(map(len, report.releases))}
-    if seed is not None:
-        about["held_out"] = {name: round(score, 6) for name, score in _benefit(model, people, seed)._asdict().items()}
-        about["score"] = "accuracy" if people.n_classes else "mean absolute error"
-    return about
-
-
-def _benefit(model: Model, people: Population, seed: int) -> Benefit:
-    """What a private fit brought on rows held out at home."""
-    from sklearn.base import clone
-
-    from dada.fitting.benefit import benefit_of_labels, benefit_of_statistics
-    from dada.fitting.private import Shared
-    from dada.privacy.noise import label_correlation
-
-    privacy = model.privacy
-    assert privacy is not None
-    if model.centres_ is not None:
-        scale = 1.0 if people.n_classes else model.target_scale_
-        return benefit_of_statistics(model.predictors_, model.centres_, people, scale, seed)
-    free = clone(model).set_params(privacy=None).fit_population(people)
-    released, exact = (
-        Shared(one.predictors_, one.settings_, sent, one.graph_)
-        for one, sent in ((model, model.released_models_), (free, free.models_))
-    )
-    return benefit_of_labels(released, exact, people, label_correlation(privacy.epsilon, people.n_classes), seed)
-
-
-def _privacy_lines(privacy: dict[str, Any]) -> list[str]:
-    """What was sent, what is left of the budget, and what collaboration brought."""
-    spent, budget = privacy["spent"], privacy["epsilon"]
-    lines = ["", privacy["reason"], f"Each user spent epsilon {spent:g} of {budget:g}, {budget - spent:g} is left."]
-    if privacy["releases"]:
-        lines.append(f"{privacy['releases']} releases of {privacy['bytes']} bytes were made.")
-    if "held_out" in privacy:
-        scores = privacy["held_out"]
-        shown = {name: _shown(privacy["score"], value) for name, value in scores.items()}
-        lines.append(
-            f"On rows held out at home ({privacy['score']}): {shown['private']} with epsilon {spent:g}, "
-            f"{shown['alone']} if nothing is sent, {shown['no_privacy']} without privacy."
-        )
-    return lines
 
 
 def _titled(page: Observer, title: str) -> Observer:
@@ -332,8 +272,11 @@ def _show(result: dict[str, Any], n_classes: int) -> None:
         stdout().print(_calibrated(result["calibration"]), highlight=False, soft_wrap=True)
     _show_columns(result)
     if result["privacy"] is not None:
-        for line in _privacy_lines(result["privacy"]):
-            stdout().print(line, highlight=False, soft_wrap=True)
+        lines = ["", *budget_lines(result["privacy"])]
+        if "held_out" in result["privacy"]:
+            lines.append(benefit_line(result["privacy"], _shown))
+        for line in lines:
+            stdout().print(line, highlight=False, markup=False, soft_wrap=True)
     stdout().print(f"\n{result['status']} Written to [bold]{result['model']}[/bold].", highlight=False, soft_wrap=True)
 
 

@@ -130,6 +130,13 @@ def sim(
     journal: Annotated[
         Path | None, typer.Option(help="Record all inputs of the first peer in this file, for dada replay.")
     ] = None,
+    epsilon: Annotated[float | None, typer.Option(min=1e-3, help="Peers protect their data with this budget.")] = None,
+    protects: Annotated[
+        Literal["labels", "rows"], typer.Option(help="What epsilon protects: labels only, or whole rows.")
+    ] = "labels",
+    ranges: Annotated[
+        tuple[float, float] | None, typer.Option(help="Public lowest and highest value of all features, for rows.")
+    ] = None,
     live: Live = False,
     record: Record = None,
     as_json: AsJson = False,
@@ -142,6 +149,9 @@ def sim(
     *loss* (a fifth of the messages, others repeated or delayed), *churn* (peers crash and restart, join late, leave),
     *byzantine* (a tenth of the peers are liars), *all* (and a partition).
 
+    With --epsilon each peer makes one release, of its labels or its rows, as after `dada peer init --epsilon`; crashes
+    do not make it release again. The noise comes from the seed.
+
     **Examples**
 
     - `dada sim`
@@ -149,11 +159,18 @@ def sim(
     - `dada sim --faults loss,churn --users 100 --seed 7`
     - `dada sim --faults byzantine --json`
     - `dada sim --step pairwise --graph distance`
+    - `dada sim --data moons --epsilon 4 --faults loss,churn`
+    - `dada sim --data school --epsilon 4 --protects rows --ranges 0 1`
     - `dada sim --data xor --predictors trees --faults loss,churn`
     - `dada sim --live`
     """
-    from dada.cli.simulated_runs import make_case
+    from dada import Privacy
+    from dada.cli.simulated_runs import make_case, with_privacy
     from dada.sim.invariants import InvariantError
+
+    privacy = None if epsilon is None else Privacy(epsilon, protects=protects, ranges=ranges)
+    if privacy is not None and predictors == "trees":
+        raise ValueError("trees reveal rows of their owners, which --epsilon protects: leave --predictors out")
 
     with watching(live, record) as page:
         with ExitStack() as stack:
@@ -164,6 +181,8 @@ def sim(
 
             written = None if journal is None else stack.enter_context(journal.open("wb"))
             people = network_users(file, user, label, drop, data, users, SIMULATED, MOST_SIMULATED, seed, predictors)
+            if privacy is not None:
+                people = with_privacy(people, privacy, seed, graph)
             case = make_case(people, steps, seed, faults, graph, written, step)
             try:
                 outcome = case.run(page, show)
@@ -190,7 +209,8 @@ def _show_simulation(result: dict[str, Any], users: int) -> None:
         f"{result['edges']} edges, {result['messages']:,} messages, {result['bytes'] / 1e6:.1f} MB, "
         f"{bits(result['bits'])} about models; "
         f"{result['lost']:,} messages lost, {result['refused']:,} refused, {result['restarts']} restarts\n"
-        f"{result['events']:,} events, {result['invariants_checked']:,} checks, none violated{_trees(result)}",
+        f"{result['events']:,} events, {result['invariants_checked']:,} checks, none violated"
+        f"{_trees(result)}{_privacy(result)}",
         highlight=False,
     )
 
@@ -201,6 +221,14 @@ def _trees(result: dict[str, Any]) -> str:
     if not found:
         return ""
     return f"\n{found['alive']} trees alive; a peer sent {found['sent_bytes'] / 1e3:.1f} kB of trees on average"
+
+
+def _privacy(result: dict[str, Any]) -> str:
+    """What private peers have released, as a line of text."""
+    found = result.get("privacy")
+    if not found:
+        return ""
+    return f"\n{found['released']} peers have made their release, with epsilon {found['epsilon']:g}"
 
 
 def replay(journal: Annotated[Path, typer.Argument(help="A file that --journal has written.")]) -> None:

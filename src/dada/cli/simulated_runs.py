@@ -32,7 +32,9 @@ from dada.fitting.calibration import Exam
 from dada.fitting.settings import LINEAR, families
 from dada.peer.grove import Orchard
 from dada.peer.neighbourhoods import OWN_EDGES
-from dada.sim import check_several_users, network_of, network_problem
+from dada.privacy.accounting import Privacy
+from dada.sim import check_several_users, network_of, network_problem, private_problem
+from dada.sim.private import PrivateUsers
 from dada.sim.simulation import NetworkPoint, SimulatedNetwork, SimulationOverview, SimulationResult
 from dada.sim.virtual import Faults
 from dada.task import problem
@@ -51,6 +53,7 @@ class NetworkUsers:
 
     `options` are those of the command that names them, `graph` is their usual graph. The true graph and the groups are
     known of synthetic users. Others have a `model`, fitted to the same rows, whose settings are those of the network.
+    Private users have none, and are described by `private`.
     Numbers are standardised. Users that grow trees have an `orchard` and no model.
     """
 
@@ -64,6 +67,7 @@ class NetworkUsers:
     oracle: CollaborationGraph | None = None
     model: DadaClassifier | DadaRegressor | None = None
     graph: GraphRule = "evidence"
+    private: PrivateUsers | None = None
     orchard: Orchard | None = None
 
     @cached_property
@@ -120,6 +124,20 @@ def table_peers(file: Path, user: str, label: str, drop: Sequence[str], seed: in
         [str(file), "--user", user, "--label", label, *(part for name in drop for part in ("--drop", name))]
     )
     return _like_model(file.name, options, people.take(kept), people.take(~kept), seed)
+
+
+def with_privacy(people: NetworkUsers, privacy: Privacy, seed: int, graph: GraphRule | None) -> NetworkUsers:
+    """The same users, who protect their labels or rows.
+
+    Settings are the usual ones of peers: those of a model would be chosen on exact labels.
+    """
+    rule: GraphRule = graph or ("evidence" if privacy.protects == "rows" else people.graph)
+    predictors, joint, private = private_problem(people.train, privacy, seed=seed, graph=rule)
+    options = f"{people.options} --epsilon {privacy.epsilon:g} --protects {privacy.protects}"
+    if privacy.ranges is not None:
+        options += f" --ranges {privacy.ranges[0]:g} {privacy.ranges[1]:g}"
+    changed: Any = {"predictors": predictors, "problem": joint, "private": private, "model": None, "graph": rule}
+    return replace(people, options=options, **changed)
 
 
 def _like_model(name: str, options: str, train: Population, test: Population, seed: int) -> NetworkUsers:
@@ -188,6 +206,13 @@ class SimulationCase:
         page(Stopped(f"All {outcome.checks:,} checks held."))
         return outcome
 
+    def _privacy(self) -> dict[str, Any]:
+        """Budget and releases of private peers."""
+        private = self.people.private
+        if private is None:
+            return {}
+        return {"privacy": {"epsilon": private.ledger.epsilon, "released": private.n_released}}
+
     def accuracies(self, outcome: SimulationResult) -> dict[str, float]:
         """Test accuracy of the honest users: with their chosen models, with others, and alone."""
         models = {"test": outcome.models, "together": outcome.together, "local": outcome.alone}
@@ -214,6 +239,7 @@ class SimulationCase:
             "bits": round(outcome.bits),
             "events": outcome.events,
             "invariants_checked": outcome.checks,
+            **self._privacy(),
             "violations": 0,
             **self._trees(),
         }
@@ -239,7 +265,7 @@ def make_case(
     """Build the simulated network of given users; by default with their usual graph."""
     graph = people.graph if graph is None else graph
     replay = f"dada sim {people.options} --steps {steps} --seed {seed} --faults {faults} --graph {graph} --step {step}"
-    options: Any = {"steps": steps, "seed": seed, "replay": replay, "journal": journal}
+    options: Any = {"steps": steps, "seed": seed, "replay": replay, "journal": journal, "private": people.private}
     if people.model is None:
         options |= {"orchard": people.orchard, "n_classes": people.train.n_classes}
         network = network_of(people.problem, Faults.named(faults), graph=graph, step=step, **options)

@@ -215,7 +215,7 @@ class Settings(Parameters):
         """
         is_open = self.predictors == BOOSTED or (self.predictors is None and self.beta == AUTO)
         usual = self.loss in (AUTO, "logistic", "squared") and self.max_bits is None and self.max_time_s is None
-        return is_open and usual and self.takes_blocks and self.is_shared
+        return is_open and usual and self.privacy is None and self.takes_blocks and self.is_shared
 
     @property
     def is_shared(self) -> bool:

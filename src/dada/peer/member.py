@@ -255,7 +255,8 @@ class Member:
         self.journal = journal
         self.releases = releases
         self.membership = membership
-        if grove is not None and (exact is not None or not peer.config.sends_codes):
+        protects = exact is not None or releases is not None
+        if grove is not None and (protects or not peer.config.sends_codes):
             raise ValueError('trees need the step "block", and a peer that protects nothing')
         self.grove = grove
         self._informed: set[PeerId] = set()

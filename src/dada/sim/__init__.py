@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,17 +11,22 @@ import numpy as np
 from dada import task
 from dada.core.compiled import Array
 from dada.core.graph_steps import LogDegree
-from dada.core.model_steps import n_blocks
+from dada.core.model_steps import UserRows, n_blocks, rows_per_sample
 from dada.core.problem import Problem
 from dada.data import BasePredictors, Population, Recipe
 from dada.fitting.atoms import grown_orchard
 from dada.fitting.calibration import Exam
+from dada.fitting.private import outputs, public_predictors
 from dada.fitting.settings import AUTO, LINEAR, STUMPS, Settings, families
 from dada.fitting.trees import trees_of
 from dada.peer.grove import Orchard
 from dada.peer.inputs import PeerConfig, usual_settings
 from dada.peer.member import Rhythm
+from dada.peer.releases import ExactRows
+from dada.privacy.accounting import Privacy, PrivacyLedger
+from dada.privacy.noise import Bits, label_correlation
 from dada.sim.liars import KINDS, Poacher
+from dada.sim.private import PrivateUsers, released_labels
 from dada.sim.simulation import NetworkPoint, SimulatedNetwork, SimulationResult
 from dada.sim.virtual import Faults
 
@@ -42,7 +47,8 @@ class Simulation:
     network : SimulatedNetwork
         The network, with its problem and its hosts.
     result : SimulationResult
-        Models of all users, learned together and alone, and counts of messages, faults and checks.
+        Models of all users, learned together and alone, and counts of messages, faults and checks. With privacy, models
+        learned together are home models.
     """
 
     predictors: BasePredictors
@@ -75,6 +81,7 @@ def simulate(
     steps: int = 150,
     seed: int = 0,
     observe: Callable[[NetworkPoint], None] | None = None,
+    privacy: Privacy | None = None,
 ) -> Simulation:
     """Let the users of a population learn as peers of a virtual network, and check its invariants after every event.
 
@@ -104,6 +111,9 @@ def simulate(
         Source of all randomness.
     observe : callable, optional
         Receives a `NetworkPoint` at twenty times of the run.
+    privacy : Privacy, optional
+        Peers protect their labels or their rows with this budget, as those of `dada peer init --epsilon` do; users of
+        classes only. Noise comes from the seed. ``network.private`` has the ledger.
 
     Returns
     -------
@@ -119,9 +129,14 @@ def simulate(
     >>> sorted(found.accuracies(people.test))
     ['alone', 'chosen', 'together']
     """
-    fitted, problem, orchard = network_problem(population, predictors, beta, mu, loss, seed)
+    if privacy is None:
+        fitted, problem, orchard = network_problem(population, predictors, beta, mu, loss, seed)
+        private = None
+    else:
+        fitted, problem, private = private_problem(population, privacy, predictors, beta, mu, loss, seed, graph)
+        orchard = None
     faults = Faults.named(faults) if isinstance(faults, str) else faults
-    options: Any = {"graph": graph, "step": step, "steps": steps, "seed": seed, "orchard": orchard}
+    options: Any = {"graph": graph, "step": step, "steps": steps, "seed": seed, "orchard": orchard, "private": private}
     network = network_of(problem, faults, n_classes=population.n_classes, **options)
     return Simulation(fitted, network, network.run(observe))
 
@@ -144,16 +159,62 @@ def network_problem(
     predictions, orchard = None, None
     if trees is not None:
         orchard, fitted, predictions = grown_orchard(trees, fitted, population, np.random.default_rng(seed))
+    return fitted, _settings(population, beta, mu, loss).problem(population, fitted, predictions), orchard
+
+
+def _settings(population: Population, beta: float | None, mu: float | None, loss: str | None) -> Settings:
+    """Settings of peers, resolved."""
     loss = loss or LOSSES.get(population.n_classes, "logistic")
     if beta is None and loss == "adaboost":
         beta = BETA
-    settings = Settings(
+    return Settings(
         loss=loss,
         beta=AUTO if beta is None else beta,
         mu=AUTO if mu is None else mu,
         regularizer=LogDegree(lam=0.3, delta=0.1),
     ).resolved(population, 1)
-    return fitted, settings.problem(population, fitted, predictions), orchard
+
+
+def private_problem(
+    population: Population,
+    privacy: Privacy,
+    predictors: Recipe | None = None,
+    beta: float | None = None,
+    mu: float | None = None,
+    loss: str | None = None,
+    seed: int = 0,
+    graph: str = "evidence",
+) -> tuple[BasePredictors, Problem, PrivateUsers]:
+    """Fitted base predictors, the problem of exact rows, and what private peers learn from instead.
+
+    Base predictors of protected rows come from public ranges, those of protected labels from all features.
+    """
+    check_several_users(population)
+    # Refuses trees, which reveal rows.
+    Settings(predictors=predictors, privacy=privacy)
+    if not population.n_classes or privacy.secure_sum:
+        raise ValueError("simulated private peers learn classes, without secure sums")
+    source = Bits(np.random.default_rng([seed, *b"noise"]).bytes)
+    ledger = PrivacyLedger(None, epsilon=privacy.epsilon, delta=privacy.delta)
+    settings, n_classes = _settings(population, beta, mu, loss), population.n_classes
+    if privacy.protects == "labels":
+        fitted, _ = task.shared_predictors(
+            families(population)[STUMPS] if predictors is None else predictors, population
+        )
+        given = released_labels(population.codes, population.row_start, n_classes, ledger, source)
+        noisy = replace(population, y=(2 * given - 1).astype(np.int8) if n_classes == 2 else given)
+        problem, learned = (settings.problem(people, fitted) for people in (population, noisy))
+        released, exact = ([each.rows_of(k) for k in range(population.n_users)] for each in (learned, problem))
+        kept = label_correlation(privacy.epsilon, n_classes)
+        return fitted, problem, PrivateUsers(released, exact, ledger, source, kept)
+    if graph != "evidence":
+        raise ValueError(f"rows are protected in networks with the graph 'evidence', got {graph!r}")
+    fitted = public_predictors(predictors, privacy.ranges, population.n_features)
+    h, y = fitted.predict(population.X).astype(np.float64), outputs(population)
+    at_home = [ExactRows(h[rows], y[rows]) for rows in map(population.user_rows, range(population.n_users))]
+    problem = settings.problem(population, fitted)
+    public = UserRows(np.zeros((rows_per_sample(n_classes), problem.n_predictors), np.int8))
+    return fitted, problem, PrivateUsers([public] * population.n_users, at_home, ledger, source)
 
 
 def check_several_users(population: Population) -> None:

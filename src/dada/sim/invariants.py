@@ -19,6 +19,7 @@
 - Every peer has a fallback model.
 - No message raises an error.
 - No honest peer is taken for a liar that sends its followers different models.
+- Of a peer that protects its rows, one release is sent in all its lives, whoever passes it on.
 - With trees, a dictionary is stored before a model refers to it. No tree is lost that the model of a peer uses. When
   all activity ends, all peers have the same dictionary.
 
@@ -49,6 +50,7 @@ from dada.peer.messages import (
     Message,
     ModelChange,
     PeerId,
+    Release,
     ViewRequest,
     epoch_of,
 )
@@ -116,6 +118,7 @@ class Invariants:
         self._versions: dict[int, tuple[int, int]] = {}
         self._noted: dict[int, tuple[int, int, tuple[int, int]]] = {}
         self._trees_used: dict[int, tuple[int, set[bytes]]] = {}
+        self._released: dict[PeerId, bytes] = {}
         # The last change that was sent, the followers at that time, and whether the model was stored.
         self._sent: tuple[Message | None, list[PeerId] | None, bool] = None, None, False
 
@@ -142,6 +145,9 @@ class Invariants:
             edge = peer.edges[send.to]
             is_stored = EDGE_KEY + send.to in records or edge.version == 0
             self._require(is_stored, world, host, "an edge at version {} is sent before it is stored", message.version)
+        elif isinstance(message, Release):
+            first = self._released.setdefault(message.owner, message.body)
+            self._require(message.body == first, world, host, "another release is sent than the first of its owner")
         elif isinstance(message, FollowAck) and message.follows:
             is_stored = FOLLOWER_KEY + send.to in records
             self._require(is_stored, world, host, "a follower is acknowledged before it is stored")
@@ -181,7 +187,8 @@ class Invariants:
                     self._check_copy(world, host, other)
                     self._check_agreement(world, host, other)
                     n_edges += self._check_present(world, host, other)
-        is_enough = n_edges > 0 or len(running) < MOST_APART
+        # Peers that protect their rows have releases instead of edges.
+        is_enough = n_edges > 0 or len(running) < MOST_APART or running[0].member.releases is not None
         self._require(is_enough, world, world.hosts[0], "no two peers learn from each other")
 
     # -- one peer --------------------------------------------------------------------------------------------------
@@ -271,7 +278,9 @@ class Invariants:
         self._require(host.is_loaded, world, host, "records differ from those that were stored")
         member, records = host.member, host.records
         own, planner = member.peer.own, member.planner.record()
-        self._require(records.get(planner.key) == planner.value, world, host, "counters of wake-ups are not stored")
+        # A member that protects its rows makes no steps.
+        is_stored = records.get(planner.key) == planner.value or member.releases is not None
+        self._require(is_stored, world, host, "counters of wake-ups are not stored")
         if MODEL_KEY in records:
             updates = msgspec.msgpack.decode(records[MODEL_KEY])[1]
             self._require(updates <= own.updates, world, host, "{} updates, {} are stored", own.updates, updates)

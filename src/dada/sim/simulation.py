@@ -21,6 +21,7 @@ from dada.peer.sampling import PeerSampling
 from dada.peer.signatures import Membership
 from dada.sim.invariants import Invariants
 from dada.sim.liars import KINDS, Liar
+from dada.sim.private import PrivateUsers, alone, together, trusts
 from dada.sim.virtual import MEDIAN_LATENCY_S, Cut, Faults, VirtualSeal, steady_link
 from dada.sim.world import Host, World
 
@@ -107,6 +108,8 @@ class SimulatedNetwork:
         The command that repeats the run, for the error message of a violated invariant.
     journal : binary file, optional
         Records the facts of the first peer.
+    private : PrivateUsers, optional
+        What private peers learn from instead of the problem's rows, which stay at home.
     liar_kinds : sequence of classes
         Kinds of liars, in turn.
     liars_join_s : float
@@ -136,6 +139,7 @@ class SimulatedNetwork:
         seed: int,
         replay: str = "",
         journal: BinaryIO | None = None,
+        private: PrivateUsers | None = None,
         liar_kinds: Sequence[type[Liar]] = KINDS,
         liars_join_s: float = 0.0,
         orchard: Orchard | None = None,
@@ -154,6 +158,9 @@ class SimulatedNetwork:
         rng = self._generator(0)
         self._roles = _Roles.draw(rng, self._generator(3), problem.n_users, faults, liar_kinds)
         self._gang = tuple(peer_id(k) for k in self._roles.liars)
+        self.private = private
+        if private is not None:
+            self._rows = dict(enumerate(private.learned))
         hosts = [self._host(k) for k in range(problem.n_users)]
         twins = {k: self._host(k, problem.n_users + p) for p, k in enumerate(self._roles.doubled)}
         cuts = [
@@ -164,7 +171,7 @@ class SimulatedNetwork:
             hosts,
             faults.link(),
             self._generator(1),
-            self.invariants.after,
+            self._after,
             self.invariants.before_sending,
             [cut for cut in cuts if cut.inside],
             faults.dropping,
@@ -206,11 +213,17 @@ class SimulatedNetwork:
     def check(self) -> Array:
         """Run as `run` does, without the choice between models, which takes most of the time; returns all models."""
         self.world.run(self.duration_s)
-        models = self.models(_together)
+        models = self.models(together)
         self._settle()
         return models
 
     # -- making ----------------------------------------------------------------------------------------------------
+
+    def _after(self, world: World, host: Host, other: Host | None) -> None:
+        """Check the invariants after an event; a private peer may then make its release."""
+        if self.private is not None and host.is_up:
+            self.private.release_once(host.member)
+        self.invariants.after(world, host, other)
 
     def _generator(self, *path: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, *path])
@@ -239,6 +252,7 @@ class SimulatedNetwork:
                 PeerSampling(peer.me, rng, seal=seal),
                 Planner(self.rhythm, rng),
                 WAKEUPS_PER_EXCHANGE / self.rhythm.wakeups_per_s,
+                **({} if self.private is None else self.private.options(k, peer.me, self.config, seal)),
                 journal=self._journal if k == 0 else None,
                 membership=Membership(b"", FOUNDER, seal),
                 grove=grove,
@@ -331,14 +345,14 @@ class SimulatedNetwork:
         return NetworkPoint(self.world.now, sum(host.is_up for host in self.world.hosts), self._edges())
 
     def _result(self) -> SimulationResult:
-        trusts = np.zeros(self.problem.n_users, bool)
+        trusting = np.zeros(self.problem.n_users, bool)
         for host in self.joined:
-            trusts[host.number] = host.member.trusts_others
+            trusting[host.number] = trusts(host.member)
         honest = np.array([host.is_honest for host in self.world.hosts])
         return SimulationResult(
-            self.models(_together),
-            self.models(_alone),
-            trusts,
+            self.models(together),
+            self.models(alone),
+            trusting,
             honest,
             self._edges(),
             dict(self.world.counts),
@@ -392,14 +406,6 @@ class _Roles:
         )  # fmt: skip
 
 
-def _together(member: Member) -> Array:
-    return member.peer.own.model.alpha
-
-
-def _alone(member: Member) -> Array:
-    return member.fallback.alpha
-
-
 @dataclass(eq=False)
 class SimulationOverview:
     """Sends the state of a simulated network to an observer: which peers run, the graph, and accuracies.
@@ -421,7 +427,7 @@ class SimulationOverview:
         if n_joined != self.n_joined:
             # The accuracy of a fallback model is known once its user has joined.
             self.n_joined = n_joined
-            self.observer(replace(self.info, alone=self._accuracies(self.network.models(_alone))))
+            self.observer(replace(self.info, alone=self._accuracies(self.network.models(alone))))
         status = PeerStatus(
             up=np.array([host.is_up for host in hosts]),
             restarts=np.array([max(host.life - 1, 0) for host in hosts]),
@@ -443,7 +449,7 @@ class SimulationOverview:
             if peer in numbers
         ]
         k, l, w = edges_reported(reported, directed)
-        models, loss = self.network.models(_together), np.full(len(hosts), np.nan)
+        models, loss = self.network.models(together), np.full(len(hosts), np.nan)
         for host in joined:
             loss[host.number] = host.member.peer.own.loss
         predictors, weights = heaviest_predictors(models)
