@@ -9,9 +9,9 @@ import pytest
 from numpy.testing import assert_allclose
 from typer.testing import CliRunner
 
-from dada import BoostedTrees, DadaClassifier, DadaRegressor, Linear, Union, save_model
+from dada import BoostedTrees, DadaClassifier, DadaRegressor, Linear, RandomFourier, Union, save_model
 from dada.cli.app import app
-from dada.cli.explained import drawn_tree, strongest_predictors
+from dada.cli.explained import drawn_tree, kinds_of, strongest_predictors
 
 RECIPE = Union(Linear(), BoostedTrees(rounds=15, rate=0.3, share=0.75))
 
@@ -63,3 +63,20 @@ def test_leaves_with_equal_tests_are_one_predictor():
     assert len(set(words)) == len(words)
     assert [abs(row["weight"]) for row in found] == sorted((abs(row["weight"]) for row in found), reverse=True)
     assert_allclose(sum(row["weight"] for row in found), model.models_[1].sum(), rtol=1e-5)
+
+
+def test_users_in_pictures_have_the_kind_of_their_predictions():
+    rng = np.random.default_rng(0)
+    X, users = rng.normal(size=(90, 2)), np.repeat(["ann", "bob", "cid"], 30)
+    shift = np.repeat([0.0, 5.0, 10.0], 30)
+    settings = {"graph": "everyone", "mu": 0.01, "n_updates": 30, "random_state": 0}
+    numbers = DadaRegressor("linear", **settings).fit(X, X[:, 0] + shift, users=users)
+    kinds, names = kinds_of(numbers)
+    assert kinds.tolist() == [0, 1, 2]
+    assert names[0].startswith("predictions up to")
+    labels = np.where(rng.random(90) < 0.9, np.repeat(["tea", "milk", "soda"], 30), "tea")
+    classes = DadaClassifier("linear", **settings).fit(X, labels, users=users)
+    kinds, names = kinds_of(classes)
+    assert [names[kind] for kind in kinds.tolist()] == ["mostly tea", "mostly milk", "mostly soda"]
+    waves = DadaClassifier(RandomFourier(n=5), **settings).fit(X, labels, users=users)
+    assert kinds_of(waves) is None

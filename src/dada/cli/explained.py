@@ -84,6 +84,32 @@ def _tests(model: Model, node: Node | float) -> Any:
     return {"question": question, "yes": _tests(model, node.above), "no": _tests(model, node.below)}
 
 
+def kinds_of(model: Model) -> tuple[Any, list[str]] | None:
+    """The kind of each user for pictures: its commonest class on typical rows, or a third of the mean predictions.
+
+    None for predictors of many features. The second result names the kinds.
+    """
+    import numpy as np
+
+    from dada.estimators.explanation import typical_values
+
+    if not hasattr(model, "feature_importances_"):
+        return None
+    values = typical_values(model.predictors_, model.models_)
+    classes = getattr(model, "classes_", None)
+    if classes is None:
+        means = model.target_mean_ + model.target_scale_ * values[0].mean(axis=0)
+        ends = np.quantile(means, [1 / 3, 2 / 3])
+        low, high = between(*ends.tolist())
+        names = [f"predictions up to {low}", f"up to {high}", "above"]
+        return np.searchsorted(ends, means), [
+            f"{name}, on typical rows" if i == 0 else name for i, name in enumerate(names)
+        ]
+    best = (values[0] > 0).astype(np.int64) if len(classes) == 2 else values.argmax(axis=0)
+    counts = np.stack([(best == c).sum(axis=0) for c in range(len(classes))])
+    return counts.argmax(axis=0), [f"mostly {label}" for label in classes.tolist()]
+
+
 def strongest_predictors(model: Model, k: int, top: int) -> list[dict[str, Any]]:
     """The base predictors of a user with the largest weights; those with equal words, as leaves may be, are one."""
     import numpy as np

@@ -10,7 +10,7 @@ import typer
 
 from dada import atomic
 from dada.cli.console import AsJson, mean_of_users, number, percent, print_json, print_table, short, stdout, write
-from dada.cli.explained import explained, show_explanation, strongest_predictors, who_learns
+from dada.cli.explained import explained, kinds_of, show_explanation, strongest_predictors, who_learns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -317,7 +317,7 @@ def write_graph(model: Model, output: Path) -> None:
     elif output.suffix in (".png", ".svg"):
         from dada.plot.panels import graph_picture, model_panel
 
-        graph_picture([model_panel(model)]).savefig(output, dpi=150)
+        graph_picture([model_panel(model, kinds_of(model))]).savefig(output, dpi=150)
     else:
         raise ValueError(f"output must end in .png, .svg or .graphml, got {str(output)!r}")
 
