@@ -178,7 +178,7 @@ def like_known(users: np.ndarray, known: np.ndarray) -> np.ndarray:
 
     >>> import numpy as np
     >>> like_known(np.array([7, 12]), np.array(["7", "x"])), like_known(np.array(["7"]), np.array([7, 8]))
-    (array(['7', '12'], dtype='<U21'), array([7.]))
+    (array(['7', '12'], dtype='<U21'), array([7]))
     """
     import numpy as np
 
@@ -187,9 +187,11 @@ def like_known(users: np.ndarray, known: np.ndarray) -> np.ndarray:
         return (users.astype(np.int64) if is_whole else users).astype(str)
     if known.dtype.kind in "iuf" and users.dtype.kind == "U":
         try:
-            return users.astype(np.float64)
+            numbers = users.astype(np.float64)
         except ValueError:
             return users
+        is_whole = known.dtype.kind in "iu" and bool((numbers == np.round(numbers)).all())
+        return numbers.astype(np.int64) if is_whole else numbers
     return users
 
 
