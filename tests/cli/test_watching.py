@@ -12,10 +12,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from dada import events
+from dada import BoostedTrees, DadaClassifier, Linear, Union, events
 from dada.cli.network_runs import make_homes, make_network
 from dada.cli.simulated_runs import synthetic_peers
-from dada.cli.watching import SlowMotion, dashboard, newest_recording, report, watching
+from dada.cli.watching import SlowMotion, dashboard, newest_recording, report, trees_join, watching
 from dada.dashboard import records
 from dada.dashboard.records import LogReader
 from tests.helpers.recordings import tell_run, write_recording
@@ -157,6 +157,14 @@ def test_one_peer_is_followed_with_its_neighbours_elsewhere(homes, tmp_path):
     with live("dashboard", "peers/peer-000", cwd=tmp_path) as (viewer, _):
         info = viewer.until(records.Info)
         assert (info.title, info.users) == ("Peer peer-000", ["peer-000", "bbbbbbbb"])
+
+
+def test_a_title_names_the_trees_that_join_after_the_run():
+    X, y, users = np.arange(12.0)[:, None], np.tile([0, 1], 6), np.repeat(["ann", "bob"], 6)
+    for recipe, told in ((Union(Linear(), BoostedTrees(rounds=7)), "; 7 trees join at the end"), (Linear(), "")):
+        model = DadaClassifier(recipe, graph="everyone", mu=0.1, n_updates=5, random_state=0).fit(X, y, users=users)
+        assert trees_join(model) == told
+    assert trees_join(None) == ""
 
 
 def test_slow_motion_stretches_a_run_and_less_so_its_beginning():

@@ -26,7 +26,7 @@ from dada.cli.console import (
     write,
 )
 from dada.cli.explained import GIVEN_GRAPH, WHO_LEARNS
-from dada.cli.watching import Live, Record, watching
+from dada.cli.watching import Live, Record, trees_join, watching
 
 if TYPE_CHECKING:
     import numpy as np
@@ -209,7 +209,7 @@ def fit(
                 if table is not None and holdout > 0:
                     held_out, like = _compared(table, people, settings, holdout, seed, watch)
                 is_cut = like is not None and held_out is None
-                title = f"{file.name}: {label}, by {user}{_joining(like)}"
+                title = f"{file.name}: {label}, by {user}{trees_join(like)}"
                 observer = fan_out(watch(ALL_ROWS), _titled(page, title))
                 model = like if is_cut else _fitted(people, settings, observer, encoder, like, checkpoint)
             except KeyboardInterrupt:
@@ -309,14 +309,6 @@ def _privacy_lines(privacy: dict[str, Any]) -> list[str]:
             f"{shown['alone']} if nothing is sent, {shown['no_privacy']} without privacy."
         )
     return lines
-
-
-def _joining(like: Model | None) -> str:
-    """What the page of a run with the same choices does not show."""
-    from dada.fitting.boosting import boosted_of
-
-    trees = None if like is None else boosted_of(like.decision_.recipe)[0]
-    return "" if trees is None else f"; {trees.rounds} trees join at the end"
 
 
 def _titled(page: Observer, title: str) -> Observer:

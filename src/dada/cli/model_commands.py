@@ -212,7 +212,10 @@ def inspect(
     top: Annotated[int, typer.Option(min=1, help="Number of neighbours and base predictors to list.")] = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Show who learns from whom, which columns the models use, and with which effect.
+    """Show who learns from whom, what models are made of, which columns they use, and with which effect.
+
+    Of boosted trees the one with the largest effect is drawn. In the picture of a model whose accuracy is not in its
+    file (several classes, numbers) colours are those of users' predictions.
 
     **Examples**
 

@@ -19,6 +19,7 @@ import typer
 from dada.cli.console import stderr, stdout
 
 if TYPE_CHECKING:
+    from dada import DadaClassifier, DadaRegressor
     from dada.cli.simulated_runs import NetworkUsers
     from dada.data import BasePredictors, SyntheticUsers
     from dada.events import Observer, RunInfo
@@ -77,6 +78,14 @@ def synthetic_info(
     if people.groups.any():
         known |= {"groups": people.groups, "group_names": tuple(f"{angle:g}°" for angle in GROUP_ANGLES_DEG)}
     return info(people.train, predictors, title, **known)
+
+
+def trees_join(model: DadaClassifier | DadaRegressor | None) -> str:
+    """The end of the title of a run that trees follow, which its page does not show; of a model with its choices."""
+    from dada.fitting.boosting import boosted_of
+
+    trees = None if model is None else boosted_of(model.decision_.recipe)[0]
+    return "" if trees is None else f"; {trees.rounds} trees join at the end"
 
 
 class SlowMotion:
