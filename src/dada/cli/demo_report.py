@@ -18,7 +18,7 @@ import numpy as np
 from dada import __version__
 from dada.baselines import BoostSettings, MethodResult, boost
 from dada.cli.console import bits, number, percent
-from dada.cli.watching import synthetic_info, trees_join
+from dada.cli.watching import Ending, synthetic_info
 from dada.core.graph import CollaborationGraph
 from dada.core.graph_steps import LogDegree
 from dada.core.plan import Plan, Status
@@ -113,14 +113,13 @@ def run_demo(seed: int, n_users: int, rule: DataRule, watch: Callable[[str], Obs
 
 def _fitted(users: SyntheticUsers, rng: np.random.Generator, observer: Observer, known: RunInfo) -> MethodResult:
     """The outcome of `DadaClassifier()`; observers receive the facts known about its users."""
-    model = DadaClassifier(random_state=rng)
+    ending = Ending(observer)
 
     def watch(event: Any) -> None:
-        if isinstance(event, RunInfo):
-            event = replace(known, title=known.title + trees_join(model), predictors=event.predictors)
-        observer(event)
+        ending(replace(known, predictors=event.predictors) if isinstance(event, RunInfo) else event)
 
-    model.fit_population(users.train, test=users.test, observer=watch)
+    model = DadaClassifier(random_state=rng).fit_population(users.train, test=users.test, observer=watch)
+    ending.finish(model)
     both = users.train, users.test
     values = [decisions(model.predictors_.predict(people.X), people.row_start, model.models_) for people in both]
     rest: Any = {"trace": model.trace_, "graph": model.graph_, "bits": model.bits_, "status": model.status_}

@@ -26,7 +26,7 @@ from dada.cli.console import (
     write,
 )
 from dada.cli.explained import GIVEN_GRAPH, WHO_LEARNS
-from dada.cli.watching import Live, Record, trees_join, watching
+from dada.cli.watching import Ending, Live, Record, watching
 
 if TYPE_CHECKING:
     import numpy as np
@@ -174,7 +174,7 @@ def fit(
     from dada import Privacy, population_from_table, save_model
     from dada.core.problem import peak_bytes
     from dada.data import ParquetUsers, UserTable
-    from dada.events import fan_out
+    from dada.events import fan_out, silent
 
     in_shards = stream or file.is_dir()
     columns: Any = {"user": user, "label": label, "drop": (*(drop or ()), *([] if group is None else [group]))}
@@ -209,14 +209,17 @@ def fit(
                 if table is not None and holdout > 0:
                     held_out, like = _compared(table, people, settings, holdout, seed, watch)
                 is_cut = like is not None and held_out is None
-                title = f"{file.name}: {label}, by {user}{trees_join(like)}"
-                observer = fan_out(watch(ALL_ROWS), _titled(page, title))
-                model = like if is_cut else _fitted(people, settings, observer, encoder, like, checkpoint)
+                ending = Ending(_titled(page, f"{file.name}: {label}, by {user}"))
+                observer = fan_out(watch(ALL_ROWS), silent if page is silent else ending)
+                if like is None or not is_cut:
+                    model = _fitted(people, settings, observer, encoder, like, checkpoint)
+                    ending.finish(model)
+                else:
+                    model = like
             except KeyboardInterrupt:
                 if like is None:
                     raise KeyboardInterrupt(NO_MODEL) from None
                 model, is_cut = like, True
-            assert model is not None
         save_model(model, output, note={"user_column": user, "label_column": label})
         result = {
             "users": people.n_users,
