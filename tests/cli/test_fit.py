@@ -5,6 +5,7 @@ import json
 import numpy as np
 import polars as pl
 import pytest
+import typer
 from numpy.testing import assert_array_equal
 from typer.testing import CliRunner
 
@@ -391,6 +392,29 @@ def test_ctrl_c_leaves_the_best_model_so_far_or_says_why_not(folder, tmp_path, m
     )
     assert ("each user alone" in result.stdout) == (interrupted == "all rows")
     assert load_model(path).n_users_ == 12
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["demo", "fit", "predict", "add-user", "inspect", "reproduce", "report", "peer summarise", "peer predict"],
+)
+def test_where_to_write_has_the_same_names_in_all_commands(command):
+    options = typer.main.get_command(app)
+    for name in command.split():
+        options = options.commands[name]
+    (places,) = (option.opts for option in options.params if "--out" in option.opts)
+    assert places == ["-o", "--output", "--out"]
+
+
+@pytest.mark.parametrize("family", ["linear", "stumps", "boosted"])
+def test_base_predictors_can_be_asked_for(folder, tmp_path, family):
+    path = tmp_path / "m.dada"
+    result = dada("fit", folder / "train.csv", "--user", "person", "--label", "came", "--out", path, "--json",
+                  "--updates", 10, "--graph", "everyone", "--predictors", family, "--holdout", 0)  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    kinds = {part["kind"] for part in json.loads(dada("inspect", path, "--json").stdout)["parts"]}
+    assert ("leaves" in kinds) == (family == "boosted")
+    assert family == "boosted" or ("stumps" in kinds) == (family == "stumps")
 
 
 def test_users_with_few_rows_hold_out_one_each_and_single_rows_none(folder, tmp_path):

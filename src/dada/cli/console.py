@@ -21,6 +21,8 @@ from dada import __version__
 AsJson = Annotated[bool, typer.Option("--json", help="Print only the result, as JSON.")]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same result.")]
 
+# Names of the option that says where to write, the same in all commands.
+OUTPUT = ("-o", "--output", "--out")
 FILE_WIDTH = 200
 
 Watch = Callable[[str], Callable[[Any], None]]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dada.cli.console import AsJson, Seed, print_json, print_table, progress, stdout, working
+from dada.cli.console import OUTPUT, AsJson, Seed, print_json, print_table, progress, stdout, working
 from dada.cli.watching import Live, Record, SlowMotion, watching
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ LIVE_S, USUAL_S = 20.0, 5.0
 
 def demo(
     seed: Seed = 1,
-    out: Annotated[Path, typer.Option(help="Folder for the pictures and the report.")] = Path("dada-demo"),
+    out: Annotated[Path, typer.Option(*OUTPUT, help="Folder for the pictures and the report.")] = Path("dada-demo"),
     users: Annotated[int, typer.Option(min=10, max=1000, help="Number of users.")] = 100,
     rule: Annotated[
         Literal["run", "printed"],

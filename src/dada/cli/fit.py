@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from dada.cli.console import (
+    OUTPUT,
     AsJson,
     Seed,
     bits,
@@ -50,6 +51,10 @@ DropMissing = Annotated[
 Task = Annotated[
     Literal["auto", "classes", "numbers"],
     typer.Option(help="What the label is; auto: numbers if it has more than 20 different ones."),
+]
+Predictors = Annotated[
+    Literal["auto", "linear", "stumps", "waves", "trees", "grown", "boosted"],
+    typer.Option("--predictors", help="Base predictors; auto: those that do best on held-out rows."),
 ]
 Graph = Annotated[
     Literal["auto", "everyone", "learned", "evidence", "evidence-symmetric", "none"],
@@ -112,10 +117,11 @@ def fit(
     file: TableFile,
     user: UserColumn,
     label: Annotated[str, typer.Option(help="Column to predict: classes, or numbers.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Model file to write.")] = Path("model.dada"),
+    output: Annotated[Path, typer.Option(*OUTPUT, help="Model file to write.")] = Path("model.dada"),
     drop: Columns = None,
     drop_missing: DropMissing = False,
     task: Task = "auto",
+    predictors: Predictors = "auto",
     graph: Graph = "auto",
     beta: Annotated[float | None, typer.Option(help="Bound on a model's size: larger fits closer.")] = None,
     mu: Annotated[float | None, typer.Option(help="How strongly neighbours pull on a model.")] = None,
@@ -161,6 +167,7 @@ def fit(
     - `dada fit visits.parquet --user person --label came -o visits.dada`
     - `dada fit visits.csv --user person --label came --drop note --drop-missing --graph learned`
     - `dada fit visits.csv --user person --label length_of_stay --task numbers`
+    - `dada fit visits.csv --user person --label came --predictors linear --out visits.dada`
     - `dada fit visits.csv --user person --label came --holdout 0 --json`
     - `dada fit visits.csv --user person --label came --checkpoint half-way`
     - `dada fit visits.parquet --user person --label came --engine ray --jobs 8`
@@ -196,6 +203,7 @@ def fit(
         people = table.people(encoder)
     given: dict[str, Any] = {"beta": beta, "mu": mu, "lam": lam, "n_updates": updates, "max_neighbours": max_neighbours}
     given |= {"n_jobs": jobs, "latency": latency, "graph": graph, "engine": engine, "random_state": seed}
+    given["predictors"] = None if predictors == "auto" else predictors
     settings = {name: value for name, value in given.items() if value is not None}
     if epsilon is not None:
         bounds: Any = {"ranges": ranges, "targets": targets, "norm": norm, "ledger": ledger}

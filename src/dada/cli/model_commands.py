@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from dada import atomic
-from dada.cli.console import AsJson, mean_of_users, number, percent, print_json, print_table, short, stdout, write
+from dada.cli.console import (
+    OUTPUT,
+    AsJson,
+    mean_of_users,
+    number,
+    percent,
+    print_json,
+    print_table,
+    short,
+    stdout,
+    write,
+)
 from dada.cli.explained import explained, kinds_of, show_explanation, strongest_predictors, who_learns
 
 if TYPE_CHECKING:
@@ -32,7 +43,7 @@ def predict(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="CSV or Parquet file to write; by default standard output."),
+        typer.Option(*OUTPUT, help="CSV or Parquet file to write; by default standard output."),
     ] = None,
     unknown_user: Annotated[
         Literal["error", "average"],
@@ -67,7 +78,7 @@ def add_user(
     file: Annotated[Path, typer.Argument(help="CSV or Parquet file with rows of new users, and their labels.")],
     user: Annotated[str | None, typer.Option("--user", help="The new user; by default all users of the file.")] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Model file to write; by default the given one is replaced.")
+        Path | None, typer.Option(*OUTPUT, help="Model file to write; by default the given one is replaced.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -207,7 +218,7 @@ def inspect(
     model: ModelFile,
     user: Annotated[str | None, typer.Option("--user", help="Show this user only.")] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write the graph: .png or .svg (drawn), or .graphml.")
+        Path | None, typer.Option(*OUTPUT, help="Write the graph: .png or .svg (drawn), or .graphml.")
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of neighbours and base predictors to list.")] = 10,
     as_json: AsJson = False,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dada.cli.console import stderr, stdout
+from dada.cli.console import OUTPUT, stderr, stdout
 
 if TYPE_CHECKING:
     import numpy as np
@@ -303,7 +303,7 @@ def check_recording(path: Path) -> None:
 
 def report(
     file: Annotated[Path, typer.Argument(help="Recording (.dadalog).")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="HTML file to write.")] = Path("report.html"),
+    output: Annotated[Path, typer.Option(*OUTPUT, help="HTML file to write.")] = Path("report.html"),
 ) -> None:
     """Write a recorded run as one HTML file that opens in any browser, without a network.
 
