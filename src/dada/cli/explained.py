@@ -22,12 +22,13 @@ WHO_LEARNS = {
     "none": "Users learn alone",
 }
 GIVEN_GRAPH = "Users learn along the given graph"
+# One base predictor of a kind, and several.
 PARTS = {
-    "linear": "{} linear functions of a feature",
-    "stumps": "{} thresholds of features (stumps)",
-    "leaves": "{} small trees with leaf values of each user's own",
-    "trees": "{} trees that users grew",
-    "fourier": "{} waves",
+    "linear": ("linear function of a feature", "linear functions of a feature"),
+    "stumps": ("threshold of a feature (stump)", "thresholds of features (stumps)"),
+    "leaves": ("small tree with leaf values of each user's own", "small trees with leaf values of each user's own"),
+    "trees": ("tree that a user grew", "trees that users grew"),
+    "fourier": ("wave", "waves"),
 }
 
 
@@ -171,12 +172,13 @@ def show_explanation(result: dict[str, Any]) -> None:
 def parts_in_words(parts: list[dict[str, Any]]) -> str:
     """What models are made of, as a sentence.
 
-    >>> parts_in_words([{"kind": "trees", "number": 50, "share": 0.75}, {"kind": "linear", "number": 8, "share": 0.25}])
-    'Of what models use, 75.0% comes from 50 trees that users grew and 25.0% from 8 linear functions of a feature.'
+    >>> parts_in_words([{"kind": "trees", "number": 50, "share": 0.75}, {"kind": "linear", "number": 1, "share": 0.25}])
+    'Of what models use, 75.0% comes from 50 trees that users grew and 25.0% from 1 linear function of a feature.'
     """
-    sources = (PARTS.get(part["kind"], f"{{}} {part['kind']}").format(part["number"]) for part in parts)
-    told = [f"from {source}" for source in sources]
-    first, *rest = (f"{percent(part['share'])} {source}" for part, source in zip(parts, told, strict=True))
+    sources = [
+        f"from {part['number']} {PARTS.get(part['kind'], (part['kind'],) * 2)[part['number'] != 1]}" for part in parts
+    ]
+    first, *rest = (f"{percent(part['share'])} {source}" for part, source in zip(parts, sources, strict=True))
     return f"Of what models use, {first.replace('%', '% comes', 1)}{''.join(f' and {other}' for other in rest)}."
 
 
