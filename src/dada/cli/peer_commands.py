@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from dada import atomic
-from dada.cli.console import AsJson, GraphOption, GraphRule, StepOption, print_json, stdout
+from dada.cli.console import OUTPUT, AsJson, GraphOption, GraphRule, StepOption, print_json, stdout
 
 app = typer.Typer(no_args_is_help=True, help="Run one peer of a network that learns without a server.")
 
@@ -31,7 +31,7 @@ HomeFolder = Annotated[
 def summarise(
     data: Annotated[Path, typer.Argument(help="Your samples, CSV or Parquet.", show_default=False)],
     label: Annotated[str, typer.Option(help="Column with the label.", show_default=False)],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The summary file to write.")] = Path("summary.json"),
+    output: Annotated[Path, typer.Option(*OUTPUT, help="The summary file to write.")] = Path("summary.json"),
     onto: Annotated[Path | None, typer.Option(help="Summary file of other users; yours is added to it.")] = None,
     task: TaskOption = "auto",
     points: Annotated[int, typer.Option(min=1, help="Largest number of quantiles per feature.")] = 64,
@@ -481,7 +481,7 @@ def name(
 def predict(
     data: Annotated[Path, typer.Option(help="The samples to predict, CSV or Parquet.")],
     home: HomeFolder = Path("peer"),
-    out: Annotated[Path | None, typer.Option(help="Write a CSV file instead of printing.")] = None,
+    out: Annotated[Path | None, typer.Option(*OUTPUT, help="Write a CSV file instead of printing.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict new samples with this peer's model: a label and its value, or a number. The peer may be running.

@@ -69,7 +69,7 @@ def save_model(
     if not isinstance(model, DadaClassifier | DadaRegressor):
         raise TypeError(
             f"a model file holds a DadaClassifier or a DadaRegressor, got a {type(model).__name__}: "
-            "for a search, save its best_estimator_"
+            "for a search, save its best_estimator_; for a pipeline its last step, which takes transformed columns"
         )
     is_regression = isinstance(model, DadaRegressor)
     names = model.used_features_

@@ -59,7 +59,7 @@ DOUBT, SCREEN_DOUBT, SCREENED_DOUBT = 1.64, 3.0, 1.0
 DEAR_DOUBT = 3.0
 # Standard errors of the unknown rest within which further folds may change the answer of a comparison. Those of few
 # users are uncertain themselves, so such users try all folds.
-OPEN_WITHIN, FEW_USERS = 2.0, 30
+OPEN_WITHIN, FEW_USERS, FEW_HELD_OUT = 2.0, 30, 200
 # Trees that show whether features interact: one for each user and its neighbours.
 SCREEN = Trees(per_neighbourhood=1, cuts=15)
 # Boosted trees to try: weights of the pool's leaf values against own rows, and depths, from the usual ones on; and
@@ -146,7 +146,8 @@ class PerUserKFold(BaseCrossValidator):
         labels = np.zeros(codes.size) if y is None else np.unique(as_values(y, "y"), return_inverse=True)[1]
         if labels.size != codes.size:
             raise ValueError(f"y and users must have one entry per row, got {labels.size} and {codes.size}")
-        turn = generator(self.random_state).random(codes.size) if self.shuffle else np.arange(codes.size)
+        rng = generator(self.random_state) if self.shuffle else None
+        turn = np.arange(codes.size) if rng is None else rng.random(codes.size)
         order = np.lexsort((turn, labels, codes))
         dealt = order[counts[codes[order]] > 1]
         if dealt.size < self.n_splits:
@@ -154,8 +155,13 @@ class PerUserKFold(BaseCrossValidator):
                 f"n_splits must be at most {dealt.size}, the number of rows of users with two rows or more, "
                 f"got {self.n_splits}"
             )
+        places = np.arange(dealt.size)
+        if rng is not None and y is not None:
+            # Users with a multiple of as many rows as folds would all have their last label in the last fold.
+            begins = np.where(counts % self.n_splits == 0, rng.integers(self.n_splits, size=counts.size), 0)
+            places += begins[codes[dealt]]
         fold = np.full(codes.size, -1)
-        fold[dealt] = np.arange(dealt.size) % self.n_splits
+        fold[dealt] = places % self.n_splits
         return fold
 
 
@@ -478,7 +484,8 @@ class Trials:
         for number in range(n_folds):
             total += gains(number)
             share = (number + 1) / n_folds
-            may_stop = self.settings.takes_blocks and self.population.n_users >= FEW_USERS and not every
+            is_large = self.population.n_users >= FEW_USERS and self.folds[0].held_out.n_rows >= FEW_HELD_OUT
+            may_stop = self.settings.takes_blocks and is_large and not every
             stops = share == 1 or may_stop
             answer = expected_answer(standard_errors(total[self.population.sizes > 1]), share, doubt) if stops else None
             if answer is not None:
@@ -505,7 +512,7 @@ class Trials:
         paths = (WEAKER, STRONGER) if choice.graph == "everyone" else (WEAKER,)
         for path in paths if self.settings.takes_blocks else (WEAKER[:1],):
             for mu_scale in path:
-                doubt = DOUBT if mu_scale > 1 else 1.0
+                doubt = 1.0
                 other = self.best([best, choice._replace(mu_scale=mu_scale)], "log_score", doubt)
                 if other == best:
                     break
@@ -515,7 +522,7 @@ class Trials:
         if best == choice or not self.settings.takes_blocks:
             return best
         late = [one._replace(whole=True) for one in (best, choice)]
-        return self.best(late, "log_score", DOUBT)._replace(whole=False)
+        return self.best(late, "log_score", 1.0)._replace(whole=False)
 
     def boosted(self, choice: Choice, is_asked: bool) -> Choice | None:
         """A choice with the best boosted trees beside its models, by the likelihood of held-out labels.
@@ -580,11 +587,12 @@ class Trials:
 
     def _log_scores(self, tried: BoostedTrees | Choice, number: int) -> Array:
         """Cooled log scores of the held-out rows of a fold."""
-        if isinstance(tried, Choice):
-            key, values = tried, self.trial(tried, number).values
-        else:
-            key, values = replace(tried, share=BoostedTrees.share), self._boosted_values(tried, number)
+        key = tried if isinstance(tried, Choice) else replace(tried, share=BoostedTrees.share)
         if (key, number) not in self._cooled:
+            if isinstance(tried, Choice):
+                values = self.trial(tried, number).values
+            else:
+                values = self._boosted_values(tried, number)
             self._cooled[key, number] = cooled_log_scores(self.folds[number].held_out, values)
         return self._cooled[key, number]
 
