@@ -15,6 +15,8 @@ from dada.core.model_steps import n_blocks
 from dada.core.problem import Problem
 from dada.data import BasePredictors, Population, Recipe
 from dada.fitting.atoms import grown_orchard
+from dada.fitting.boosted_peers import boosted_users, with_boosted
+from dada.fitting.boosting import boosted_of
 from dada.fitting.calibration import Exam
 from dada.fitting.settings import AUTO, LINEAR, STUMPS, Settings, families
 from dada.fitting.trees import trees_of
@@ -55,11 +57,19 @@ class Simulation:
         "chosen" is that of the model a user predicts with: the one learned together, or its fallback model. Liars have
         NaN.
         """
-        exam, ends = Exam(population, self.predictors), self.result
+        ends = self.result
         models = {"chosen": ends.models, "together": ends.together, "alone": ends.alone}
         return {
-            name: np.where(ends.honest, exam.per_user(rows), np.nan).astype(np.float32) for name, rows in models.items()
+            name: np.where(ends.honest, per_user, np.nan).astype(np.float32)
+            for name, per_user in ((name, self._exam(name, rows, population)) for name, rows in models.items())
         }
+
+    def _exam(self, name: str, models: Array, population: Population) -> Array:
+        """Accuracy of each user; boosted trees stand beside all models but those learned alone."""
+        predictors, boosted = self.predictors, self.network.boosted
+        if boosted is not None and name != "alone":
+            predictors, models = with_boosted(predictors, models, boosted.terms, boosted.cuts, self.result.leaves)
+        return Exam(population, predictors).per_user(models)
 
 
 def simulate(
@@ -87,7 +97,8 @@ def simulate(
         Rows of classes, or of numbers that are standardised.
     predictors : Recipe, optional
         Base predictors; by default stumps at quantiles, clipped linear features and a constant. With `Trees`, every
-        peer grows its own on its rows and sends them to all others.
+        peer grows its own on its rows and sends them to all others. With `BoostedTrees` beside others, peers grow them
+        with each other, with leaves of each user's own.
     faults : str or Faults
         "none", "loss", "churn", "byzantine" or "all", several separated by commas, or shares of your own.
     graph : {"evidence", "distance", "everyone"}
@@ -119,9 +130,11 @@ def simulate(
     >>> sorted(found.accuracies(people.test))
     ['alone', 'chosen', 'together']
     """
+    boosted, predictors = boosted_of(predictors)
     fitted, problem, orchard = network_problem(population, predictors, beta, mu, loss, seed)
     faults = Faults.named(faults) if isinstance(faults, str) else faults
     options: Any = {"graph": graph, "step": step, "steps": steps, "seed": seed, "orchard": orchard}
+    options |= {"boosted": None if boosted is None else boosted_users(boosted, population)}
     network = network_of(problem, faults, n_classes=population.n_classes, **options)
     return Simulation(fitted, network, network.run(observe))
 
