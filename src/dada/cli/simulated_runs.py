@@ -280,7 +280,7 @@ class SimulationCase:
         if not found:
             return {}
         most = max(found, key=lambda one: len(one.trees))
-        growers = sum(bool(record.trees) for record in most.records)
+        growers = sum(map(bool, most.records.counts.values()))
         sent_bytes = round(sum(one.sent_bits for one in found) / (8 * len(found)))
         return {"boosted": {"trees": len(most.trees), "growers": growers, "sent_bytes": sent_bytes}}
 

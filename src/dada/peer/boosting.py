@@ -6,17 +6,18 @@ Theory of operation
 each node the features that it may test. It asks the pool level by level: for votes, each by its own rows; for
 histograms of the features with most votes, rounded to a byte per number; at the end for the sums of residuals and
 weights in each leaf, which give the pool's values of the leaves. A request contains the upper levels of the tree, so
-the members of a pool keep no state. Whoever does not answer in time is left out of this tree. The numbers are those of
-`dada.core.boosting`: by the answers of all, the tree is that of a fit with the same pool, tested features and rows.
+the members of a pool keep no state. Whoever does not answer is asked once more, and then left out of this tree. The
+numbers are those of `dada.core.boosting`: by the answers of all, the tree is that of a fit with the same pool, tested
+features and rows.
 
-*Pace.* About `GROWN_AT_ONCE` trees are grown in the mean time between two wake-ups of a peer, by all peers together:
-each begins at a wake-up with this number, divided by that of peers that it knows, as probability. Several trees may be
-grown at once, on residuals that lack the others' trees; their rate is small. A peer stops when the network has its
+*Pace.* About `GROWN_AT_ONCE` trees are growing at any time: a peer begins one at a wake-up with this number, divided by
+that of peers that it knows, as probability; with less, if its last tree took longer than the time between two wake-ups.
+Trees that grow at once lack each other on their residuals, so there must be few. A peer stops when the network has its
 trees. Of one grower it counts no more than twice a fair share, so that nobody fills the network alone.
 
-*Records.* Each peer publishes one signed record with the trees whose growing it led, empty at first. Records merge as
-those of the census (`dada.peer.census`), at each greeting and each exchange of views. A peer that receives a record
-with new trees also passes it on at once, to a few linked peers. All peers with equal records have the same trees.
+*Records.* A grower signs each tree. Trees are compared at each greeting and each exchange of views, and only become
+more (see `dada.peer.signed_trees`). A peer that receives a new tree also passes it on at once, to a few linked peers.
+All peers with equal records have the same trees.
 
 *Order.* All apply trees in one order: by round, which is one more than the last round that the grower knew, then by
 name. So what a peer computes depends on the records that it holds, not on how they came: after a crash it is computed
@@ -25,7 +26,7 @@ again. A tree that arrives late takes its place among the others, and all later 
 *Values.* A peer moves the pool's leaf values towards its own rows; its own values are never sent. Its decision values
 are the weighted mean of those of the coupled model and of the leaves.
 
-*Bounds.* A record has a fifth of the network's trees at most. Trees are checked before they are kept: size, round,
+*Bounds.* A grower has a fifth of the network's trees at most. Trees are checked before they are kept: size, round,
 features, thresholds. A peer answers the requests of another for twice as many trees as one grower may have. Sums of a
 member of a pool count no more than `MOST_WEIGHT` times the median of all members. Beyond 256 peers, those whose ids
 have the lowest hashes grow the trees of all.
@@ -38,9 +39,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
-from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from dada.core.boosting import MOST_KEPT, ROWS_OF_POOL, ROWS_TO_SPLIT, SHRINKAGE, best_split, most_voted, pool_values
@@ -61,11 +60,10 @@ from dada.peer.boosted_trees import (
     read_votes,
     write_nodes,
 )
-from dada.peer.census import SignedRecords
 from dada.peer.edges import put_last
-from dada.peer.inputs import Effect, Persist, Refused, Send
+from dada.peer.inputs import Effect, Refused, Send
 from dada.peer.messages import (
-    MOST_GROWERS,
+    SIGNATURE_SIZE,
     BoostedMessage,
     BoostedRecord,
     BoostedReply,
@@ -77,10 +75,10 @@ from dada.peer.messages import (
 )
 from dada.peer.sampling import draw
 from dada.peer.signatures import Seal
+from dada.peer.signed_trees import SignedTrees
 
-BOOSTED_KEY = b"boosted:"
-# Trees that all peers together begin in the mean time between two wake-ups of one.
-GROWN_AT_ONCE = 2.0
+# Trees that are growing at once.
+GROWN_AT_ONCE = 3.0
 # Sums of a member of a pool count up to this multiple of the median.
 MOST_WEIGHT = 4.0
 # Fair shares of trees that count of one grower, and growths that one grower may ask for, in those that it may publish.
@@ -115,6 +113,7 @@ class Growth:
         self.output = (number - 1) % terms.n_outputs
         self.feature, self.cut = np.zeros(terms.n_nodes, np.int64), np.full(terms.n_nodes, -1)
         self.level = 0
+        self.is_repeated = False
         self.answers: dict[PeerId, Any] = {}
         self.kept = self.tested
         self.stage = self._first_stage
@@ -128,6 +127,11 @@ class Growth:
     def _nodes(self) -> slice:
         """The nodes of the level."""
         return slice(2**self.level - 1, 2 ** (self.level + 1) - 1)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the first stage."""
+        return self.level == 0 and self.stage == self._first_stage
 
     @property
     def is_answered(self) -> bool:
@@ -163,7 +167,7 @@ class Growth:
         """End a stage, without the members that have not answered; after the last, the tree."""
         self.pool = [member for member in self.pool if member in self.answers]
         answers = [self.answers[member] for member in self.pool]
-        self.answers = {}
+        self.answers, self.is_repeated = {}, False
         if self.stage == VOTES:
             self._count_votes(answers)
             self.stage = HISTOGRAMS
@@ -227,7 +231,8 @@ class SharedBoosting:
     seal : Seal
         Signs the record of this peer, and verifies others.
     patience_s : float
-        How long a pool has time to answer.
+        How long a pool has time for its first answers, for which links may have to be opened; for later ones half as
+        long.
 
     Attributes
     ----------
@@ -265,11 +270,13 @@ class SharedBoosting:
         patience_s: float = 2.0,
     ) -> None:
         self.me, self.terms, self.rows, self.varying, self.patience_s = me, terms, rows, varying, patience_s
-        self.records = SignedRecords(BoostedRecord(me, 0, ()), b"dada boosted trees", problem, seal, MOST_GROWERS)
+        self.records = SignedTrees(me, terms, problem, seal)
         self.deadline = math.inf
         self.sent_bits = 0
         self.growth: Growth | None = None
         self._round = 0
+        # When the last tree was begun, how long the last one took, and the last wake-up.
+        self._began, self._took, self._woke = 0.0, 0.0, 0.0
         self._leaves = OwnLeaves(terms, rows)
         self._taken = b""
         self._answers: Counter[PeerId] = Counter()
@@ -285,77 +292,95 @@ class SharedBoosting:
     def leaves(self) -> OwnLeaves:
         """The user's own values of the leaves of all trees."""
         if self._taken != self.records.digest:
-            self._leaves.take(self.terms.in_order([tree for record in self.records for tree in record.trees]))
+            self._leaves.take(self.records.trees)
             self._taken = self.records.digest
         return self._leaves
 
     @property
     def is_finished(self) -> bool:
         """Whether the network has its trees; of one grower count no more than some fair shares."""
-        fair = math.ceil(FAIR_SHARES * self.terms.rounds / max(1, len(self.records)))
-        return sum(min(len(record.trees), fair) for record in self.records) >= self.terms.rounds
+        counts = self.records.counts
+        fair = math.ceil(FAIR_SHARES * self.terms.rounds / max(1, len(counts)))
+        return sum(min(count, fair) for count in counts.values()) >= self.terms.rounds
 
     def start(self) -> list[Effect]:
-        """Publish an empty record, so that all know how many peers there are."""
-        return self._publish(()) if self.records.own.version == 0 else []
-
-    def _publish(self, trees: Sequence[bytes]) -> list[Effect]:
-        before = self._stored()
-        self.records.publish(replace(self.records.own, trees=tuple(trees)))
-        return self._changes(before)
+        """State once that this peer takes part, so that all know how many do."""
+        if self.records.record_of(self.me).trees:
+            return []
+        self.records.add(b"")
+        return [*self.records.stored([self.me])]
 
     # -- growing ---------------------------------------------------------------------------------------------------
 
     def wake(self, view: Sequence[PeerId], now: float, rng: np.random.Generator) -> list[Effect]:
         """Begin a tree at some wake-ups, with a pool from the view."""
-        own, n_peers = self.records.own, max(len(self.records), len(view) + 1)
-        if self.growth is not None or not view or rng.random() * n_peers >= GROWN_AT_ONCE:
+        n_peers = max(len(self.records), len(view) + 1)
+        since, self._woke = now - self._woke, now
+        wanted = GROWN_AT_ONCE * min(1.0, since / max(self._took, since))
+        if self.growth is not None or not view or rng.random() * n_peers >= wanted:
             return []
-        if len(own.trees) >= self.terms.per_grower or own not in self.records or self.is_finished:
+        if not self.records.may_grow or self.is_finished:
             return []
         pool = draw(rng, list(view), pool_size(len(self.rows.y), ROWS_OF_POOL) - 1)
         return self.begin(pool, draw_tested(self.terms, self.varying, rng), now)
 
     def begin(self, others: Sequence[PeerId], tested: NDArray[np.int64], now: float) -> list[Effect]:
         """Begin a tree with these members of its pool and features to test."""
+        self._began = now
         number = self.terms.next_round(self.trees)
         self.growth = Growth(self.terms, number, tested, (self.me, *others))
         return self._ask_pool(self.growth, now)
 
     def on_timer(self, now: float, draw_linked: Callable[[int], Sequence[PeerId]]) -> list[Effect]:
-        """Leave out the members of the pool that have not answered."""
-        return [] if self.growth is None else self._advance(self.growth, now, draw_linked)
+        """Ask the members of the pool that have not answered once more, then leave them out."""
+        growth = self.growth
+        if growth is None:
+            return []
+        if growth.is_repeated:
+            return self._advance(growth, now, draw_linked)
+        growth.is_repeated = True
+        return self._send_request(growth, now)
 
     def _ask_pool(self, growth: Growth, now: float) -> list[Effect]:
         self._round += 1
-        self.deadline = now + self.patience_s
+        growth.offer(self.me, answer(self.leaves(), growth.request(self._round)))
+        return self._send_request(growth, now)
+
+    def _send_request(self, growth: Growth, now: float) -> list[Effect]:
+        """Ask all members of the pool that have not answered."""
+        self.deadline = now + self.patience_s * (0.5 if growth.is_first else 0.25)
         request = growth.request(self._round)
-        growth.offer(self.me, answer(self.leaves(), request))
-        self.sent_bits += 8 * (len(growth.pool) - 1) * (len(request.tree) + len(request.features))
-        return [Send(member, request) for member in growth.pool if member != self.me]
+        sends: list[Effect] = [Send(member, request) for member in growth.pool if member not in growth.answers]
+        self.sent_bits += 8 * len(sends) * (len(request.tree) + len(request.features))
+        return sends
 
     def _advance(self, growth: Growth, now: float, draw_linked: Callable[[int], Sequence[PeerId]]) -> list[Effect]:
         if growth.answers.keys() <= {self.me}:
             # A tree of one user would be learned by heart.
-            return self._end()
+            self._end(now)
+            return []
         tree = growth.advance()
         if tree is None:
             return self._ask_pool(growth, now)
-        effects = [*self._end(), *self._publish((*self.records.own.trees, tree))]
-        to = dict.fromkeys((*growth.pool[1:], *draw_linked(PASSED_ON)))
-        return [*effects, *self._pass_on([self.records.own], list(to))]
+        self._end(now)
+        record = self.records.add(tree)
+        to = list(dict.fromkeys((*growth.pool[1:], *draw_linked(PASSED_ON))))
+        return [*self.records.stored([self.me]), *self._send_records([record], to)]
 
-    def _end(self) -> list[Effect]:
+    def rest(self) -> None:
+        """Give up the tree that is growing."""
         self.growth, self.deadline = None, math.inf
-        return []
 
-    def _pass_on(self, records: Sequence[BoostedRecord], to: Sequence[PeerId]) -> list[Effect]:
-        if records:
-            self._count(records, len(to))
-        return [Send(peer, BoostedReply(tuple(records))) for peer in to if records]
+    def _end(self, now: float) -> None:
+        self.rest()
+        self._took = now - self._began
 
-    def _count(self, records: Sequence[BoostedRecord], times: int = 1) -> None:
-        self.sent_bits += 8 * times * self.terms.size * sum(len(record.trees) for record in records)
+    def _send_records(
+        self, records: Sequence[BoostedRecord], to: Sequence[PeerId], checks: bytes = b""
+    ) -> list[Effect]:
+        n_trees = sum(bool(one.tree) for record in records for one in record.trees)
+        self.sent_bits += 8 * len(to) * self.terms.size * n_trees
+        return [Send(peer, BoostedReply(tuple(records), checks)) for peer in to]
 
     # -- messages --------------------------------------------------------------------------------------------------
 
@@ -385,7 +410,7 @@ class SharedBoosting:
         self._answers[sender] += 1
         if self._answers[sender] > MOST_ANSWERS:
             return [Refused(sender, f"requests for boosted trees beyond {MOST_ANSWERS} between two exchanges")]
-        return [self._reply(sender, message.checks, with_checks=True)]
+        return self._reply(sender, message.checks, with_checks=True)
 
     def _answer(self, sender: PeerId, request: GrowthRequest) -> list[Effect]:
         most = MOST_ATTEMPTS * self.terms.per_grower * (2 * self.terms.depth + 1)
@@ -409,54 +434,20 @@ class SharedBoosting:
     def _on_records(
         self, sender: PeerId, reply: BoostedReply, draw_linked: Callable[[int], Sequence[PeerId]]
     ) -> list[Effect]:
-        for record in reply.records:
-            if len(record.trees) > self.terms.per_grower:
-                raise ImplausibleError(
-                    f"{len(record.trees)} boosted trees of one grower, {self.terms.per_grower} at most"
-                )
-            for tree in record.trees:
-                self.terms.check(tree)
-        before, own = self._stored(), self.records.own
-        self.records.merge(reply.records)
-        effects = self._changes(before)
-        lost = [tree for record in reply.records if record.peer == self.me for tree in record.trees]
-        if self.records.own is not own and not set(lost) <= set(own.trees):
-            # Of an earlier life, whose records were lost.
-            effects += self._publish(list(dict.fromkeys((*lost, *own.trees)))[: self.terms.per_grower])
-        known = {peer: record.trees for peer, record in before.items()}
-        news = [record for record in self.records if record.trees and record.trees != known.get(record.peer)]
-        effects += self._pass_on(news, [peer for peer in draw_linked(PASSED_ON) if peer != sender])
+        new = self.records.merge(reply.records)
+        effects: list[Effect] = [*self.records.stored(record.peer for record in new)]
+        news = [record for record in new if any(one.tree for one in record.trees)]
+        if news:
+            effects += self._send_records(news, [peer for peer in draw_linked(PASSED_ON) if peer != sender])
         if reply.checks and self.records.lacking(reply.checks):
-            effects.append(self._reply(sender, reply.checks))
+            effects += self._reply(sender, reply.checks)
         return effects
 
-    def _reply(self, sender: PeerId, checks: bytes, with_checks: bool = False) -> Send:
-        most = max(1, MOST_SENT // (self.terms.per_grower * self.terms.size))
+    def _reply(self, sender: PeerId, checks: bytes, with_checks: bool = False) -> list[Effect]:
+        most = max(1, MOST_SENT // (self.terms.per_grower * (self.terms.size + SIGNATURE_SIZE)))
         records = self.records.lacking(checks)[:most]
-        self._count(records)
-        return Send(sender, BoostedReply(records, self.records.checks if with_checks else b""))
-
-    # -- storage ---------------------------------------------------------------------------------------------------
-
-    def _stored(self) -> dict[PeerId, BoostedRecord]:
-        """The records on disk: all, and that of this peer."""
-        return {record.peer: record for record in (*self.records, self.records.own)}
-
-    def _changes(self, before: Mapping[PeerId, BoostedRecord]) -> list[Effect]:
-        now = self._stored()
-        new = (peer for peer in now if now[peer] != before.get(peer))
-        gone = (peer for peer in before if peer not in now)
-        written = [Persist(BOOSTED_KEY + peer, msgspec.msgpack.encode(now[peer])) for peer in new]
-        return [*written, *(Persist(BOOSTED_KEY + peer, b"") for peer in gone)]
+        return self._send_records(records, [sender], self.records.checks if with_checks else b"")
 
     def restore(self, records: Mapping[bytes, bytes]) -> None:
         """Take over stored records; values of leaves follow from them."""
-        stored = [
-            msgspec.msgpack.decode(value, type=BoostedRecord)
-            for key, value in records.items()
-            if key.startswith(BOOSTED_KEY)
-        ]
-        for record in stored:
-            if record.peer == self.me:
-                self.records.own = record
-        self.records.keep(record for record in stored if record.version > 0)
+        self.records.restore(records)

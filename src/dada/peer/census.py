@@ -6,7 +6,7 @@ Theory of operation
 peers: those whose ids have the lowest hashes. Two peers that meet merge their records. Merging in any order, repeatedly
 or after losses gives the same records, unlike sums that are passed on. A record of a peer that leaves is kept. A peer
 first sends a digest of its records. If the receiver's differs, it answers with short checks of its own. Each of the two
-then sends what the other lacks. Trees (`dada.peer.grove`, `dada.peer.boosting`) spread in the same way.
+then sends what the other lacks. Trees (`dada.peer.grove`) spread in the same way.
 
 *Census.* The strength of the coupling, mu, must fit the scale of the users' losses: it is a multiple of their mean
 confidence, m_k / max m_l. No peer knows all m_l. So each publishes its number of samples, and later the log-likelihood
@@ -43,7 +43,6 @@ from dada.peer.messages import (
     MOST_GAIN,
     MOST_RECORDS,
     AtomRecord,
-    BoostedRecord,
     CensusMessage,
     CensusRecord,
     CensusReply,
@@ -53,7 +52,7 @@ from dada.peer.messages import (
 )
 from dada.peer.signatures import Seal
 
-Record = TypeVar("Record", CensusRecord, AtomRecord, BoostedRecord)
+Record = TypeVar("Record", CensusRecord, AtomRecord)
 
 
 class SignedRecords(Generic[Record]):
@@ -155,7 +154,7 @@ class SignedRecords(Generic[Record]):
         return hashlib.blake2b(content, digest_size=size, key=self._problem).digest()
 
 
-def state_of(record: CensusRecord | AtomRecord | BoostedRecord) -> tuple[Any, ...]:
+def state_of(record: CensusRecord | AtomRecord) -> tuple[Any, ...]:
     """What a record states: all but its signature. Of two states of one peer, the larger counts."""
     return tuple(getattr(record, name) for name in record.__struct_fields__ if name != "signature")
 

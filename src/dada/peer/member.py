@@ -565,6 +565,8 @@ class Member:
     def rest(self) -> None:
         """Make no more steps and exchanges; only answer and repeat messages."""
         self.next_wakeup = self.next_exchange = math.inf
+        if self.boosting is not None:
+            self.boosting.rest()
 
     def leave(self, now: float) -> list[Effect]:
         """Send goodbyes; nothing is due afterwards."""

@@ -407,24 +407,29 @@ class GrowthReply(_Message, frozen=True, tag=71):
     body: Annotated[bytes, Meta(max_length=LARGEST_BODY)]
 
 
-class BoostedRecord(_Message, frozen=True):
-    """The boosted trees whose growing a peer has led; signed (see `dada.peer.boosting`)."""
+class SignedTree(_Message, frozen=True):
+    """A boosted tree, and its grower's signature; an empty tree states that the signer takes part."""
 
-    peer: SentId
-    version: Count
-    trees: Annotated[tuple[Annotated[bytes, Meta(max_length=LARGEST_BOOSTED)], ...], Meta(max_length=MOST_BOOSTED)]
+    tree: Annotated[bytes, Meta(max_length=LARGEST_BOOSTED)]
     signature: Signature = b""
 
 
+class BoostedRecord(_Message, frozen=True):
+    """Boosted trees whose growing a peer has led (see `dada.peer.signed_trees`)."""
+
+    peer: SentId
+    trees: Annotated[tuple[SignedTree, ...], Meta(max_length=MOST_BOOSTED + 1)]
+
+
 class BoostedRequest(_Message, frozen=True, tag=72):
-    """Boosted trees: digest of the sender's records; with a check of each, a request for those that it lacks."""
+    """Boosted trees: digest of the sender's records; with a check of each, a request for those that differ."""
 
     digest: Digest
     checks: AtomChecks = b""
 
 
 class BoostedReply(_Message, frozen=True, tag=73):
-    """Boosted trees: records that the receiver lacks, or new ones; with checks, if it may have others."""
+    """Boosted trees: records that the receiver may lack, or new trees; with checks, if it may have others."""
 
     records: Annotated[tuple[BoostedRecord, ...], Meta(max_length=MOST_GROWERS)]
     checks: AtomChecks = b""

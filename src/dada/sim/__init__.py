@@ -20,10 +20,11 @@ from dada.fitting.boosting import boosted_of
 from dada.fitting.calibration import Exam
 from dada.fitting.settings import AUTO, LINEAR, STUMPS, Settings, families
 from dada.fitting.trees import trees_of
+from dada.peer.boosted_trees import BoostedUsers
 from dada.peer.grove import Orchard
 from dada.peer.inputs import PeerConfig, usual_settings
 from dada.peer.member import Rhythm
-from dada.sim.liars import KINDS, Poacher
+from dada.sim.liars import KINDS, Exploder, Grafter, Poacher
 from dada.sim.simulation import NetworkPoint, SimulatedNetwork, SimulationResult
 from dada.sim.virtual import Faults
 
@@ -185,6 +186,7 @@ def network_of(
     seed: int,
     n_classes: int = 2,
     orchard: Orchard | None = None,
+    boosted: BoostedUsers | None = None,
     **options: Any,
 ) -> SimulatedNetwork:
     """A network with the usual settings of peers that distrust each other."""
@@ -194,6 +196,9 @@ def network_of(
         coupling = by_block[:, : by_block.shape[1] - len(orchard.names)].ravel()
         n = coupling.size
         options.setdefault("liar_kinds", (*KINDS, Poacher))
+    if boosted is not None:
+        options |= {"boosted": boosted}
+        options.setdefault("liar_kinds", (*KINDS, Grafter, Exploder))
     config = PeerConfig(
         n, problem.beta, problem.mu1, loss=str(problem.loss), regularizer=problem.regularizer,
         coupling=coupling, n_classes=n_classes, max_neighbours=64, damping=0.5, vet=True, trust_largest=0.2,
