@@ -23,7 +23,6 @@ from dada.core.graph import CollaborationGraph
 from dada.core.problem import Problem
 from dada.data import (
     BasePredictors,
-    BoostedTrees,
     Population,
     Stumps,
     Trees,
@@ -40,7 +39,7 @@ from dada.data.synthetic import SyntheticUsers
 from dada.engine import Plan, run
 from dada.estimators import DadaClassifier, DadaRegressor
 from dada.events import Observer, Progress, RunInfo, Stopped, silent
-from dada.fitting.boosted_peers import boosted_users, with_boosted
+from dada.fitting.boosted_peers import PEER_TREES, boosted_users, with_boosted
 from dada.fitting.boosting import Grower
 from dada.fitting.calibration import Exam
 from dada.fitting.settings import LINEAR, families
@@ -53,8 +52,6 @@ from dada.sim.virtual import Faults
 from dada.task import problem
 
 BETA, MU = 10.0, 1.0
-# Boosted trees of peers: fewer than those of a fit, which take a larger step each.
-PEER_TREES = BoostedTrees(rounds=100, rate=0.3)
 # Share of the rows of each user of a table that tests its model.
 TESTED = 0.2
 SYNTHETIC: dict[str, Callable[..., SyntheticUsers]] = {"moons": moons, "moons100": moons100, "xor": xor, "boxes": boxes}
@@ -90,13 +87,18 @@ class NetworkUsers:
         """The test rows."""
         return Exam(self.test, self.predictors)
 
-    def score(self, models: Array, leaves: Mapping[int, LeafModel], honest: Array | None = None) -> float:
-        """Accuracy of models on the test rows, with boosted trees beside them if the users have any."""
+    def with_leaves(self, models: Array, leaves: Mapping[int, LeafModel]) -> tuple[Exam, Array]:
+        """The test rows, and models for them, with boosted trees beside if the users have any."""
         if self.boosted is None or not leaves:
-            return self.exam.score(models, honest)
+            return self.exam, models
         terms, _, cuts = self.boosted
         predictors, models = with_boosted(self.predictors, models, terms, cuts, leaves)
-        return Exam(self.test, predictors).score(models, honest)
+        return Exam(self.test, predictors), models
+
+    def score(self, models: Array, leaves: Mapping[int, LeafModel], honest: Array | None = None) -> float:
+        """Accuracy of models on the test rows, with boosted trees beside them if the users have any."""
+        exam, models = self.with_leaves(models, leaves)
+        return exam.score(models, honest)
 
 
 def synthetic_peers(data: str, n_users: int, seed: int) -> NetworkUsers:

@@ -15,6 +15,9 @@ from dada.fitting.boosting import Boosted, with_leaves
 from dada.fitting.trees import binned
 from dada.peer.boosted_trees import BoostedRows, BoostedTerms, BoostedUsers, LeafModel
 
+# Boosted trees of peers: fewer than those of a fit, which take a larger step each.
+PEER_TREES = BoostedTrees(rounds=100, rate=0.3)
+
 
 def boosted_terms(recipe: BoostedTrees, cuts: NDArray[np.float64], n_classes: int) -> BoostedTerms:
     """What the boosted trees of a network have in common."""

@@ -13,7 +13,7 @@ features and rows.
 *Pace.* About `GROWN_AT_ONCE` trees are growing at any time: a peer begins one at a wake-up with this number, divided by
 that of peers that it knows, as probability; with less, if its last tree took longer than the time between two wake-ups.
 Trees that grow at once lack each other on their residuals, so there must be few. A peer stops when the network has its
-trees. Of one grower it counts no more than twice a fair share, so that nobody fills the network alone.
+trees. Of one grower, no more than twice a fair share are used.
 
 *Records.* A grower signs each tree. Trees are compared at each greeting and each exchange of views, and only become
 more (see `dada.peer.signed_trees`). A peer that receives a new tree also passes it on at once, to a few linked peers.
@@ -80,9 +80,9 @@ from dada.peer.signed_trees import SignedTrees
 # Trees that are growing at once.
 GROWN_AT_ONCE = 3.0
 # Sums of a member of a pool count up to this multiple of the median.
-MOST_WEIGHT = 4.0
-# Fair shares of trees that count of one grower, and growths that one grower may ask for, in those that it may publish.
-FAIR_SHARES, MOST_ATTEMPTS = 2, 2
+MOST_WEIGHT = 2.0
+# Growths that one grower may ask for, in those that it may publish.
+MOST_ATTEMPTS = 2
 # Peers to which a record with new trees is passed on at once.
 PASSED_ON = 3
 # Bytes of records in one reply, replies to one peer between two exchanges, and peers whose requests are counted.
@@ -298,10 +298,8 @@ class SharedBoosting:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the network has its trees; of one grower count no more than some fair shares."""
-        counts = self.records.counts
-        fair = math.ceil(FAIR_SHARES * self.terms.rounds / max(1, len(counts)))
-        return sum(min(count, fair) for count in counts.values()) >= self.terms.rounds
+        """Whether the network has its trees."""
+        return len(self.trees) >= self.terms.rounds
 
     def start(self) -> list[Effect]:
         """State once that this peer takes part, so that all know how many do."""
@@ -447,6 +445,15 @@ class SharedBoosting:
         most = max(1, MOST_SENT // (self.terms.per_grower * (self.terms.size + SIGNATURE_SIZE)))
         records = self.records.lacking(checks)[:most]
         return self._send_records(records, [sender], self.records.checks if with_checks else b"")
+
+    def rehearse(self) -> None:
+        """Grow a tree with oneself, which loads every kernel; it is forgotten."""
+        growth = Growth(self.terms, 1, draw_tested(self.terms, self.varying, np.random.default_rng(0)), (self.me,))
+        tree = None
+        while tree is None:
+            growth.offer(self.me, answer(self.leaves(), growth.request(0)))
+            tree = growth.advance()
+        OwnLeaves(self.terms, self.rows).take([tree])
 
     def restore(self, records: Mapping[bytes, bytes]) -> None:
         """Take over stored records; values of leaves follow from them."""

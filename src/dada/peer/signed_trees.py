@@ -4,12 +4,15 @@ A record has the signed trees of one grower. Two peers that meet send each other
 grower, and then the records that differ. Merging adds trees and never replaces any, so it may happen in any order,
 repeatedly or after losses. A peer that has lost its disk receives its own trees from others. An empty tree states that
 a peer takes part. Of one grower all keep the same trees, those with the lowest names, up to the network's limit, and
-of all growers those whose ids have the lowest hashes.
+of all growers those whose ids have the lowest hashes. Of these trees a network uses twice a fair share of each grower,
+those of the first rounds. So nobody fills the network alone; when many join, trees of the first growers may fall out of
+use, and others are grown.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
@@ -29,6 +32,8 @@ from dada.peer.messages import (
 from dada.peer.signatures import Seal
 
 BOOSTED_KEY = b"boosted:"
+# Shares of all trees, divided by the number of peers, that are used of one grower.
+FAIR_SHARES = 2
 
 
 class SignedTrees:
@@ -75,8 +80,14 @@ class SignedTrees:
 
     @property
     def trees(self) -> list[bytes]:
-        """All trees, in the order in which all peers apply them."""
-        return self.terms.in_order([tree for held in self._held.values() for tree in held if tree])
+        """The trees in use, in the order in which all peers apply them: of each grower the first ones."""
+        each = [self.terms.in_order([tree for tree in held if tree]) for held in self._held.values()]
+        return self.terms.in_order([tree for of_grower in each for tree in of_grower[: self.fair_number]])
+
+    @property
+    def fair_number(self) -> int:
+        """Trees of one grower that are used: more than its share, so that slow or absent peers are no loss."""
+        return min(self.terms.per_grower, math.ceil(FAIR_SHARES * self.terms.rounds / max(1, len(self._held))))
 
     @property
     def counts(self) -> dict[PeerId, int]:
@@ -85,8 +96,8 @@ class SignedTrees:
 
     @property
     def may_grow(self) -> bool:
-        """Whether others keep another tree of this peer."""
-        return self.me in self._held and self.counts[self.me] < self.terms.per_grower
+        """Whether others use another tree of this peer."""
+        return self.me in self._held and self.counts[self.me] < self.fair_number
 
     def record_of(self, peer: PeerId) -> BoostedRecord:
         """The record of a grower."""
