@@ -314,7 +314,7 @@ class SharedBoosting:
         """Begin a tree at some wake-ups, with a pool from the view."""
         n_peers = max(len(self.records), len(view) + 1)
         since, self._woke = now - self._woke, now
-        wanted = GROWN_AT_ONCE * min(1.0, since / max(self._took, since))
+        wanted = GROWN_AT_ONCE * (since / self._took if self._took > since else 1.0)
         if self.growth is not None or not view or rng.random() * n_peers >= wanted:
             return []
         if not self.records.may_grow or self.is_finished:
@@ -432,8 +432,10 @@ class SharedBoosting:
     def _on_records(
         self, sender: PeerId, reply: BoostedReply, draw_linked: Callable[[int], Sequence[PeerId]]
     ) -> list[Effect]:
+        before = list(self.records.counts)
         new = self.records.merge(reply.records)
-        effects: list[Effect] = [*self.records.stored(record.peer for record in new)]
+        gone = [peer for peer in before if peer not in self.records.counts]
+        effects: list[Effect] = [*self.records.stored([*(record.peer for record in new), *gone])]
         news = [record for record in new if any(one.tree for one in record.trees)]
         if news:
             effects += self._send_records(news, [peer for peer in draw_linked(PASSED_ON) if peer != sender])

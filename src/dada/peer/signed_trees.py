@@ -111,12 +111,7 @@ class SignedTrees:
 
     def merge(self, records: Iterable[BoostedRecord]) -> tuple[BoostedRecord, ...]:
         """Check, verify and keep trees that are new; returns those that were kept."""
-        new = [
-            BoostedRecord(
-                record.peer, tuple(one for one in record.trees if one.tree not in self._held.get(record.peer, {}))
-            )
-            for record in records
-        ]
+        new = self._parts(records, are_held=False)
         for record in new:
             for one in record.trees:
                 if one.tree:
@@ -124,13 +119,16 @@ class SignedTrees:
                 if not self._seal.verify(record.peer, self._content(record.peer, one.tree), one.signature):
                     raise ImplausibleError("a boosted tree with a false signature")
         self._keep(new)
-        kept = (
-            BoostedRecord(
-                record.peer, tuple(one for one in record.trees if one.tree in self._held.get(record.peer, {}))
-            )
-            for record in new
-        )
-        return tuple(record for record in kept if record.trees)
+        return self._parts(new, are_held=True)
+
+    def _parts(self, records: Iterable[BoostedRecord], are_held: bool) -> tuple[BoostedRecord, ...]:
+        """Records with the trees that this peer holds, or with all others."""
+        parts = []
+        for record in records:
+            held = self._held.get(record.peer, {})
+            trees = tuple(one for one in record.trees if (one.tree in held) == are_held)
+            parts += [BoostedRecord(record.peer, trees)] if trees else []
+        return tuple(parts)
 
     def lacking(self, checks: bytes) -> tuple[BoostedRecord, ...]:
         """Records that differ from those of another peer."""
