@@ -394,7 +394,7 @@ def test_a_late_or_unasked_answer_changes_nothing():
     _users, network, tested = small(lost=lambda sender, to, message: isinstance(message, GrowthReply))
     network.grow([id_of(0), id_of(1)], tested)
     leader = network.peers[id_of(0)]
-    request = leader.growth.request(leader._round)
+    request = leader.growth.request(leader.growth_round)
     answers = dict(leader.growth.answers)
     body = receive(network.peers[id_of(2)], id_of(0), request)[0].message.body
     assert receive(leader, id_of(2), GrowthReply(request.round, body)) == []

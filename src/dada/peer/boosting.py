@@ -238,6 +238,8 @@ class SharedBoosting:
     ----------
     deadline : float
         When `on_timer` is due.
+    growth_round : int
+        Number of the last request to a pool.
     sent_bits : int
         Bits of all trees, requests and answers that this peer has sent.
 
@@ -274,7 +276,7 @@ class SharedBoosting:
         self.deadline = math.inf
         self.sent_bits = 0
         self.growth: Growth | None = None
-        self._round = 0
+        self.growth_round = 0
         # When the last tree was begun, how long the last one took, and the last wake-up.
         self._began, self._took, self._woke = 0.0, 0.0, 0.0
         self._leaves = OwnLeaves(terms, rows)
@@ -340,14 +342,14 @@ class SharedBoosting:
         return self._send_request(growth, now)
 
     def _ask_pool(self, growth: Growth, now: float) -> list[Effect]:
-        self._round += 1
-        growth.offer(self.me, answer(self.leaves(), growth.request(self._round)))
+        self.growth_round += 1
+        growth.offer(self.me, answer(self.leaves(), growth.request(self.growth_round)))
         return self._send_request(growth, now)
 
     def _send_request(self, growth: Growth, now: float) -> list[Effect]:
         """Ask all members of the pool that have not answered."""
         self.deadline = now + self.patience_s * (0.5 if growth.is_first else 0.25)
-        request = growth.request(self._round)
+        request = growth.request(self.growth_round)
         sends: list[Effect] = [Send(member, request) for member in growth.pool if member not in growth.answers]
         self.sent_bits += 8 * len(sends) * (len(request.tree) + len(request.features))
         return sends
@@ -424,7 +426,7 @@ class SharedBoosting:
         self, sender: PeerId, reply: GrowthReply, now: float, draw_linked: Callable[[int], Sequence[PeerId]]
     ) -> list[Effect]:
         growth = self.growth
-        if growth is None or reply.round != self._round:
+        if growth is None or reply.round != self.growth_round:
             return []
         growth.offer(sender, reply.body)
         return self._advance(growth, now, draw_linked) if growth.is_answered else []
