@@ -31,7 +31,7 @@ from dada.peer.boosted_trees import (
     varying_in,
     write_nodes,
 )
-from dada.peer.boosting import MOST_ATTEMPTS, SharedBoosting, bounded
+from dada.peer.boosting import MOST_REQUESTS, SharedBoosting, bounded
 from dada.peer.inputs import Persist, Refused, Send
 from dada.peer.messages import (
     BoostedRecord,
@@ -291,7 +291,7 @@ def test_false_requests_are_refused():
 
 def test_a_grower_is_answered_for_as_many_trees_as_it_may_need():
     peer, request = lonely(), GrowthRequest(1, VOTES, 0, b"", b"\x00\x00")
-    most = MOST_ATTEMPTS * TERMS.per_grower * (2 * TERMS.depth + 1)
+    most = MOST_REQUESTS * TERMS.per_grower * (2 * TERMS.depth + 1)
     for _ in range(most):
         assert isinstance(receive(peer, b"liar", request)[0], Send)
     assert isinstance(receive(peer, b"liar", request)[0], Refused)

@@ -27,7 +27,7 @@ again. A tree that arrives late takes its place among the others, and all later 
 are the weighted mean of those of the coupled model and of the leaves.
 
 *Bounds.* A grower has a fifth of the network's trees at most. Trees are checked before they are kept: size, round,
-features, thresholds. A peer answers the requests of another for twice as many trees as one grower may have. Sums of a
+features, thresholds. A peer answers four times as many requests of a grower as its trees need. Sums of a
 member of a pool count no more than `MOST_WEIGHT` times the median of all members. Beyond 256 peers, those whose ids
 have the lowest hashes grow the trees of all.
 """
@@ -81,8 +81,8 @@ from dada.peer.signed_trees import SignedTrees
 GROWN_AT_ONCE = 3.0
 # Sums of a member of a pool count up to this multiple of the median.
 MOST_WEIGHT = 2.0
-# Growths that one grower may ask for, in those that it may publish.
-MOST_ATTEMPTS = 2
+# Requests of one grower that are answered, in those that its trees need: some are lost, and some trees given up.
+MOST_REQUESTS = 4
 # Peers to which a record with new trees is passed on at once.
 PASSED_ON = 3
 # Bytes of records in one reply, replies to one peer between two exchanges, and peers whose requests are counted.
@@ -142,9 +142,7 @@ class Growth:
         """The request of this stage."""
         above = slice(0, 2**self.level - 1)
         tree = write_nodes(self.feature[above], self.cut[above])
-        features = (
-            np.zeros(0) if self.stage == SUMS else (self.tested if self.stage == VOTES else self.kept)[self._nodes]
-        )
+        features = {VOTES: self.tested, HISTOGRAMS: self.kept, SUMS: self.tested[:0]}[self.stage][self._nodes]
         return GrowthRequest(number, self.stage, self.output, tree, features.astype("<u2").tobytes())
 
     def offer(self, member: PeerId, body: bytes) -> None:
@@ -281,14 +279,14 @@ class SharedBoosting:
         self._began, self._took, self._woke = 0.0, 0.0, 0.0
         self._leaves = OwnLeaves(terms, rows)
         self._taken = b""
-        self._answers: Counter[PeerId] = Counter()
+        self._replies: Counter[PeerId] = Counter()
         self._answered: OrderedDict[PeerId, int] = OrderedDict()
 
     # -- trees -----------------------------------------------------------------------------------------------------
 
     @property
     def trees(self) -> list[bytes]:
-        """All trees, in the order in which all peers apply them."""
+        """The trees in use, in the order in which all peers apply them."""
         return self.leaves().trees
 
     def leaves(self) -> OwnLeaves:
@@ -390,7 +388,7 @@ class SharedBoosting:
 
     def ask(self, partner: PeerId) -> list[Effect]:
         """Compare records with a peer."""
-        self._answers.clear()
+        self._replies.clear()
         return [Send(partner, self.request())]
 
     def receive(
@@ -407,13 +405,13 @@ class SharedBoosting:
             return []
         if not message.checks:
             return [Send(sender, self.request(with_checks=True))]
-        self._answers[sender] += 1
-        if self._answers[sender] > MOST_ANSWERS:
+        self._replies[sender] += 1
+        if self._replies[sender] > MOST_ANSWERS:
             return [Refused(sender, f"requests for boosted trees beyond {MOST_ANSWERS} between two exchanges")]
         return self._reply(sender, message.checks, with_checks=True)
 
     def _answer(self, sender: PeerId, request: GrowthRequest) -> list[Effect]:
-        most = MOST_ATTEMPTS * self.terms.per_grower * (2 * self.terms.depth + 1)
+        most = MOST_REQUESTS * self.terms.per_grower * (2 * self.terms.depth + 1)
         answered = self._answered.get(sender, 0)
         if answered >= most:
             return [Refused(sender, f"requests to grow trees beyond {most}, which nobody needs")]

@@ -261,7 +261,8 @@ class SimulatedNetwork:
         if self.boosted is None:
             return None
         terms, rows, cuts = self.boosted
-        return SharedBoosting(peer_id(k), terms, rows[k], varying_in(cuts), self.config.digest, seal)
+        patience_s = self.config.reply_timeout_s
+        return SharedBoosting(peer_id(k), terms, rows[k], varying_in(cuts), self.config.digest, seal, patience_s)
 
     def _plan_lives(self, rng: np.random.Generator, liars_join_s: float) -> None:
         world, roles = self.world, self._roles
