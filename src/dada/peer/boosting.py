@@ -8,7 +8,7 @@ histograms of the features with most votes, rounded to a byte per number; at the
 weights in each leaf, which give the pool's values of the leaves. A request contains the upper levels of the tree, so
 the members of a pool keep no state. Whoever does not answer is asked once more, and then left out of this tree. The
 numbers are those of `dada.core.boosting`: by the answers of all, the tree is that of a fit with the same pool, tested
-features and rows.
+features and rows, unless the sums of a member are bounded (see below).
 
 *Pace.* About `GROWN_AT_ONCE` trees are growing at any time: a peer begins one at a wake-up with this number, divided by
 that of peers that it knows, as probability; with less, if its last tree took longer than the time between two wake-ups.
@@ -27,9 +27,9 @@ again. A tree that arrives late takes its place among the others, and all later 
 are the weighted mean of those of the coupled model and of the leaves.
 
 *Bounds.* A grower has a fifth of the network's trees at most. Trees are checked before they are kept: size, round,
-features, thresholds. A peer answers four times as many requests of a grower as its trees need. Sums of a
-member of a pool count no more than `MOST_WEIGHT` times the median of all members. Beyond 256 peers, those whose ids
-have the lowest hashes grow the trees of all.
+features, thresholds. A peer answers four times as many requests of a grower as its trees need. Sums of a member of a
+pool count no more than `MOST_WEIGHT` times the median of all members. Beyond 256 peers, those whose ids have the lowest
+hashes grow the trees of all.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def bounded(sums: Sequence[Array]) -> list[Array]:
 
     >>> of_all = [np.full((2, 1, 1), size) for size in (1.0, 2.0, 3.0, 1e9)]
     >>> [one.ravel().tolist() for one in bounded(of_all)]
-    [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0], [10.0, 10.0]]
+    [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0], [5.0, 5.0]]
     """
     sizes = np.array([np.abs(one).sum(axis=(1, 2)) for one in sums])
     most = MOST_WEIGHT * np.median(sizes, axis=0)
