@@ -17,7 +17,8 @@ from dada.net.home import Home, HomeError
 from dada.net.iroh_transport import IrohSeal, public_key
 from dada.net.network_file import read_network, read_revocation
 from dada.net.store import Store
-from dada.peer.inputs import ModelStep, Persist, Started
+from dada.peer.boosted_trees import draw_tested
+from dada.peer.inputs import ModelStep, Persist, Send, Started
 from dada.peer.member import Member, Planner
 from dada.peer.messages import AtomReply
 from dada.peer.peer import Peer
@@ -111,6 +112,66 @@ def test_a_peer_predicts_with_the_trees_of_others(tmp_path):
         home.add_rows(home.read_samples())
     with pytest.raises(HomeError, match="send trees"):
         home.protect(1.0, "labels")
+
+
+@pytest.mark.parametrize("label", ["level", "score"])
+def test_a_peer_predicts_with_boosted_trees_and_leaves_of_its_own(tmp_path, label):
+    table = tmp_path / "mine.csv"
+    score, level = write_table(table)
+    pl.read_csv(table).drop("importance", "score" if label == "level" else "level").write_csv(table)
+    network = new_network(tmp_path, "--like", table, "--label", label, "--predictors", "boosted")
+    assert network.settings["loss"] == ("logistic" if label == "level" else "squared")
+    home = learned_alone(tmp_path, network, read_rows(table, label, network))
+    before = predict_table_without_leaves(home, table, label)
+    store_samples(home, table, label)
+    boosting, other = (home.open_boosting(me, Unsealed()) for me in (b"me", b"you"))
+    effects = [*boosting.start(), *other.start()]
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        waiting = boosting.begin([b"you"], draw_tested(boosting.terms, boosting.varying, rng), 0.0)
+        while waiting:
+            effect = waiting.pop(0)
+            if isinstance(effect, Send):
+                there, sender = (other, b"me") if effect.to == b"you" else (boosting, b"you")
+                waiting += there.receive(sender, effect.message, 0.0, lambda n: [])
+            else:
+                effects.append(effect)
+    store = Store(home.state)
+    store.write([effect for effect in effects if isinstance(effect, Persist)])
+    store.close()
+    after = predict_table(home, table)
+    assert len(home.read_leaves().trees) == 20
+    if label == "level":
+        assert np.mean(np.array(after["label"]) == level) > 0.9
+        # Half of the lead is that of the leaves.
+        leads = np.sort(boosting.leaves().margins, axis=1)
+        same = np.array(after["label"]) == np.array(before["label"])
+        mixed = 0.5 * np.array(before["value"]) + 0.5 * (leads[:, -1] - leads[:, -2])
+        assert np.mean(np.isclose(np.array(after["value"]), mixed, rtol=1e-4)[same]) > 0.5
+    else:
+        values = np.array(boosting.leaves().margins[:, 0])
+        mixed = 0.5 * np.array(before["value"]) + 0.5 * (network.target.mean + network.target.scale * values)
+        assert_allclose(after["value"], mixed, rtol=1e-5)
+        assert np.var(after["value"] - score) < np.var(score)
+    with pytest.raises(HomeError, match="send trees"):
+        home.protect(1.0, "labels")
+    with pytest.raises(ValueError, match="trees are grown on all rows"):
+        store_samples(home, table, label, append=True)
+
+
+def predict_table_without_leaves(home, table, label):
+    """Predictions by the coupled model alone: no tree is stored yet."""
+    store_samples(home, table, label)
+    assert home.read_leaves().trees == ()
+    return predict_table(home, table)
+
+
+def test_boosted_trees_learn_the_losses_that_their_residuals_are_of(tmp_path):
+    table = tmp_path / "mine.csv"
+    write_table(table)
+    options = ("new-network", tmp_path / "net.json", "--like", table, "--label", "level", "--predictors", "boosted")
+    assert "learn the logistic loss" in run(*options, "--loss", "hinge").output
+    assert "needs --step block" in run(*options, "--step", "pairwise").output
 
 
 @pytest.mark.parametrize("loss", ["squared", "huber"])

@@ -57,8 +57,12 @@ DataName = Annotated[
     typer.Option("--data", help="Synthetic users, by default moons; or those of a dataset (see dada datasets)."),
 ]
 Predictors = Annotated[
-    Literal["usual", "trees"],
-    typer.Option("--predictors", help="Base predictors; trees: peers grow small trees and send them to each other."),
+    Literal["usual", "trees", "boosted"],
+    typer.Option(
+        "--predictors",
+        help="Base predictors; trees: peers grow small trees and send them to each other; boosted: they grow trees "
+        "with each other, whose leaves have values of each peer's own.",
+    ),
 ]
 NetworkGraph = Annotated[GraphRule | None, GraphOption.__metadata__[0]]
 
@@ -76,7 +80,7 @@ def network_users(
     predictors: str = "usual",
 ) -> NetworkUsers:
     """The users of a table or a dataset, or synthetic ones."""
-    from dada.cli.simulated_runs import with_trees
+    from dada.cli.simulated_runs import with_boosting, with_trees
 
     if file is None:
         if user is not None or label is not None or drop:
@@ -88,6 +92,8 @@ def network_users(
         if user is None or label is None:
             raise ValueError(f"--user and --label are needed: the columns of {file} with the user and the label")
         found = _table_users(file, user, label, drop or [], most, seed)
+    if predictors == "boosted":
+        return with_boosting(found)
     return with_trees(found, seed) if predictors == "trees" else found
 
 
@@ -162,6 +168,7 @@ def sim(
     - `dada sim --data moons --epsilon 4 --faults loss,churn`
     - `dada sim --data school --epsilon 4 --protects rows --ranges 0 1`
     - `dada sim --data xor --predictors trees --faults loss,churn`
+    - `dada sim --data xor --predictors boosted --faults loss,churn`
     - `dada sim --live`
     """
     from dada import Privacy
@@ -218,6 +225,9 @@ def _show_simulation(result: dict[str, Any], users: int) -> None:
 def _trees(result: dict[str, Any]) -> str:
     """Trees of a network that has any, as a line of text."""
     found = result.get("trees")
+    if boosted := result.get("boosted"):
+        sent = f"a peer sent {boosted['sent_bytes'] / 1e3:.1f} kB for them on average"
+        return f"\n{boosted['trees']} boosted trees of {boosted['growers']} growers; {sent}"
     if not found:
         return ""
     return f"\n{found['alive']} trees alive; a peer sent {found['sent_bytes'] / 1e3:.1f} kB of trees on average"

@@ -26,6 +26,7 @@ from dada.cli.peer_tables import (
     distinct,
     in_order,
     label_text,
+    network_boosting,
     read_features,
     read_targets,
     without_constants,
@@ -36,8 +37,9 @@ from dada.core.model_steps import rows_per_sample
 from dada.data import BasePredictors, Constant, FeatureSummary, Linear, Stumps, Trees, Union, read_table
 from dada.estimators import DadaClassifier, DadaRegressor
 from dada.fitting.atoms import agreed_cuts
+from dada.fitting.boosted_peers import PEER_TREES
 from dada.fitting.settings import FIRST_GRAPH_WAKEUPS, WAKEUPS_ALONE
-from dada.net.network_file import NetworkFile, NetworkTrees, Target
+from dada.net.network_file import NetworkBoosting, NetworkFile, NetworkTrees, Target
 from dada.peer.inputs import usual_settings
 from dada.peer.member import Rhythm
 
@@ -109,6 +111,11 @@ class SummaryFile:
     def trees(self) -> NetworkTrees:
         """Trees whose thresholds are quantiles."""
         return NetworkTrees(agreed_cuts(Trees(), self.summary), Trees.depth, Trees.per_user)
+
+    @property
+    def boosting(self) -> NetworkBoosting:
+        """Boosted trees whose thresholds are quantiles."""
+        return network_boosting(agreed_cuts(Trees(cuts=PEER_TREES.cuts), self.summary))
 
     def predictors(self, stumps_per_feature: int) -> BasePredictors:
         """Stumps at quantiles, clipped linear predictors, and a weakly coupled constant."""
