@@ -8,8 +8,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from typer.testing import CliRunner
 
-from dada import DadaClassifier, DadaRegressor, save_model
+from dada import BoostedTrees, Constant, DadaClassifier, DadaRegressor, Linear, Union, save_model
 from dada.cli.app import app
+from dada.cli.new_networks import network_of_model
 from dada.cli.peer_tables import predict_table, read_rows, store_samples
 from dada.core.model_steps import UserRows, rows_per_sample
 from dada.data import Population, predictors_from_arrays
@@ -221,7 +222,7 @@ def test_a_network_like_a_model_has_its_predictors_target_and_settings(tmp_path,
     X, owners = users()
     y = np.digitize(X[:, 0], [-0.5, 0.5]) if kind == "classes" else 3 * X[:, 0] + X[:, 1]
     if kind == "classes":
-        model = DadaClassifier(graph="evidence", tau=2.0, class_weight={1: 2.0}, random_state=0)
+        model = DadaClassifier("linear", graph="evidence", tau=2.0, class_weight={1: 2.0}, random_state=0)
     else:
         model = DadaRegressor(loss="huber", mu=0.3, graph="everyone", random_state=0)
     frame = pl.DataFrame(X, schema=["east", "north"])
@@ -327,3 +328,15 @@ def test_only_the_founder_admits_and_excludes(tmp_path):
     assert "is not the key of the founder" in run("admit", tmp_path / "net.json", bob).stderr
     key.unlink()
     assert "where `dada peer new-network --members` wrote it" in run("revoke", tmp_path / "net.json", bob).stderr
+
+
+def test_a_network_of_a_model_leaves_out_boosted_trees(tmp_path):
+    rng = np.random.default_rng(0)
+    X, users = rng.uniform(-1, 1, (300, 2)), np.repeat(np.arange(6), 50)
+    recipe = Union(Linear(clip=2.0), Constant(coupling=0.1), BoostedTrees(rounds=25))
+    model = DadaClassifier(recipe, graph="everyone", n_updates=10, random_state=0).fit(
+        X, X[:, 0] * X[:, 1] > 0, users=users
+    )
+    network = network_of_model(model, rate=1.0)
+    assert len(network.coupling) == 3 < model.predictors_.n
+    assert network.settings["beta"] == 30.0 < model.settings_["beta"]

@@ -176,7 +176,7 @@ def sim(
     from dada.sim.invariants import InvariantError
 
     privacy = None if epsilon is None else Privacy(epsilon, protects=protects, ranges=ranges)
-    if privacy is not None and predictors == "trees":
+    if privacy is not None and predictors != "usual":
         raise ValueError("trees reveal rows of their owners, which --epsilon protects: leave --predictors out")
 
     with watching(live, record) as page:

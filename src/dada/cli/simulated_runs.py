@@ -16,7 +16,7 @@ import numpy as np
 
 from dada.cli.console import GraphRule, StepRule, plan_settings
 from dada.cli.fit import kept_rows
-from dada.cli.new_networks import graph_of_model, network_of_model
+from dada.cli.new_networks import graph_of_model, network_of_model, usual_beta
 from dada.cli.watching import synthetic_info
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
@@ -183,7 +183,8 @@ def with_privacy(people: NetworkUsers, privacy: Privacy, seed: int, graph: Graph
 def _like_model(name: str, options: str, train: Population, test: Population, seed: int) -> NetworkUsers:
     """Users whose peers learn with the settings that an estimator chooses for them."""
     estimator = DadaClassifier if train.n_classes else DadaRegressor
-    model = estimator(random_state=seed).fit_population(train)
+    # With a given bound no boosted trees join, which peers grow only if asked to.
+    model = estimator(beta=usual_beta(train.n_classes), random_state=seed).fit_population(train)
     if isinstance(model, DadaRegressor):
         train, test = (replace(rows, y=(rows.y - model.target_mean_) / model.target_scale_) for rows in (train, test))
     settings: dict[str, Any] = {"loss": model.settings_["loss"], "beta": model.settings_["beta"]}

@@ -146,8 +146,7 @@ class PerUserKFold(BaseCrossValidator):
         labels = np.zeros(codes.size) if y is None else np.unique(as_values(y, "y"), return_inverse=True)[1]
         if labels.size != codes.size:
             raise ValueError(f"y and users must have one entry per row, got {labels.size} and {codes.size}")
-        rng = generator(self.random_state) if self.shuffle else None
-        turn = np.arange(codes.size) if rng is None else rng.random(codes.size)
+        turn = generator(self.random_state).random(codes.size) if self.shuffle else np.arange(codes.size)
         order = np.lexsort((turn, labels, codes))
         dealt = order[counts[codes[order]] > 1]
         if dealt.size < self.n_splits:
@@ -155,13 +154,24 @@ class PerUserKFold(BaseCrossValidator):
                 f"n_splits must be at most {dealt.size}, the number of rows of users with two rows or more, "
                 f"got {self.n_splits}"
             )
-        places = np.arange(dealt.size)
-        if rng is not None and y is not None:
-            # Users with a multiple of as many rows as folds would all have their last label in the last fold.
-            begins = np.where(counts % self.n_splits == 0, rng.integers(self.n_splits, size=counts.size), 0)
-            places += begins[codes[dealt]]
         fold = np.full(codes.size, -1)
-        fold[dealt] = places % self.n_splits
+        fold[dealt] = np.arange(dealt.size) % self.n_splits
+        return fold
+
+
+class EvenFolds(PerUserKFold):
+    """Folds of trials: like those of `PerUserKFold`, but with similar labels also for users of equal sizes.
+
+    There users with a multiple of as many rows as folds have their last label in the last fold, all of them. Here each
+    such user begins with a random fold.
+    """
+
+    def _folds(self, users: Any, y: Any) -> NDArray[np.intp]:
+        fold = super()._folds(users, y)
+        codes, counts = np.unique(users, return_inverse=True, return_counts=True)[1:]
+        begins = generator(self.random_state).integers(self.n_splits, size=counts.size)
+        moved = (counts % self.n_splits == 0)[codes] & (fold >= 0)
+        fold[moved] = (fold + begins[codes])[moved] % self.n_splits
         return fold
 
 
@@ -664,7 +674,7 @@ class Trials:
         """The folds, drawn at the first trial."""
         if not self._folds:
             owners, labels = self.population.owners, None if self.population.n_classes == 0 else self.population.y
-            split = PerUserKFold(N_FOLDS, shuffle=True, random_state=self.rng).split(owners, labels, users=owners)
+            split = EvenFolds(N_FOLDS, shuffle=True, random_state=self.rng).split(owners, labels, users=owners)
             enough = max(1, round(ENOUGH_HELD_OUT * N_FOLDS / self.population.n_rows))
             self._folds = [Fold.of(self.population, kept, tested) for kept, tested in islice(split, enough)]
         return self._folds
