@@ -57,7 +57,7 @@ DataName = Annotated[
     typer.Option("--data", help="Synthetic users, by default moons; or those of a dataset (see dada datasets)."),
 ]
 Predictors = Annotated[
-    Literal["usual", "trees", "boosted"],
+    Literal["auto", "trees", "boosted"],
     typer.Option(
         "--predictors",
         help="Base predictors; trees: peers grow small trees and send them to each other; boosted: they grow trees "
@@ -77,7 +77,7 @@ def network_users(
     usual: int,
     most: int,
     seed: int,
-    predictors: str = "usual",
+    predictors: str = "auto",
 ) -> NetworkUsers:
     """The users of a table or a dataset, or synthetic ones."""
     from dada.cli.simulated_runs import with_boosting, with_trees
@@ -130,7 +130,7 @@ def sim(
         str, typer.Option(help="Faults: none, loss, churn, byzantine, all, or several with commas.")
     ] = "all",
     data: DataName = None,
-    predictors: Predictors = "usual",
+    predictors: Predictors = "auto",
     graph: NetworkGraph = None,
     step: StepOption = "block",
     journal: Annotated[
@@ -176,7 +176,7 @@ def sim(
     from dada.sim.invariants import InvariantError
 
     privacy = None if epsilon is None else Privacy(epsilon, protects=protects, ranges=ranges)
-    if privacy is not None and predictors != "usual":
+    if privacy is not None and predictors != "auto":
         raise ValueError("trees reveal rows of their owners, which --epsilon protects: leave --predictors out")
 
     with watching(live, record) as page:
@@ -273,7 +273,7 @@ def swarm(
     in_process: Annotated[
         bool, typer.Option("--in-process", help="Run all peers in one process, with real sockets.")
     ] = False,
-    predictors: Predictors = "usual",
+    predictors: Predictors = "auto",
     graph: NetworkGraph = None,
     step: StepOption = "block",
     keep: Annotated[Path | None, typer.Option(help="Keep the peers' folders here.")] = None,

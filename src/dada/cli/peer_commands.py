@@ -86,12 +86,12 @@ def new_network(
     beta: Annotated[float | None, typer.Option(min=1e-6, help="Largest l1 norm of a model; 10 for adaboost.")] = None,
     mu: Annotated[float | None, typer.Option(min=0.0, help="Coupling strength; by default peers agree on it.")] = None,
     predictors: Annotated[
-        Literal["stumps", "trees", "boosted"],
+        Literal["auto", "trees", "boosted"],
         typer.Option(
             help="Base predictors; trees: peers grow small trees and send them, next to linear predictors; boosted: "
             "they grow trees with each other, whose leaves have values of each peer's own."
         ),
-    ] = "stumps",
+    ] = "auto",
     most_rows: Annotated[
         int | None, typer.Option(min=1, help="A bound of the rows of one user; peers that claim more count as this.")
     ] = None,
