@@ -40,7 +40,6 @@ from dada.data.predictors.thresholds import FittedLeaves
 from dada.estimators import DadaClassifier, DadaRegressor
 from dada.fitting.atoms import agreed_cuts
 from dada.fitting.boosted_peers import PEER_TREES
-from dada.fitting.boosting import boosted_of
 from dada.fitting.settings import BETA, FIRST_GRAPH_WAKEUPS, WAKEUPS_ALONE
 from dada.net.network_file import NetworkBoosting, NetworkFile, NetworkTrees, Target
 from dada.peer.inputs import usual_settings
@@ -259,7 +258,8 @@ def network_of_model(
 
 def is_coupled(model: DadaClassifier | DadaRegressor) -> bool:
     """Whether all base predictors of a model are coupled: it has no boosted trees, whose leaves are not."""
-    return boosted_of(model.settings_["predictors"])[0] is None
+    predictors: BasePredictors = model.predictors_
+    return not any(isinstance(part, FittedLeaves) for part in getattr(predictors, "parts", ()))
 
 
 def coupled_predictors(model: DadaClassifier | DadaRegressor) -> BasePredictors:
