@@ -129,9 +129,11 @@ def new_network(
         raise ValueError("--predictors trees needs --step block, and no --model: peers grow the trees themselves")
     if model is not None:
         from dada.cli.new_networks import network_of_model
+        from dada.cli.pipelines import only_model
         from dada.estimators.files import load_model
 
-        network = network_of_model(load_model(model), rate, graph, private=private, **guard, **given)
+        peers_model = only_model(load_model(model), model)
+        network = network_of_model(peers_model, rate, graph, private=private, **guard, **given)
     else:
         if summary:
             from dada.cli.new_networks import read_all
