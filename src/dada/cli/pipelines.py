@@ -37,14 +37,9 @@ def inspected(loaded: Any) -> tuple[Model, dict[str, Any]]:
     if not is_pipeline(loaded):
         return loaded, {}
     model, steps = loaded[-1], [{"name": name, "type": type(step).__name__} for name, step in loaded.steps[:-1]]
-    if len(loaded) > 1 and not hasattr(model, "feature_names_in_"):
-        try:
-            names = loaded[:-1].get_feature_names_out()
-        # Some transformers do not name what they make.
-        except (AttributeError, TypeError, ValueError):
-            names = ()
-        if len(names) == model.n_features_in_:
-            model.feature_names_in_ = np.array(names, dtype=object)
+    names = _made(loaded)
+    if names is not None:
+        model.feature_names_in_ = np.array(names, dtype=object)
     return model, {"pipeline": {"steps": steps, "columns": _columns(loaded)}}
 
 
@@ -76,12 +71,13 @@ def rows_through(
         raise ValueError("the model takes users from what the steps before it make of the table: leave --user out")
     _refuse_absent(frame, _used(pipeline, needed or []), file)
     X = _transformed(pipeline, frame, frame.columns, file)
-    column = model.user_column_
+    column, made = model.user_column_, _made(pipeline)
+    name = column if made is None or isinstance(column, str) else made[column]
     users = as_values(without_column(X, column)[1], "users")
     known = like_known(users, model.users_)
     if known.dtype.kind != users.dtype.kind:
         X = _with_users(X, column, known)
-    return {"X": X}, pl.Series(_plain_name(column, needed), users)
+    return {"X": X}, pl.Series(_plain_name(name, needed), users)
 
 
 def _columns(pipeline: Any) -> list[str] | None:
@@ -89,6 +85,21 @@ def _columns(pipeline: Any) -> list[str] | None:
     first = next(step for _, step in pipeline.steps if step not in (None, "passthrough"))
     names = getattr(first, "feature_names_in_", None)
     return None if names is None else list(names)
+
+
+def _made(pipeline: Any) -> list[str] | None:
+    """Names of what the steps before the model make, if they have any."""
+    model = pipeline[-1]
+    if hasattr(model, "feature_names_in_"):
+        return list(model.feature_names_in_)
+    if len(pipeline) == 1:
+        return None
+    try:
+        names = list(pipeline[:-1].get_feature_names_out())
+    # Some transformers do not name what they make.
+    except (AttributeError, TypeError, ValueError):
+        return None
+    return names if len(names) == model.n_features_in_ else None
 
 
 def _used(pipeline: Any, columns: list[str]) -> list[str]:
@@ -122,10 +133,11 @@ def _transformed(pipeline: Any, frame: pl.DataFrame, others: list[str], file: Pa
 
     columns = _columns(pipeline)
     if columns is None:
-        X, levels = frame.select(others).to_numpy(), {}
+        X, read = frame.select(others).to_numpy(), {}
     else:
         dropped = [pl.lit(None).alias(name) for name in columns if name not in frame.columns]
-        table, levels = frame.with_columns(dropped).select(columns), dict(_levels(pipeline[0], columns))
+        table, read = frame.with_columns(dropped).select(columns), dict(_levels(pipeline[0], columns))
+        levels = {name: known for name, known in read.items() if known is not None}
         for name, known in levels.items():
             expected, found = _kind(known), _kind_of(table[name])
             if expected and found and expected != found:
@@ -137,16 +149,15 @@ def _transformed(pipeline: Any, frame: pl.DataFrame, others: list[str], file: Pa
         return X
     try:
         return pipeline[:-1].transform(X)
-    except (TypeError, ValueError) as error:
-        words = [
-            n for n in columns or others if n in frame.columns and n not in levels and _kind_of(frame[n]) == "text"
-        ]
-        hint = f". Of its columns, {shorten(words)} hold text" if words else ""
+    except (AttributeError, TypeError, ValueError) as error:
+        given = [name for name in columns or others if name in frame.columns and name not in read]
+        words = [name for name in given if _kind_of(frame[name]) == "text"]
+        hint = f" (text in {shorten(words)})" if words and "could not convert string" in str(error) else ""
         raise ValueError(f"{file} does not fit the steps before the model: {error}{hint}") from error
 
 
 def _levels(step: Any, columns: list[str]) -> Iterator[tuple[str, Any]]:
-    """The columns that an encoder of levels reads first, and the levels that it knows."""
+    """The columns that an encoder of levels reads first, and the levels that it knows; None of columns passed on."""
     from sklearn.compose import ColumnTransformer
     from sklearn.pipeline import FeatureUnion, Pipeline
 
@@ -158,6 +169,9 @@ def _levels(step: Any, columns: list[str]) -> Iterator[tuple[str, Any]]:
             yield from _levels(part, columns)
     elif isinstance(step, Pipeline):
         yield from _levels(step[0], columns)
+    # A fitted ColumnTransformer passes columns on by a FunctionTransformer without a function.
+    elif isinstance(step, str) or getattr(step, "func", step) is None:
+        yield from ((name, None) for name in columns)
     elif hasattr(step, "categories_"):
         yield from zip(columns, step.categories_, strict=True)
 

@@ -105,8 +105,10 @@ def _unknown_types(skops: Any, data: bytes) -> list[str]:
     for state in _states(json.loads(members[SCHEMA])):
         kind = state["__loader__"]
         # One object has one state: of two with the same identity, skops would read the first only.
-        if state.get("__id__") is not None and shared.setdefault(state["__id__"], state) != state:
-            raise ValueError("two states of one object")
+        if state.get("__id__") is not None:
+            content = _content(state, members)
+            if shared.setdefault(state["__id__"], content) != content:
+                raise ValueError("two states of one object")
         if kind == "SparseMatrixNode":
             matrix: Any = sparse.load_npz(io.BytesIO(members[state["file"]]))
             if matrix.format in ("bsr", "csc", "csr"):
@@ -118,6 +120,16 @@ def _unknown_types(skops: Any, data: bytes) -> list[str]:
         if kind not in _PLAIN and state["__module__"].partition(".")[0] not in PACKAGES:
             foreign.add(f"{state['__module__']}.{state['__class__']}")
     return sorted(foreign.union(skops.get_untrusted_types(data=data)))
+
+
+def _content(node: Any, members: dict[str, bytes]) -> Any:
+    """What a state says, whatever its objects and files are called."""
+    if isinstance(node, list):
+        return [_content(child, members) for child in node]
+    if not isinstance(node, dict):
+        return node
+    content = {name: _content(child, members) for name, child in node.items() if name != "__id__"}
+    return content | {"file": members[node["file"]]} if isinstance(node.get("file"), str) else content
 
 
 def _states(node: Any) -> Iterator[dict[str, Any]]:
