@@ -13,6 +13,7 @@ import pytest
 import sklearn
 import skops.io
 from numpy.testing import assert_array_equal
+from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
@@ -130,7 +131,7 @@ def test_columns_of_text_and_of_users_come_back(frame, output, tmp_path):
         ("passthrough",),
         (FunctionTransformer(np.tanh),),
         (FeatureUnion([("s", StandardScaler()), ("p", PolynomialFeatures(2))]),),
-        (PolynomialFeatures(3), LatentDirichletAllocation(2, random_state=np.random.RandomState(0))),  # noqa: NPY002
+        (PolynomialFeatures(3), LatentDirichletAllocation(2, random_state=np.random.RandomState(0))),
         (Pipeline([("s", StandardScaler()), ("p", PCA(1))]), StandardScaler()),
     ],
 )
@@ -237,7 +238,7 @@ def test_changed_bytes_are_noticed(path):
     content = path.read_bytes()
     at = content.index(b"standardscaler")
     path.write_bytes(content[:at] + b"S" + content[at + 1 :])
-    with pytest.raises(ModelFileError, match="people.dada"):
+    with pytest.raises(ModelFileError, match=r"people.dada: .*damaged"):
         load_model(path)
 
 
@@ -287,6 +288,50 @@ def test_a_random_state_out_of_range_is_refused(path):
     with_steps(path, with_schema(steps, spoil))
     with pytest.raises(ModelFileError, match="random state out of range"):
         load_model(path)
+
+
+def test_a_sparse_matrix_is_refused_by_whatever_name(path):
+    pipeline = load_model(path)
+    pipeline.steps[-1] = ("model", "passthrough")
+    pipeline.extra = sparse.csr_array(np.eye(3))
+    steps = skops.io.dumps(pipeline)
+    with_steps(path, steps)
+    with pytest.raises(ModelFileError, match="csr_array"):
+        load_model(path)
+
+    def rename(schema):
+        schema["content"]["content"]["extra"] |= {"__module__": "scipy.sparse._matrix", "__class__": "spmatrix"}
+
+    with_steps(path, with_schema(steps, rename))
+    assert skops.io.get_untrusted_types(data=members(path)["transformers.skops"]) == []
+    with pytest.raises(ModelFileError, match="spmatrix"):
+        load_model(path)
+
+
+def test_two_states_of_one_object_are_refused(path):
+    def claim(schema):
+        attributes = schema["content"]["content"]
+        attributes["extra"]["__id__"] = attributes["other"]["__id__"] = 7
+
+    pipeline = load_model(path)
+    pipeline.steps[-1] = ("model", "passthrough")
+    pipeline.extra, pipeline.other = np.zeros(2), np.zeros(2)
+    with_steps(path, with_schema(skops.io.dumps(pipeline), claim))
+    load_model(path)
+    pipeline.other = np.ones(2)
+    with_steps(path, with_schema(skops.io.dumps(pipeline), claim))
+    with pytest.raises(ModelFileError, match="two states of one object"):
+        load_model(path)
+
+
+def test_missing_numbers_may_be_left_to_the_model(tmp_path):
+    X = pl.DataFrame({"x": ROWS.X[:, 0], "person": ROWS.users.tolist()})
+    X = X.with_columns(x=pl.when(pl.int_range(pl.len()) % 5 > 0).then("x"))
+    before = ColumnTransformer([("n", StandardScaler(), ["x"]), ("u", "passthrough", ["person"])])
+    model = DadaClassifier(user_column="u__person", **SHORT)
+    pipeline = make_pipeline(before.set_output(transform="polars"), model).fit(X, ROWS.y)
+    save_model(pipeline, tmp_path / "p.dada")
+    assert_array_equal(load_model(tmp_path / "p.dada").predict_proba(X), pipeline.predict_proba(X))
 
 
 def test_without_skops_the_install_command_is_named(path, monkeypatch, tmp_path):
