@@ -10,8 +10,7 @@ import typer
 
 from dada import atomic
 from dada.cli.console import AsJson, mean_of_users, number, percent, print_json, print_table, stdout
-from dada.cli.pipelines import in_words as steps_in_words
-from dada.cli.pipelines import inspected, is_pipeline, only_model, rows_through
+from dada.cli.pipelines import inspected, is_pipeline, only_model, rows_through, steps_in_words
 
 if TYPE_CHECKING:
     import numpy as np

@@ -43,10 +43,10 @@ def inspected(loaded: Any) -> tuple[Model, dict[str, Any]]:
     return model, {"pipeline": {"steps": steps, "columns": _columns(loaded)}}
 
 
-def in_words(pipeline: dict[str, Any]) -> str:
+def steps_in_words(pipeline: dict[str, Any]) -> str:
     """The steps of a pipeline as a sentence.
 
-    >>> in_words({"steps": [{"name": "scaler", "type": "StandardScaler"}, {"name": "pca", "type": "PCA"}]})
+    >>> steps_in_words({"steps": [{"name": "scaler", "type": "StandardScaler"}, {"name": "pca", "type": "PCA"}]})
     'Before the models: scaler (StandardScaler), then pca (PCA).'
     """
     return f"Before the models: {', then '.join('{name} ({type})'.format(**step) for step in pipeline['steps'])}."
@@ -218,7 +218,9 @@ def _with_missing(table: pl.DataFrame, levels: dict[str, Any]) -> Any:
     by_nan = [
         name
         for name, known in levels.items()
-        if table[name].null_count() and any(isinstance(level, float) and np.isnan(level) for level in known[-1:])
+        if table[name].null_count()
+        and _kind_of(table[name]) != "numbers"
+        and any(isinstance(level, float) and np.isnan(level) for level in known[-1:])
     ]
     if not by_nan:
         return table
@@ -228,9 +230,8 @@ def _with_missing(table: pl.DataFrame, levels: dict[str, Any]) -> Any:
         raise ImportError('missing text that the model knows as NaN needs pandas: pip install "pandas"') from error
     columns = {name: table[name].to_numpy() for name in table.columns}
     for name in by_nan:
-        if _kind_of(table[name]) in ("text", None):
-            values = table[name].to_list()
-            columns[name] = pd.Series([np.nan if value is None else value for value in values], dtype=object)
+        values = table[name].to_list()
+        columns[name] = pd.Series([np.nan if value is None else value for value in values], dtype=object)
     return pd.DataFrame(columns)
 
 
