@@ -161,7 +161,7 @@ def test_users_may_have_one_row_or_many(tmp_path, n_rows):
     frame = frame.with_columns(y=(pl.col("x") > 0).cast(int) + (pl.col("town") == "a").cast(int))
     path = written(frame, tmp_path / "t.csv")
     found = dada_json("fit", path, "--user", "u", "--label", "y", "-o", tmp_path / "m.dada", *QUICK)
-    assert (found["users"], found["rows"], found["held_out"] is None) == (30, n, n_rows < 5)
+    assert (found["users"], found["rows"], found["held_out"] is None) == (30, n, n_rows < 2)
     assert len(dada_json("predict", tmp_path / "m.dada", path)) == n
 
 

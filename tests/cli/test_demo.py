@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from matplotlib.image import imread
 from typer.testing import CliRunner
 
 from dada.cli.app import app
-from dada.cli.demo_report import METHODS, OURS, demo_settings, run_demo
+from dada.cli.demo_report import METHODS, OURS, demo_settings, report_page, run_demo
 from dada.events import Progress, silent
 
 PICTURES = ("accuracy.png", "graph.png", "weights.png")
@@ -116,6 +117,16 @@ def test_every_method_reports_its_progress_to_the_end():
     for method in (*METHODS, OURS):
         last = [event for event in seen[method] if isinstance(event, Progress)][-1]
         assert last.done == last.total
+
+
+def test_the_report_explains_a_step_at_the_end_of_the_curve():
+    result = run_demo(1, 12, "run", lambda method: silent)
+    ours = result.outcomes[OURS]
+    smooth = ours.trace[:-1] if ours.trace[-1].updates == ours.trace[-2].updates else ours.trace
+    for trace, is_step in ((smooth, False), ((*smooth, smooth[-1]), True)):
+        outcomes = result.outcomes | {OURS: replace(ours, trace=trace)}
+        page = report_page(replace(result, outcomes=outcomes), {"accuracy": "", "graph": "", "weights": ""})
+        assert ("its curve ends with a step" in page) == is_step
 
 
 def test_counts_per_user_do_not_depend_on_the_number_of_users():

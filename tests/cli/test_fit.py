@@ -7,12 +7,15 @@ import re
 import numpy as np
 import polars as pl
 import pytest
+import typer
 from numpy.testing import assert_array_equal
 from typer.testing import CliRunner
 
 from dada import DadaClassifier, Population, Privacy, load_model
+from dada.cli import fit as fit_command
 from dada.cli.app import app
 from dada.cli.private_fits import about_privacy, budget_lines, show_result
+from dada.core.plan import Status
 from dada.dashboard.records import LogReader, Note, Recorder, decode
 from dada.data import ParquetUsers, moons
 from dada.estimators.stream import fit_parquet
@@ -119,8 +122,7 @@ def test_inspect_names_neighbours_and_predictors(folder, fitted):
     assert one["n_neighbours"] >= len(one["neighbours"]) > 0
     assert all(neighbour["user"] != "u3" for neighbour in one["neighbours"])
     assert any("east" in row["predictor"] or "north" in row["predictor"] for row in one["predictors"])
-    everybody = dada("inspect", folder / "m.dada", "-o", folder / "graph.graphml")
-    assert "most connected" in everybody.stdout
+    dada("inspect", folder / "m.dada", "-o", folder / "graph.graphml")
     assert "u3" in (folder / "graph.graphml").read_text()
     assert dada("inspect", folder / "m.dada", "-o", folder / "graph.png").exit_code == 0
     assert (folder / "graph.png").read_bytes().startswith(b"\x89PNG")
@@ -406,3 +408,107 @@ def test_privacy_of_rows_without_ranges_is_refused(folder):
     refused = dada("fit", folder / "train.csv", "--user", "person", "--label", "came", "--epsilon", 1)
     assert refused.exit_code != 0
     assert "ranges must be given to protect rows" in " ".join(refused.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("graph", "told", "table"),
+    [
+        ("everyone", "Everyone learns from everyone alike.", None),
+        ("none", "Users learn alone.", None),
+        ("learned", "Users learn from those with similar models.", "most connected"),
+        ("evidence", "Users learn from those whose models do best on their rows.", "most followed"),
+    ],
+)
+def test_inspect_tells_who_learns_from_whom(folder, tmp_path, graph, told, table):
+    path = tmp_path / "m.dada"
+    dada("fit", folder / "train.csv", "--user", "person", "--label", "came", "-o", path, "--graph", graph,
+         "--updates", 10, "--holdout", 0)  # fmt: skip
+    shown = dada("inspect", path).stdout
+    assert told in shown
+    # Edges to random users mean nothing.
+    assert [name for name in ("most connected", "most followed") if name in shown] == ([table] if table else [])
+    of_one = dada("inspect", path, "--user", "u3").stdout
+    assert ("learns from everyone alike" in of_one) == (graph == "everyone")
+    assert ("followers" in of_one) == (graph != "everyone")
+    found = json.loads(dada("inspect", path, "--json").stdout)
+    assert found["graph"] == graph
+    counts = [row["followers"] for row in found["most_connected"]]
+    if graph == "evidence":
+        assert counts == sorted(counts, reverse=True)
+        assert counts[0] > 0
+
+
+@pytest.mark.parametrize("interrupted", ["together", "alone", "one model", "all rows"])
+@pytest.mark.parametrize("raises", [True, False])
+def test_ctrl_c_leaves_the_best_model_so_far_or_says_why_not(folder, tmp_path, monkeypatch, interrupted, raises):
+    stages, learn = ["together", "alone", "one model", "all rows"], fit_command._fitted
+    begun = []
+
+    def fitted_until(*arguments):
+        begun.append(len(begun))
+        is_last = stages[begun[-1]] == interrupted
+        if is_last and raises:
+            raise KeyboardInterrupt
+        model = learn(*arguments)
+        if is_last:
+            model.status_ = Status.INTERRUPTED
+        return model
+
+    monkeypatch.setattr(fit_command, "_fitted", fitted_until)
+    path = tmp_path / "m.dada"
+    result = dada("fit", folder / "train.csv", "--user", "person", "--label", "came", "-o", path, "--updates", 5)
+    assert len(begun) == 1 + stages.index(interrupted)
+    if interrupted == "together" and raises:
+        assert result.exit_code == 130
+        assert "interrupted before the first model was learned: there is nothing to write" in result.stderr
+        assert not path.exists()
+        return
+    assert result.exit_code == 0
+    of_all_rows = interrupted == "all rows" and not raises
+    assert ("its state so far is kept" if of_all_rows else "kept is the model of all rows but those held out") in (
+        result.stdout
+    )
+    assert ("each user alone" in result.stdout) == (interrupted == "all rows")
+    assert load_model(path).n_users_ == 12
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["demo", "fit", "predict", "add-user", "inspect", "reproduce", "report", "peer summarise", "peer predict"],
+)
+def test_where_to_write_has_the_same_names_in_all_commands(command):
+    options = typer.main.get_command(app)
+    for name in command.split():
+        options = options.commands[name]
+    (places,) = (option.opts for option in options.params if "--out" in option.opts)
+    assert places == ["-o", "--output", "--out"]
+
+
+@pytest.mark.parametrize("family", ["linear", "stumps", "boosted"])
+def test_base_predictors_can_be_asked_for(folder, tmp_path, family):
+    path = tmp_path / "m.dada"
+    result = dada("fit", folder / "train.csv", "--user", "person", "--label", "came", "--out", path, "--json",
+                  "--updates", 10, "--graph", "everyone", "--predictors", family, "--holdout", 0)  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    kinds = {part["kind"] for part in json.loads(dada("inspect", path, "--json").stdout)["parts"]}
+    assert ("leaves" in kinds) == (family == "boosted")
+    assert family == "boosted" or ("stumps" in kinds) == (family == "stumps")
+
+
+def test_users_with_few_rows_hold_out_one_each_and_single_rows_none(folder, tmp_path):
+    train = pl.read_csv(folder / "train.csv")
+    for rows, told in ((3, "held-out rows of"), (1, "No user has two rows: none was held out")):
+        train.group_by("person", maintain_order=True).head(rows).write_csv(tmp_path / "few.csv")
+        shown = dada("fit", tmp_path / "few.csv", "--user", "person", "--label", "came", "-o", tmp_path / "m.dada",
+                     "--updates", 5, "--graph", "everyone")  # fmt: skip
+        assert shown.exit_code == 0, shown.stderr
+        assert told in shown.stdout
+
+
+def test_calibration_is_told_by_what_it_improves():
+    found = {"error_before": 0.042, "error_after": 0.026, "log_loss_before": 0.6, "log_loss_after": 0.58}
+    assert "off by 2.6 points instead of 4.2" in fit_command._calibrated(found)
+    found |= {"error_after": 0.0419}
+    assert "likelier (log-loss 0.580 instead of 0.600); off by 4.2 points" in fit_command._calibrated(found)
+    found |= {"log_loss_after": 0.6}
+    assert "temperatures did no better" in fit_command._calibrated(found)

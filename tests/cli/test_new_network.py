@@ -8,8 +8,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from typer.testing import CliRunner
 
-from dada import DadaClassifier, DadaRegressor, save_model
+from dada import BoostedTrees, Constant, DadaClassifier, DadaRegressor, Linear, Union, save_model
 from dada.cli.app import app
+from dada.cli.new_networks import network_of_model
 from dada.cli.peer_tables import predict_table, read_rows, store_samples
 from dada.core.model_steps import UserRows, rows_per_sample
 from dada.data import Population, predictors_from_arrays
@@ -17,7 +18,8 @@ from dada.net.home import Home, HomeError
 from dada.net.iroh_transport import IrohSeal, public_key
 from dada.net.network_file import read_network, read_revocation
 from dada.net.store import Store
-from dada.peer.inputs import ModelStep, Persist, Started
+from dada.peer.boosted_trees import draw_tested
+from dada.peer.inputs import ModelStep, Persist, Send, Started
 from dada.peer.member import Member, Planner
 from dada.peer.messages import AtomReply
 from dada.peer.peer import Peer
@@ -113,6 +115,66 @@ def test_a_peer_predicts_with_the_trees_of_others(tmp_path):
         home.protect(1.0, "labels")
 
 
+@pytest.mark.parametrize("label", ["level", "score"])
+def test_a_peer_predicts_with_boosted_trees_and_leaves_of_its_own(tmp_path, label):
+    table = tmp_path / "mine.csv"
+    score, level = write_table(table)
+    pl.read_csv(table).drop("importance", "score" if label == "level" else "level").write_csv(table)
+    network = new_network(tmp_path, "--like", table, "--label", label, "--predictors", "boosted")
+    assert network.settings["loss"] == ("logistic" if label == "level" else "squared")
+    home = learned_alone(tmp_path, network, read_rows(table, label, network))
+    before = predict_table_without_leaves(home, table, label)
+    store_samples(home, table, label)
+    boosting, other = (home.open_boosting(me, Unsealed()) for me in (b"me", b"you"))
+    effects = [*boosting.start(), *other.start()]
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        waiting = boosting.begin([b"you"], draw_tested(boosting.terms, boosting.varying, rng), 0.0)
+        while waiting:
+            effect = waiting.pop(0)
+            if isinstance(effect, Send):
+                there, sender = (other, b"me") if effect.to == b"you" else (boosting, b"you")
+                waiting += there.receive(sender, effect.message, 0.0, lambda n: [])
+            else:
+                effects.append(effect)
+    store = Store(home.state)
+    store.write([effect for effect in effects if isinstance(effect, Persist)])
+    store.close()
+    after = predict_table(home, table)
+    assert len(home.read_leaves().trees) == 20
+    if label == "level":
+        assert np.mean(np.array(after["label"]) == level) > 0.9
+        # Half of the lead is that of the leaves.
+        leads = np.sort(boosting.leaves().margins, axis=1)
+        same = np.array(after["label"]) == np.array(before["label"])
+        mixed = 0.5 * np.array(before["value"]) + 0.5 * (leads[:, -1] - leads[:, -2])
+        assert np.mean(np.isclose(np.array(after["value"]), mixed, rtol=1e-4)[same]) > 0.5
+    else:
+        values = np.array(boosting.leaves().margins[:, 0])
+        mixed = 0.5 * np.array(before["value"]) + 0.5 * (network.target.mean + network.target.scale * values)
+        assert_allclose(after["value"], mixed, rtol=1e-5)
+        assert np.var(after["value"] - score) < np.var(score)
+    with pytest.raises(HomeError, match="send trees"):
+        home.protect(1.0, "labels")
+    with pytest.raises(ValueError, match="trees are grown on all rows"):
+        store_samples(home, table, label, append=True)
+
+
+def predict_table_without_leaves(home, table, label):
+    """Predictions by the coupled model alone: no tree is stored yet."""
+    store_samples(home, table, label)
+    assert home.read_leaves().trees == ()
+    return predict_table(home, table)
+
+
+def test_boosted_trees_learn_the_losses_that_their_residuals_are_of(tmp_path):
+    table = tmp_path / "mine.csv"
+    write_table(table)
+    options = ("new-network", tmp_path / "net.json", "--like", table, "--label", "level", "--predictors", "boosted")
+    assert "learn the logistic loss" in run(*options, "--loss", "hinge").output
+    assert "needs --step block" in run(*options, "--step", "pairwise").output
+
+
 @pytest.mark.parametrize("loss", ["squared", "huber"])
 def test_numbers_are_predicted_in_their_own_unit(tmp_path, loss):
     table = tmp_path / "mine.csv"
@@ -160,7 +222,7 @@ def test_a_network_like_a_model_has_its_predictors_target_and_settings(tmp_path,
     X, owners = users()
     y = np.digitize(X[:, 0], [-0.5, 0.5]) if kind == "classes" else 3 * X[:, 0] + X[:, 1]
     if kind == "classes":
-        model = DadaClassifier(graph="evidence", tau=2.0, class_weight={1: 2.0}, random_state=0)
+        model = DadaClassifier("linear", graph="evidence", tau=2.0, class_weight={1: 2.0}, random_state=0)
     else:
         model = DadaRegressor(loss="huber", mu=0.3, graph="everyone", random_state=0)
     frame = pl.DataFrame(X, schema=["east", "north"])
@@ -266,3 +328,15 @@ def test_only_the_founder_admits_and_excludes(tmp_path):
     assert "is not the key of the founder" in run("admit", tmp_path / "net.json", bob).stderr
     key.unlink()
     assert "where `dada peer new-network --members` wrote it" in run("revoke", tmp_path / "net.json", bob).stderr
+
+
+def test_a_network_of_a_model_leaves_out_boosted_trees(tmp_path):
+    rng = np.random.default_rng(0)
+    X, users = rng.uniform(-1, 1, (300, 2)), np.repeat(np.arange(6), 50)
+    recipe = Union(Linear(clip=2.0), Constant(coupling=0.1), BoostedTrees(rounds=25))
+    model = DadaClassifier(recipe, graph="everyone", n_updates=10, random_state=0).fit(
+        X, X[:, 0] * X[:, 1] > 0, users=users
+    )
+    network = network_of_model(model, rate=1.0)
+    assert len(network.coupling) == 3 < model.predictors_.n
+    assert network.settings["beta"] == 30.0 < model.settings_["beta"]

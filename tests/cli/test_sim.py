@@ -76,6 +76,17 @@ def test_private_peers_grow_no_trees():
     assert "8 peers have made their release, with epsilon 4" in shown
 
 
+def test_peers_that_boost_trees():
+    options = ["--users", "6", "--data", "xor", "--steps", "20", "--faults", "none", "--predictors", "boosted"]
+    result = runner.invoke(app, ["sim", *options, "--json"])
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    assert found["boosted"]["trees"] > 5
+    assert found["boosted"]["growers"] > 1
+    assert found["boosted"]["sent_bytes"] > 1000
+    assert "boosted trees of" in runner.invoke(app, ["sim", *options]).stdout
+
+
 def test_the_result_as_a_table():
     result = runner.invoke(app, [*SMALL, "--faults", "none"])
     assert result.exit_code == 0

@@ -12,10 +12,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from dada import events
+from dada import BoostedTrees, DadaClassifier, Linear, Union, events
 from dada.cli.network_runs import make_homes, make_network
 from dada.cli.simulated_runs import synthetic_peers
-from dada.cli.watching import SlowMotion, dashboard, newest_recording, report, watching
+from dada.cli.watching import Ending, SlowMotion, dashboard, newest_recording, report, watching
 from dada.dashboard import records
 from dada.dashboard.records import LogReader
 from tests.helpers.recordings import tell_run, write_recording
@@ -157,6 +157,53 @@ def test_one_peer_is_followed_with_its_neighbours_elsewhere(homes, tmp_path):
     with live("dashboard", "peers/peer-000", cwd=tmp_path) as (viewer, _):
         info = viewer.until(records.Info)
         assert (info.title, info.users) == ("Peer peer-000", ["peer-000", "bbbbbbbb"])
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_end_shows_models_with_the_trees_that_joined_after_the_run(n_classes):
+    rng = np.random.default_rng(0)
+    X, users = rng.normal(size=(120, 2)), np.repeat(["ann", "bob"], 60)
+    y = np.digitize(X[:, 0] * X[:, 1], [0.0] if n_classes == 2 else [-0.3, 0.3])
+    recipe, seen = Union(Linear(), BoostedTrees(rounds=7, share=0.9, rate=1.0)), []
+    ending = Ending(seen.append)
+    model = DadaClassifier(recipe, graph="everyone", mu=0.1, n_updates=5, random_state=0)
+    model.fit(X, y, users=users, observer=ending)
+    assert not any(isinstance(event, events.Stopped) for event in seen)
+    n_before = len(seen)
+    ending.finish(model)
+    info, offer, stopped = seen[n_before:]
+    assert isinstance(stopped, events.Stopped)
+    # Numbers of base predictors of earlier snapshots keep their meaning.
+    first = next(event for event in seen if isinstance(event, events.RunInfo))
+    assert info.predictors[: len(first.predictors)] == first.predictors
+    assert len(info.predictors) == model.models_.shape[1]
+    last = offer.take()
+    for k in range(2):
+        named = {info.predictors[j]: w for j, w in zip(last.predictors[k], last.predictor_weights[k], strict=True)}
+        heaviest = np.argsort(-np.abs(model.models_[k]))[:3]
+        for j in heaviest:
+            block, base = divmod(int(j), model.predictors_.n)
+            name = model.predictors_.describe(base) + (f" (class {block})" if n_classes == 3 else "")
+            assert named[name] in model.models_[k]
+    if n_classes == 2:
+        right = [np.mean(model.predict(X[users == user], user) == y[users == user]) for user in ("ann", "bob")]
+        np.testing.assert_allclose(last.accuracy, right, atol=1e-6)
+        assert np.mean(right) > seen_before(seen[:n_before]).mean()
+
+
+def seen_before(seen):
+    """Accuracies of the last snapshot of the run."""
+    return next(event for event in reversed(seen) if isinstance(event, events.SnapshotOffer)).take().accuracy
+
+
+def test_the_end_of_a_run_without_trees_stays_as_it_is():
+    seen, X = [], np.arange(12.0)[:, None]
+    ending = Ending(seen.append)
+    model = DadaClassifier(Linear(), graph="everyone", mu=0.1, n_updates=5, random_state=0)
+    model.fit(X, np.tile([0, 1], 6), users=np.repeat(["ann", "bob"], 6), observer=ending)
+    n_before = len(seen)
+    ending.finish(model)
+    assert [type(event) for event in seen[n_before:]] == [events.Stopped]
 
 
 def test_slow_motion_stretches_a_run_and_less_so_its_beginning():

@@ -5,7 +5,19 @@ import polars as pl
 import pytest
 from numpy.testing import assert_allclose
 
-from dada import Constant, DadaClassifier, DadaRegressor, Linear, RandomFourier, Stumps, Union, load_model, save_model
+from dada import (
+    BoostedTrees,
+    Constant,
+    DadaClassifier,
+    DadaRegressor,
+    Linear,
+    RandomFourier,
+    Stumps,
+    Union,
+    load_model,
+    save_model,
+)
+from dada.estimators.explanation import Node, parts, strongest_tree, typical_values
 
 TOWNS = np.array(["Bonn", "Oslo", "Rome"])
 RECIPES = [Linear(), Stumps(per_feature=4), Union(Stumps(per_feature=3), Linear(), Constant(coupling=0.1))]
@@ -130,3 +142,89 @@ def test_followers_are_the_users_who_have_a_user_as_neighbour():
         followed = [other for other in model.users_.tolist() if user in [n.user for n in model.neighbours_of(other)]]
         assert sorted(follower.user for follower in model.followers_of(user)) == followed
         assert all(follower.share == 1 for follower in model.followers_of(user))
+
+
+BOOSTED = Union(Linear(), Constant(coupling=0.1), BoostedTrees(rounds=20, rate=0.3, share=0.6))
+
+
+@pytest.mark.parametrize("task", ["two", "several", "numbers"])
+def test_effects_of_models_with_boosted_trees_are_mean_differences_over_typical_rows(task):
+    model = fitted(BOOSTED, task)
+    of_bob = {(each.feature, each.label): each for each in model.feature_effects("bob")}
+    age = [effect for (feature, _), effect in of_bob.items() if feature == "age"]
+    rng, rows = np.random.default_rng(0), 400
+    around = pl.DataFrame({"town": rng.choice(TOWNS, rows), "noise": rng.normal(size=rows)})
+    for effect in age:
+        low, high = (values(model, around.with_columns(age=pl.lit(end)), "bob") for end in (effect.low, effect.high))
+        rises = (high - low) if task != "several" else (high - low)[:, model.classes_.tolist().index(effect.label)]
+        assert_allclose(effect.effect, rises.mean(), rtol=0.15, atol=0.1)
+    shares = dict(zip(model.feature_names_in_, model.feature_importances_, strict=True))
+    assert_allclose(sum(shares.values()), 1)
+    assert shares["noise"] < min(shares["age"], shares["town"])
+    town = 'town = "Rome"', 'town = "Oslo"'
+    if task != "several":
+        assert of_bob[town[0], age[0].label].effect > of_bob[town[1], age[0].label].effect
+
+
+@pytest.mark.parametrize("task", ["two", "several", "numbers"])
+def test_parts_of_models_share_what_varies(task):
+    model = fitted(BOOSTED, task)
+    found = {part.kind: part for part in parts(model.predictors_, model.models_)}
+    assert found["leaves"].number == 20
+    assert found["constant"].share == 0
+    assert_allclose(sum(part.share for part in found.values()), 1)
+    weights, n = model.models_.copy(), model.predictors_.n
+    first = model.predictors_.parts[0].n
+    for block in range(weights.shape[1] // n):
+        weights[:, block * n : block * n + first] = 0
+    assert parts(model.predictors_, weights)[0] == ("leaves", 20, 1.0)
+
+
+@pytest.mark.parametrize("task", ["two", "several", "numbers"])
+def test_the_strongest_tree_has_the_weights_of_a_users_leaves(task):
+    model = fitted(BOOSTED, task)
+    found = strongest_tree(model.predictors_, model.models_[1])
+    leaves = model.predictors_.parts[-1]
+    n, start = model.predictors_.n, model.predictors_.n - leaves.n
+    of_block = model.models_[1, found.block * n + start : (found.block + 1) * n].reshape(20, -1)
+    spreads = [
+        np.ptp(model.models_[1, block * n + start : (block + 1) * n].reshape(20, -1), axis=1).max()
+        for block in range(model.models_.shape[1] // n)
+    ]
+    t = int(np.ptp(of_block, axis=1).argmax())
+    assert found.block == int(np.argmax(spreads))
+    rows = np.random.default_rng(0).normal(size=(50, leaves.n_features)) * 3
+
+    def value(node, row):
+        while isinstance(node, Node):
+            node = node.above if row[node.feature] > node.threshold else node.below
+        return node
+
+    own = leaves.take(np.flatnonzero(leaves.tree == t)).predict(rows) @ of_block[t]
+    assert_allclose([value(found.root, row) for row in rows], own, rtol=1e-6)
+    assert strongest_tree(fitted(Linear(), task).predictors_, model.models_[1, :3]) is None
+
+
+def test_typical_values_of_linear_models_have_those_of_mean_rows_in_the_middle():
+    frame, target, users = table()
+    settings = {"graph": "everyone", "mu": 0.1, "n_updates": 20, "random_state": 0}
+    model = DadaClassifier(Linear(), **settings).fit(frame[["age", "noise"]], np.digitize(target, [-1, 1]), users=users)
+    found = typical_values(model.predictors_, model.models_)
+    assert found.shape == (3, 20, 3)
+    at_means = model.predictors_.predict(model.predictors_.mean[None])[0]
+    blocks = np.split(model.models_, 3, axis=1)
+    # Quantiles of a symmetric distribution.
+    assert_allclose(found.mean(axis=1), [block @ at_means for block in blocks], atol=1e-4)
+    assert found.std(axis=1).min() > 0.01
+
+
+def test_a_frame_of_users_has_the_accuracy_of_rows_that_trials_held_out():
+    frame, target, users = table()
+    model = DadaClassifier(Linear(), mu=0.1, n_updates=20, random_state=0).fit(frame, target > 0, users=users)
+    found, held_out = model.users_frame(), model.decision_.values
+    for k, user in enumerate(["ann", "bob", "cid"]):
+        right = (held_out.values > 0) == (held_out.labels > 0)
+        assert_allclose(found["held_out_accuracy"][k], right[held_out.users == user].mean(), rtol=1e-6)
+    given = DadaClassifier(Linear(), graph="everyone", mu=0.1, n_updates=20, random_state=0)
+    assert given.fit(frame, target > 0, users=users).users_frame()["held_out_accuracy"].to_list() == [None] * 3
+    assert "held_out_accuracy" not in fitted(Linear(), "numbers").users_frame().columns

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dada import PerUserKFold
+from dada.fitting.held_out import EvenFolds
 
 
 def folds_of_rows(splitter, users, y=None):
@@ -77,3 +78,11 @@ def test_bad_input(n_splits, users, message):
 def test_labels_and_users_must_agree_in_length():
     with pytest.raises(ValueError, match="got 1 and 2"):
         next(PerUserKFold(2).split([0, 0], [1], users=[1, 1]))
+
+
+def test_folds_of_users_with_as_many_rows_as_folds_have_similar_labels():
+    users, y = np.repeat(np.arange(150), 3), np.tile([0, 0, 1], 150)
+    for kept, tested in EvenFolds(3, shuffle=True, random_state=0).split(users, y, users=users):
+        assert np.bincount(users[tested]).tolist() == [1] * 150
+        assert abs(y[kept].mean() - 1 / 3) < 0.1
+        assert abs(y[tested].mean() - 1 / 3) < 0.1

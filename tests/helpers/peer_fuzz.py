@@ -15,6 +15,8 @@ import numpy as np
 from msgspec import inspect
 
 from dada.core.model_steps import UserRows
+from dada.peer.boosted_trees import BoostedRows, BoostedTerms
+from dada.peer.boosting import SharedBoosting
 from dada.peer.copies import Code, ModelCopy, write_code
 from dada.peer.grove import AtomArrays, AtomTerms, Plot, SharedGrove
 from dada.peer.inputs import Failed, PeerConfig, Persist, Refused, Send
@@ -32,10 +34,13 @@ CONFIGS = {
     "distance, block steps": PeerConfig(6, beta=2.0, mu1=1.0, vet=True, step="block"),
     "evidence, block steps": PeerConfig(6, beta=2.0, mu1=1.0, vet=True, graph="evidence", step="block"),
     "evidence, trees": PeerConfig(6, beta=2.0, mu1=1.0, vet=True, graph="evidence", step="block"),
+    "evidence, boosted": PeerConfig(6, beta=2.0, mu1=1.0, vet=True, graph="evidence", step="block"),
 }
 TERMS = AtomTerms(n_features=2, n_cuts=3, depth=1, per_user=4)
 GROWN = tuple(AtomArrays(np.array([[0], [1]]), np.array([[1], [2]]), np.array([[9, -9], [5, 0]])).write())
 PLOT = Plot(UserRows(MARGINS), np.ones((3, 1)), np.array([[0, 3], [2, 1], [3, 0]], np.uint8), GROWN)
+BOOSTED = BoostedTerms(n_features=2, n_cuts=3, n_classes=2, rounds=20, depth=1)
+ROWS = BoostedRows(PLOT.bins, np.array([1.0, -1.0, 1.0]))
 KINDS = inspect.type_info(Message).types
 EXTREMES = (0, 1, 2, -1, -2, 2**31 - 1, 2**32, 2**48, 2**53, 2**60, 2**61, 2**61 + 1, 2**62, 2**63 - 1, 2**64 - 1)
 FLOATS = (0.0, -0.0, 1.0, 0.5, -1.0, 1e-300, 1e300, -1e300, float("inf"), -float("inf"), float("nan"))
@@ -55,6 +60,7 @@ class PeerFuzz:
     def __init__(self, seed: int, network: str) -> None:
         self.rng = np.random.default_rng(seed)
         self.config, self.has_trees = CONFIGS[network], network.endswith("trees")
+        self.is_boosted = network.endswith("boosted")
         self.records: dict[bytes, bytes] = {}
         self.now = 0.0
         self.counts: Counter[str] = Counter()
@@ -67,6 +73,9 @@ class PeerFuzz:
         rng = np.random.default_rng(self.rng.integers(2**32))
         rhythm = Rhythm(local_steps=3, first_graph_steps=3, graph_every=2)
         limit = RateLimit(messages_per_s=1e9, burst=1e9)
+        boosting = None
+        if self.is_boosted:
+            boosting = SharedBoosting(ME, BOOSTED, ROWS, np.arange(2), self.config.digest, Unsealed())
         self.member = Member(
             Peer(ME, UserRows(MARGINS), self.config),
             PeerSampling(ME, rng, view_size=8),
@@ -74,6 +83,7 @@ class PeerFuzz:
             limit=limit,
             membership=Membership(b"", b"founder", Unsealed()),
             grove=SharedGrove(ME, TERMS, PLOT, self.config.digest, Unsealed()) if self.has_trees else None,
+            boosting=boosting,
         )
         self.member.restore(dict(self.records))
         self.perform(self.member.start(self.now, [Descriptor(name, 0) for name in self.names[:3]]))
@@ -160,9 +170,16 @@ class PeerFuzz:
             "epoch": [peer.own.shared.epoch, *(edge.copy.epoch for edge in peer.edges.values() if edge.copy)],
             "sequence": [peer.own.shared.sequence, *(edge.copy.sequence for edge in peer.edges.values() if edge.copy)],
             "version": [1, *(edge.version for edge in peer.edges.values())],
-            "round": [peer.neighbourhood.rounds.count],
+            "round": [peer.neighbourhood.rounds.count, *self.growing],
+            "stage": [1],
+            "output": [0],
         }.get(name, [3])
         return max(0, self.one_of(near) + int(self.rng.integers(-1, 2)))
+
+    @property
+    def growing(self) -> list[int]:
+        """The round of requests for a boosted tree."""
+        return [] if self.member.boosting is None else [self.member.boosting.growth_round]
 
     def octets(self, name: str) -> bytes:
         if name == "problem" and self.rng.random() < 0.8:
@@ -175,6 +192,14 @@ class PeerFuzz:
             return self.code()
         if name == "atoms" and self.rng.random() < 0.9:
             return bytes(self.rng.integers(0, (2, 1, 4, 128, 129)).tolist())
+        if name == "tree" and self.rng.random() < 0.9:
+            leaves = self.rng.integers(0, 256, 2).tolist()
+            whole = bytes([*self.rng.integers(0, (25, 1, 3, 1, 4)).tolist(), *leaves])
+            return self.one_of((b"", whole, whole[2:5]))
+        if name == "features" and self.rng.random() < 0.9:
+            return bytes(self.rng.integers(0, (3, 1, 3, 1)).tolist())[: int(self.one_of((0, 2, 4)))]
+        if name == "body" and self.rng.random() < 0.9:
+            return self.rng.bytes(int(self.one_of((2, 21, 32))))
         return self.rng.bytes(int(self.one_of((0, 1, 4, 8, 12, 100))))
 
     def code(self) -> bytes:

@@ -24,7 +24,7 @@ from tests.helpers.net import BUSY, Running, run, until
 
 pytestmark = pytest.mark.usefixtures("compiled_kernels")
 
-# All fields of all messages: numbers about models and edges, and addresses of peers.
+# All fields of all messages: numbers about models, edges and trees, and addresses of peers.
 ALLOWED = {
     "Hello": {"problem", "epoch", "life"},
     "Goodbye": set(),
@@ -56,6 +56,12 @@ ALLOWED = {
     "AtomRequest": {"digest", "checks"},
     "AtomReply": {"records", "checks"},
     "AtomRecord": {"peer", "version", "atoms", "signature"},
+    "GrowthRequest": {"round", "stage", "output", "tree", "features"},
+    "GrowthReply": {"round", "body"},
+    "BoostedRequest": {"digest", "checks"},
+    "BoostedReply": {"records", "checks"},
+    "BoostedRecord": {"peer", "trees"},
+    "SignedTree": {"tree", "signature"},
     "Statement": {"epoch", "sequence", "digest", "signature"},
     "ModelSnapshot": {"epoch", "sequence", "coordinates", "values"},
     "Descriptor": {"peer", "age", "addresses", "withheld", "version", "signature"},

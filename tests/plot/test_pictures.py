@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.image import imread
+from numpy.testing import assert_array_equal
 
 from dada.core.graph import CollaborationGraph
 from dada.events import TracePoint
@@ -84,6 +85,39 @@ def test_nodes_carry_their_labels_unless_there_are_too_many():
     few, many = panel(CollaborationGraph.empty(3)), panel(CollaborationGraph.empty(400))
     assert [text.get_text() for text in graph_picture([few]).axes[0].texts] == ["0", "1", "2"]
     assert not graph_picture([many]).axes[0].texts
+
+
+def test_long_names_stay_near_their_nodes():
+    names = ["NORTH_CAROLINA", "MASSACHUSETTS", "7", "a b"]
+    places = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    shown = GraphPanel("", CollaborationGraph.empty(4), np.ones(4), np.zeros(4), names, places)
+    picture = graph_picture([shown])
+    picture.canvas.draw()
+    (ax,) = picture.axes[:1]
+    discs = next(item for item in ax.collections if isinstance(item, PathCollection))
+    diameter = 2 * np.sqrt(discs.get_sizes()[0] / np.pi) * picture.dpi / 72
+    texts = ax.texts
+    assert [text.get_text() for text in texts] == ["NORTH_\nCAROLINA", "MASSACHUSETTS", "7", "a b"]
+    assert max(text.get_window_extent().width for text in texts) < 1.3 * diameter
+    assert texts[0].get_fontsize() > texts[1].get_fontsize() < texts[2].get_fontsize()
+
+
+def test_without_losses_colours_are_those_of_kinds():
+    places, kinds = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), (np.array([2, 0, 2]), ["low", "middle", "top"])
+    unknown = GraphPanel(
+        "", CollaborationGraph.empty(3), np.ones(3), np.full(3, np.nan), list("abc"), places, "", kinds
+    )
+    picture = graph_picture([unknown])
+    discs = next(item for item in picture.axes[0].collections if isinstance(item, PathCollection))
+    colours = discs.get_facecolors()
+    assert_array_equal(colours[0], colours[2])
+    assert not np.array_equal(colours[0], colours[1])
+    (legend,) = picture.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["low", "top"]
+    # Without edges, nothing is said about them.
+    assert legend.get_title().get_text() == "node size: confidence"
+    marks = [mark.get_color() for mark in legend.get_lines()]
+    assert_array_equal([(*mark, 1.0) for mark in marks], colours[[1, 0]])
 
 
 def test_weight_matrix_is_sorted_by_group():

@@ -178,7 +178,7 @@ export class App {
     slider.max = String(player.count - 1);
     slider.value = String(player.index);
     const phase = PHASES[frame.phase]?.text ?? frame.phase;
-    const text = `${count(frame.updates)} updates · ${seconds(frame.at)} · ${bits(frame.bits)} · ${phase}`;
+    const text = `${count(frame.updates)} updates · ${seconds(frame.at)} · ${bits(history.bitsAt(frame))} · ${phase}`;
     const dot = el("i", { className: "dot", style: { background: `var(${PHASES[frame.phase]?.colour ?? "--faint"})` } });
     $("#moment").replaceChildren(text.slice(0, -phase.length), dot, phase);
     slider.setAttribute("aria-valuetext", text);

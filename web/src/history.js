@@ -137,6 +137,12 @@ export class History {
     return this.points.some((point) => point.train) ? "training" : "";
   }
 
+  // Bits sent so far: as users count them, or more where a later point knows of other messages, such as those of trees.
+  bitsAt(frame) {
+    const reached = this.points.filter((point) => point.updates <= frame.updates);
+    return Math.max(frame.bits, ...reached.map((point) => point.bits ?? 0));
+  }
+
   edgesAt(index) {
     let from = index;
     while (from > this.cache.index && !this.frames[from].changes.whole) from--;

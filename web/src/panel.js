@@ -33,7 +33,7 @@ export function runTiles(history, frame) {
     ...judged,
     tile("neighbours", decimal(((frame.directed ? 1 : 2) * frame.total) / K), "neighbours of a user, on average"),
     tile("messages", count(frame.messages)),
-    tile("sent", bits(frame.bits)),
+    tile("sent", bits(history.bitsAt(frame))),
   ];
   if (Number.isFinite(gain)) {
     const points = `${sign}${Math.abs(100 * gain).toFixed(1)} pt`;

@@ -50,3 +50,11 @@ test("percentiles leave out what is unknown", () => {
   assert.equal(percentile([NaN, 1, 3, 2], 0.5), 2);
   assert.ok(Number.isNaN(percentile([], 0.5)));
 });
+
+test("a last point with more messages than users counted gives the bits, and the slider goes back before it", () => {
+  const history = new History();
+  add(history, 0, true, [0, 1, 1]);
+  add(history, 1, true, [0, 1, 1]);
+  for (const [updates, bits] of [[0, 0], [1, 1.5], [1, 40]]) history.add({ kind: "point", at: updates, updates, bits });
+  assert.deepEqual(history.frames.map((frame) => history.bitsAt(frame)), [1.5, 40]);
+});

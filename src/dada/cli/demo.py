@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dada.cli.console import AsJson, Seed, print_json, print_table, progress, stdout, working
+from dada.cli.console import OUTPUT, AsJson, Seed, print_json, print_table, progress, stdout, working
 from dada.cli.watching import Live, Record, SlowMotion, watching
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from dada.events import Observer
 
 
-# Duration of the run that a live demo shows.
-LIVE_S = 20.0
+# Duration of the run that a live demo shows, and usual seconds of a demo for its progress bar.
+LIVE_S, USUAL_S = 20.0, 5.0
 
 
 def demo(
     seed: Seed = 1,
-    out: Annotated[Path, typer.Option(help="Folder for the pictures and the report.")] = Path("dada-demo"),
+    out: Annotated[Path, typer.Option(*OUTPUT, help="Folder for the pictures and the report.")] = Path("dada-demo"),
     users: Annotated[int, typer.Option(min=10, max=1000, help="Number of users.")] = 100,
     rule: Annotated[
         Literal["run", "printed"],
@@ -58,12 +58,12 @@ def demo(
     out.mkdir(parents=True, exist_ok=True)
     with watching(live, record) as page:
         # The page opens while these load, which takes seconds.
-        from dada.cli.demo_report import HEADER, OURS, row_of, run_demo, write_report
+        from dada.cli.demo_report import HEADER, METHODS, OURS, row_of, run_demo, write_report
         from dada.plot.theme import name_of
 
         # The run itself takes a quarter of a second.
         shown = SlowMotion(page, LIVE_S) if live else page
-        with progress() as bars:
+        with progress({name_of(method): 1.0 for method in (*METHODS, OURS)}, USUAL_S) as bars:
 
             def watch(method: str) -> Observer:
                 """A progress bar for each method; the page shows ours."""

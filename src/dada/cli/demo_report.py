@@ -18,7 +18,7 @@ import numpy as np
 from dada import __version__
 from dada.baselines import BoostSettings, MethodResult, boost
 from dada.cli.console import bits, number, percent
-from dada.cli.watching import synthetic_info
+from dada.cli.watching import Ending, synthetic_info
 from dada.core.graph import CollaborationGraph
 from dada.core.graph_steps import LogDegree
 from dada.core.plan import Plan, Status
@@ -113,11 +113,13 @@ def run_demo(seed: int, n_users: int, rule: DataRule, watch: Callable[[str], Obs
 
 def _fitted(users: SyntheticUsers, rng: np.random.Generator, observer: Observer, known: RunInfo) -> MethodResult:
     """The outcome of `DadaClassifier()`; observers receive the facts known about its users."""
+    ending = Ending(observer)
 
     def watch(event: Any) -> None:
-        observer(replace(known, predictors=event.predictors) if isinstance(event, RunInfo) else event)
+        ending(replace(known, predictors=event.predictors) if isinstance(event, RunInfo) else event)
 
     model = DadaClassifier(random_state=rng).fit_population(users.train, test=users.test, observer=watch)
+    ending.finish(model)
     both = users.train, users.test
     values = [decisions(model.predictors_.predict(people.X), people.row_start, model.models_) for people in both]
     rest: Any = {"trace": model.trace_, "graph": model.graph_, "bits": model.bits_, "status": model.status_}
@@ -232,13 +234,24 @@ def report_page(result: DemoResult, figures: dict[str, str]) -> str:
     return page("Learning together, without sharing data", lead, sections)
 
 
+STEP = (
+    " At the end small trees join its models, whose leaves have values of each user's own: its curve ends with a step."
+)
+
+
+def _ends_with_a_step(outcome: MethodResult) -> bool:
+    """Whether the last point of the trace is that of models with boosted trees."""
+    *_, before, last = outcome.trace
+    return before.updates == last.updates
+
+
 def _reading(result: DemoResult) -> list[str]:
     flipped = "5 % of the test labels are flipped on purpose, so no method can exceed 95 %. "
     return [
         "DadaClassifier() chooses everything from the training rows. The others are methods of the paper: Dada-Learned "
         "is collaboration over a graph that is learned along with the models, Dada-Oracle over the graph of the true "
         "angles; Local-boost is a model for each user from its own data, Global-boost one model from all data in one "
-        "place.",
+        "place." + (STEP if _ends_with_a_step(result.outcomes[OURS]) else ""),
         (flipped if result.rule == "run" else "")
         + "Accuracies are means over the users, over the tenth of them with the lowest, and over all test rows alike. "
         "Users send each other model updates and a few statistics, never data.",

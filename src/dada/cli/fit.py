@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from dada.cli.console import (
+    OUTPUT,
     AsJson,
     Seed,
     bits,
@@ -19,10 +21,14 @@ from dada.cli.console import (
     print_json,
     print_table,
     progress,
+    short,
+    stderr,
     stdout,
+    write,
 )
+from dada.cli.explained import GIVEN_GRAPH, WHO_LEARNS
 from dada.cli.private_fits import about_privacy, benefit, benefit_line, budget_lines, noting, public_groups, show_result
-from dada.cli.watching import Live, Record, watching
+from dada.cli.watching import Ending, Live, Record, watching
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,6 +51,10 @@ DropMissing = Annotated[
 Task = Annotated[
     Literal["auto", "classes", "numbers"],
     typer.Option(help="What the label is; auto: numbers if it has more than 20 different ones."),
+]
+Predictors = Annotated[
+    Literal["auto", "linear", "stumps", "waves", "trees", "grown", "boosted"],
+    typer.Option("--predictors", help="Base predictors; auto: those that do best on held-out rows."),
 ]
 Graph = Annotated[
     Literal["auto", "everyone", "learned", "evidence", "evidence-symmetric", "none"],
@@ -79,6 +89,12 @@ GroupColumn = Annotated[
 ]
 
 ALONE = {"graph": "none", "mu": 0.0}
+# Stages of a fit, and their usual shares of the work: choices are made in the first.
+ALL_ROWS = "all rows"
+STAGES = {"together": 0.7, "alone": 0.1, "one model": 0.05, ALL_ROWS: 0.15}
+# What Ctrl-C leaves.
+NO_MODEL = "interrupted before the first model was learned: there is nothing to write"
+OF_SOME_ROWS = "The fit was interrupted; kept is the model of all rows but those held out."
 WORKERS = ("engine", "n_jobs", "latency")
 TITLES = {
     "together": "learning together",
@@ -95,23 +111,17 @@ COLUMNS = {
     "error_over_rows": "mean absolute error over rows",
     "error_over_users": "over users",
 }
-WHO_LEARNS = {
-    "everyone": "Everyone learns from everyone alike",
-    "evidence": "Users learn from those whose models do best on their rows",
-    "evidence-symmetric": "Users learn from those whose models do best on their rows, in both directions",
-    "learned": "Users learn from those with similar models",
-    "none": "Users learn alone",
-}
 
 
 def fit(
     file: TableFile,
     user: UserColumn,
     label: Annotated[str, typer.Option(help="Column to predict: classes, or numbers.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Model file to write.")] = Path("model.dada"),
+    output: Annotated[Path, typer.Option(*OUTPUT, help="Model file to write.")] = Path("model.dada"),
     drop: Columns = None,
     drop_missing: DropMissing = False,
     task: Task = "auto",
+    predictors: Predictors = "auto",
     graph: Graph = "auto",
     beta: Annotated[float | None, typer.Option(help="Bound on a model's size: larger fits closer.")] = None,
     mu: Annotated[float | None, typer.Option(help="How strongly neighbours pull on a model.")] = None,
@@ -157,6 +167,7 @@ def fit(
     - `dada fit visits.parquet --user person --label came -o visits.dada`
     - `dada fit visits.csv --user person --label came --drop note --drop-missing --graph learned`
     - `dada fit visits.csv --user person --label length_of_stay --task numbers`
+    - `dada fit visits.csv --user person --label came --predictors linear --out visits.dada`
     - `dada fit visits.csv --user person --label came --holdout 0 --json`
     - `dada fit visits.csv --user person --label came --checkpoint half-way`
     - `dada fit visits.parquet --user person --label came --engine ray --jobs 8`
@@ -170,7 +181,7 @@ def fit(
     from dada import Privacy, population_from_table, save_model
     from dada.core.problem import peak_bytes
     from dada.data import ParquetUsers, UserTable
-    from dada.events import fan_out
+    from dada.events import fan_out, silent
 
     in_shards = stream or file.is_dir()
     columns: Any = {"user": user, "label": label, "drop": (*(drop or ()), *([] if group is None else [group]))}
@@ -192,6 +203,7 @@ def fit(
         people = table.people(encoder)
     given: dict[str, Any] = {"beta": beta, "mu": mu, "lam": lam, "n_updates": updates, "max_neighbours": max_neighbours}
     given |= {"n_jobs": jobs, "latency": latency, "graph": graph, "engine": engine, "random_state": seed}
+    given["predictors"] = None if predictors == "auto" else predictors
     settings = {name: value for name, value in given.items() if value is not None}
     if epsilon is not None:
         bounds: Any = {"ranges": ranges, "targets": targets, "norm": norm, "ledger": ledger}
@@ -199,14 +211,25 @@ def fit(
         settings["privacy"] = Privacy(epsilon, delta, protects, **bounds)
         is_compared, holdout = holdout > 0, 0.0
     with watching(live, record) as page:
-        with progress() as watch:
+        with progress(STAGES if table is not None and holdout > 0 else {ALL_ROWS: 1.0}, usual_time_s(people)) as watch:
             held_out = like = None
-            if table is not None and holdout > 0:
-                held_out, like = _compared(table, people, settings, holdout, seed, watch)
             title = f"{file.name}: {label}, by {user}"
             noted = page if epsilon is None else noting(page, settings["privacy"])
-            observer = fan_out(watch("all rows"), _titled(noted, title))
-            model = _fitted(people, settings, observer, encoder, like, checkpoint)
+            try:
+                if table is not None and holdout > 0:
+                    held_out, like = _compared(table, people, settings, holdout, seed, watch)
+                is_cut = like is not None and held_out is None
+                ending = Ending(_titled(noted, title))
+                observer = fan_out(watch(ALL_ROWS), silent if page is silent else ending)
+                if like is None or not is_cut:
+                    model = _fitted(people, settings, observer, encoder, like, checkpoint)
+                    ending.finish(model)
+                else:
+                    model = like
+            except KeyboardInterrupt:
+                if like is None:
+                    raise KeyboardInterrupt(NO_MODEL) from None
+                model, is_cut = like, True
             if epsilon is not None and protects == "rows":
                 show_result(page, model, people, title)
         save_model(model, output, note={"user_column": user, "label_column": label})
@@ -220,17 +243,23 @@ def fit(
             "neighbours": round(model.graph_.mean_neighbours, 6),
             "bits": round(model.bits_),
             "held_out": held_out,
+            "nothing_held_out": table is not None and holdout > 0 and like is None,
             "chosen": _chosen(model),
             "calibration": _calibration(model),
             "privacy": None if epsilon is None else about_privacy(model),
             "peak_gb": round(peak_bytes() / 1e9, 3),
-            "status": model.status_.value,
+            "status": OF_SOME_ROWS if is_cut else model.status_.value,
             "model": str(output),
             **_about_columns(table, encoder),
         }
         if epsilon is not None and is_compared:
             result["privacy"] |= benefit(model, people, seed)
         print_json(result) if as_json else _show(result, people.n_classes)
+
+
+def usual_time_s(people: Population | ParquetUsers) -> float:
+    """A guess at the seconds of a fit, for the first moments of the progress bar. Choices are made on a sample."""
+    return 2.0 + min(people.n_rows, 20_000) * max(1, people.n_classes) / 1000
 
 
 def _titled(page: Observer, title: str) -> Observer:
@@ -266,6 +295,8 @@ def _show(result: dict[str, Any], n_classes: int) -> None:
     print_table(("", ""), rows)
     if result["held_out"] is not None:
         _show_comparison(result["held_out"])
+    if result["nothing_held_out"]:
+        write("\nNo user has two rows: none was held out, so nothing says how good the predictions are.\n")
     for reason in (result["chosen"] or {}).get("reasons", ()):
         stdout().print(reason, highlight=False, markup=False, soft_wrap=True)
     if result["calibration"] is not None:
@@ -304,20 +335,37 @@ def _fitted(
     checkpoint: Path | None = None,
 ) -> Model:
     """A model of these people, with the choices of another if given."""
+    from sklearn.exceptions import ConvergenceWarning
+
     from dada import DadaClassifier, DadaRegressor, Population
     from dada.estimators.stream import fit_parquet
 
     model = DadaClassifier(**settings) if people.n_classes else DadaRegressor(**settings)
-    if not isinstance(people, Population):
-        return fit_parquet(model, people, observer=observer, checkpoint=checkpoint)
-    return model.fit_population(people, encoder=encoder, like=like, observer=observer, checkpoint=checkpoint)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        if isinstance(people, Population):
+            model.fit_population(people, encoder=encoder, like=like, observer=observer, checkpoint=checkpoint)
+        else:
+            model = fit_parquet(model, people, observer=observer, checkpoint=checkpoint)
+    for each in caught:
+        if not issubclass(each.category, ConvergenceWarning):
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+        elif str(each.message) != model.status_.value:
+            # The status is part of the result.
+            stderr().print(f"{each.message}.", style="yellow", highlight=False, markup=False, soft_wrap=True)
+    return model
 
 
 def _compared(
     table: UserTable, people: Population, settings: dict[str, Any], holdout: float, seed: int, watch: Watch
 ) -> tuple[dict[str, Any] | None, Model | None]:
-    """Scores on held-out rows, and the model that learned together from the others; None if no user can spare a row."""
+    """Scores on held-out rows, and the model that learned together from the others.
+
+    Both are None if no user can spare a row, the scores alone if Ctrl-C has ended the comparison.
+    """
     import numpy as np
+
+    from dada.core.plan import Status
 
     kept = kept_rows(people.sizes, holdout, np.random.default_rng(seed))
     if kept.all():
@@ -327,13 +375,24 @@ def _compared(
     learned, held_out = people.take(kept), people.take(~kept)
     features = table.rows(~kept)
     together = _fitted(learned, settings, watch("together"), encoder)
-    scores = {"together": _scores(together, features, held_out.users, held_out)}
-    alone = _fitted(learned, settings | ALONE, watch("alone"), encoder, together)
-    scores["alone"] = _scores(alone, features, held_out.users, held_out)
-    # One user needs no parallel workers.
-    pooled = {name: value for name, value in settings.items() if name not in WORKERS} | ALONE
-    one_model = _fitted(learned.pooled(), pooled, watch("one model"), encoder, together)
-    scores["one_model"] = _scores(one_model, features, "all", held_out)
+    runs = [together]
+    try:
+        if together.status_ is not Status.INTERRUPTED:
+            runs.append(_fitted(learned, settings | ALONE, watch("alone"), encoder, together))
+        if runs[-1].status_ is not Status.INTERRUPTED:
+            # One user needs no parallel workers.
+            pooled = {name: value for name, value in settings.items() if name not in WORKERS} | ALONE
+            runs.append(_fitted(learned.pooled(), pooled, watch("one model"), encoder, together))
+    except KeyboardInterrupt:
+        return None, together
+    # A comparison with half-finished models would mislead.
+    if any(model.status_ is Status.INTERRUPTED for model in runs):
+        return None, together
+    users = (held_out.users, held_out.users, "all")
+    names = ("together", "alone", "one_model")
+    scores = {
+        name: _scores(model, features, owners, held_out) for name, model, owners in zip(names, runs, users, strict=True)
+    }
     scores["commonest" if people.n_classes else "mean"] = _trivial_scores(learned, held_out)
     return {"rows": held_out.n_rows, "users": int((held_out.sizes > 0).sum()), **scores}, together
 
@@ -341,16 +400,23 @@ def _compared(
 def kept_rows(sizes: Any, holdout: float, rng: np.random.Generator) -> Any:
     """Mask of the training rows: all but a random share of each user's rows, and at least one.
 
+    If all users have too few rows for that, random users hold out one row each.
+
     >>> import numpy as np
-    >>> kept_rows(np.array([10, 1]), 0.2, np.random.default_rng(0)).sum()
-    np.int64(9)
+    >>> rng = np.random.default_rng(0)
+    >>> kept_rows(np.array([10, 1]), 0.2, rng).sum(), kept_rows(np.array([3, 3, 3, 3, 1]), 0.2, rng).sum()
+    (np.int64(9), np.int64(10))
     """
     import numpy as np
 
+    held_out = np.minimum((sizes * holdout).astype(np.int64), sizes - 1)
+    if holdout > 0 and not held_out.any():
+        able = np.flatnonzero(sizes > 1)
+        held_out[rng.permutation(able)[: round(holdout * sizes.sum())]] = 1
     kept = []
-    for size in sizes.tolist():
+    for size, spared in zip(sizes.tolist(), held_out.tolist(), strict=True):
         mask = np.ones(size, bool)
-        mask[rng.permutation(size)[: min(int(size * holdout), size - 1)]] = False
+        mask[rng.permutation(size)[:spared]] = False
         kept.append(mask)
     return np.concatenate(kept)
 
@@ -424,7 +490,9 @@ def _show_comparison(held_out: dict[str, Any]) -> None:
 def _shown(score: str, value: float | None) -> str:
     if value is None:
         return "-"
-    return percent(value) if score.startswith("accuracy") else f"{value:.3f}" if score == "log_loss" else f"{value:.3g}"
+    if score.startswith("accuracy"):
+        return percent(value)
+    return f"{value:.3f}" if score in ("log_loss", "r2") else short(value)
 
 
 def _chosen(model: Model) -> dict[str, Any] | None:
@@ -451,7 +519,11 @@ def _calibrated(found: dict[str, float]) -> str:
     before, after = (100 * found[f"error_{when}"] for when in ("before", "after"))
     if found["log_loss_before"] == found["log_loss_after"]:
         return f"Probabilities are off by {before:.1f} points on held-out rows; temperatures did no better."
-    return f"Probabilities are calibrated: on held-out rows they are off by {after:.1f} points instead of {before:.1f}."
+    calibrated = "Probabilities are calibrated"
+    if f"{after:.1f}" < f"{before:.1f}":
+        return f"{calibrated}: on held-out rows they are off by {after:.1f} points instead of {before:.1f}."
+    losses = f"{found['log_loss_after']:.3f} instead of {found['log_loss_before']:.3f}"
+    return f"{calibrated}: held-out labels are likelier (log-loss {losses}); off by {after:.1f} points."
 
 
 def _reasons(model: Model, decided: Decided) -> list[str]:
@@ -464,7 +536,7 @@ def _reason_of_graph(model: Model, decided: Decided) -> str:
     from dada.fitting.held_out import Choice
 
     graph = model.settings_["graph"]
-    who = WHO_LEARNS.get(graph, "Users learn along the given graph")
+    who = WHO_LEARNS.get(graph, GIVEN_GRAPH)
     if isinstance(model.graph, str) and model.graph != "auto":
         return f"{who}, as asked for."
     # Graphs are compared by short trials before mu is chosen; interactions after it, and many features by long trials.

@@ -16,7 +16,15 @@ from rich.table import Table
 
 from dada.cli.console import GraphRule, StepRule, percent
 from dada.cli.new_networks import network_of_model
-from dada.cli.simulated_runs import UPDATES_PER_USER, NetworkUsers, engine_graph, engine_models, engine_plan
+from dada.cli.peer_tables import network_boosting
+from dada.cli.simulated_runs import (
+    UPDATES_PER_USER,
+    NetworkUsers,
+    engine_graph,
+    engine_leaves,
+    engine_models,
+    engine_plan,
+)
 from dada.core.bits import Ledger
 from dada.core.compiled import Array
 from dada.core.graph_steps import LogDegree
@@ -30,6 +38,7 @@ from dada.net.network_file import NetworkFile, NetworkTrees, Target, read_ticket
 from dada.net.node import Node
 from dada.net.process import RunOptions, open_node
 from dada.net.session import LinkOptions
+from dada.peer.boosted_trees import LeafModel
 from dada.peer.inputs import PeerConfig, usual_settings
 from dada.peer.member import Rhythm
 
@@ -57,7 +66,7 @@ class Reference:
 def learn_centrally(people: NetworkUsers, network: NetworkFile, seed: int) -> Reference:
     """Learn with the compiled engine: each user alone, with a learned graph, and with the true graph if it is known."""
     n_users, exam, model, oracle = people.train.n_users, people.exam, people.model, None
-    alone_exam = exam
+    alone_exam, leaves = exam, engine_leaves(people, seed)
     if model is not None:
         lonely = type(model)(graph="none", random_state=seed).fit_population(people.train, like=model)
         # Trees that users grow without neighbours are others.
@@ -70,9 +79,10 @@ def learn_centrally(people: NetworkUsers, network: NetworkFile, seed: int) -> Re
         learned = engine_plan(n_users, graph, step, network.rhythm.kappa, graph_every=20 * n_users)
         engine, neighbours = engine_models(joint, learned, seed, engine_graph(n_users, graph))
         if people.oracle is not None:
-            oracle = exam.score(engine_models(joint, fixed, seed, people.oracle)[0])
+            oracle = people.score(engine_models(joint, fixed, seed, people.oracle)[0], leaves)
         alone, _ = engine_models(replace(joint, mu1=0.0), fixed, seed)
-    return Reference(alone_exam.per_user(alone), alone_exam.score(alone), exam.score(engine), neighbours, oracle)
+    together = people.score(engine, leaves)
+    return Reference(alone_exam.per_user(alone), alone_exam.score(alone), together, neighbours, oracle)
 
 
 def make_network(
@@ -89,6 +99,7 @@ def make_network(
     if people.orchard is not None and isinstance(fixed, FittedUnion):
         terms, fixed = people.orchard.terms, fixed.parts[0]
         trees = NetworkTrees(people.orchard.cuts, terms.depth, terms.per_user)
+    boosting = None if people.boosted is None else network_boosting(people.boosted.cuts)
     spec, arrays = fixed.to_arrays()
     local_steps = 10 if step == "block" else 60
     problem, labels = people.problem, [] if people.train.classes is None else people.train.classes.tolist()
@@ -105,6 +116,7 @@ def make_network(
         rhythm=Rhythm(local_steps, first_graph_steps, graph_every=5, kappa=kappa, wakeups_per_s=wakeups_per_s),
         regularizer=LogDegree(lam=3.0, delta=0.1),
         trees=trees,
+        boosting=boosting,
     )
 
 
@@ -116,10 +128,12 @@ def make_homes(folder: Path, people: NetworkUsers, network: NetworkFile) -> list
     homes = [Home(folder / f"peer-{k:03d}") for k in range(people.train.n_users)]
     for k, home in enumerate(homes):
         home.create(file, new_secret_key())
-        if people.orchard is None:
-            home.write_samples(people.problem.rows_of(k))
-        else:
+        if people.orchard is not None:
             home.write_plot(people.orchard.plots[k])
+        elif people.boosted is not None:
+            home.write_boosted(people.problem.rows_of(k), people.boosted.rows[k])
+        else:
+            home.write_samples(people.problem.rows_of(k))
     return homes
 
 
@@ -153,9 +167,7 @@ class SwarmDisplay:
     def show(self, homes: Sequence[Home], statuses: Sequence[Mapping[str, Any]], left_s: float) -> None:
         """Take the current statuses."""
         self._statuses = statuses
-        self._overview.update(
-            statuses, lambda: self._exam.per_user(models_of(homes, self._people)), milestone=left_s <= 0
-        )
+        self._overview.update(statuses, lambda: self._per_user(homes), milestone=left_s <= 0)
         if self._is_shown:
             self._screen.update(self._table(self._accuracy(homes), left_s))
 
@@ -178,7 +190,17 @@ class SwarmDisplay:
             "restarts": self.restarts,
             "errors": self.errors,
             **self._trees(),
+            **self._boosted(),
         }
+
+    def _boosted(self) -> dict[str, Any]:
+        """Boosted trees, their growers, and bytes that a peer sent for them on average."""
+        found = [status["boosting"] for status in self._statuses if "boosting" in status]
+        if not found:
+            return {}
+        most = max(found, key=lambda one: int(one["trees"]))
+        sent_bytes = round(sum(one["sent_bytes"] for one in found) / len(found))
+        return {"boosted": {"trees": most["trees"], "growers": most["growers"], "sent_bytes": sent_bytes}}
 
     def _trees(self) -> dict[str, Any]:
         """Trees alive, and bytes of trees that a peer sent on average."""
@@ -204,7 +226,11 @@ class SwarmDisplay:
         return float(np.mean([len(status.get("neighbours", ())) for status in self._statuses]))
 
     def _accuracy(self, homes: Sequence[Home]) -> float:
-        return self._exam.score(models_of(homes, self._people))
+        return self._people.score(models_of(homes, self._people), leaves_of(homes, self._people))
+
+    def _per_user(self, homes: Sequence[Home]) -> Array:
+        exam, models = self._people.with_leaves(models_of(homes, self._people), leaves_of(homes, self._people))
+        return exam.per_user(models)
 
     def _table(self, test_accuracy: float, left_s: float) -> Table:
         now, sent = time.monotonic(), self._overview.total("messages_sent")
@@ -236,6 +262,14 @@ def models_of(homes: Sequence[Home], people: NetworkUsers) -> Array:
             alpha, atoms = home.read_model_and_trees()
             models[k] = alpha if people.orchard is None else people.orchard.in_order(alpha, atoms)
     return models
+
+
+def leaves_of(homes: Sequence[Home], people: NetworkUsers) -> dict[int, LeafModel]:
+    """The boosted trees that each peer has stored, with its own leaves; none if there are no boosted trees."""
+    if people.boosted is None:
+        return {}
+    found = {k: home.read_leaves() for k, home in enumerate(homes) if home.state.exists()}
+    return {k: own for k, own in found.items() if own is not None}
 
 
 def run_processes(

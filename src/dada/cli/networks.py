@@ -57,8 +57,12 @@ DataName = Annotated[
     typer.Option("--data", help="Synthetic users, by default moons; or those of a dataset (see dada datasets)."),
 ]
 Predictors = Annotated[
-    Literal["usual", "trees"],
-    typer.Option("--predictors", help="Base predictors; trees: peers grow small trees and send them to each other."),
+    Literal["auto", "trees", "boosted"],
+    typer.Option(
+        "--predictors",
+        help="Base predictors; trees: peers grow small trees and send them to each other; boosted: they grow trees "
+        "with each other, whose leaves have values of each peer's own.",
+    ),
 ]
 NetworkGraph = Annotated[GraphRule | None, GraphOption.__metadata__[0]]
 
@@ -73,10 +77,10 @@ def network_users(
     usual: int,
     most: int,
     seed: int,
-    predictors: str = "usual",
+    predictors: str = "auto",
 ) -> NetworkUsers:
     """The users of a table or a dataset, or synthetic ones."""
-    from dada.cli.simulated_runs import with_trees
+    from dada.cli.simulated_runs import with_boosting, with_trees
 
     if file is None:
         if user is not None or label is not None or drop:
@@ -88,6 +92,8 @@ def network_users(
         if user is None or label is None:
             raise ValueError(f"--user and --label are needed: the columns of {file} with the user and the label")
         found = _table_users(file, user, label, drop or [], most, seed)
+    if predictors == "boosted":
+        return with_boosting(found)
     return with_trees(found, seed) if predictors == "trees" else found
 
 
@@ -124,7 +130,7 @@ def sim(
         str, typer.Option(help="Faults: none, loss, churn, byzantine, all, or several with commas.")
     ] = "all",
     data: DataName = None,
-    predictors: Predictors = "usual",
+    predictors: Predictors = "auto",
     graph: NetworkGraph = None,
     step: StepOption = "block",
     journal: Annotated[
@@ -162,6 +168,7 @@ def sim(
     - `dada sim --data moons --epsilon 4 --faults loss,churn`
     - `dada sim --data school --epsilon 4 --protects rows --ranges 0 1`
     - `dada sim --data xor --predictors trees --faults loss,churn`
+    - `dada sim --data xor --predictors boosted --faults loss,churn`
     - `dada sim --live`
     """
     from dada import Privacy
@@ -169,7 +176,7 @@ def sim(
     from dada.sim.invariants import InvariantError
 
     privacy = None if epsilon is None else Privacy(epsilon, protects=protects, ranges=ranges)
-    if privacy is not None and predictors == "trees":
+    if privacy is not None and predictors != "auto":
         raise ValueError("trees reveal rows of their owners, which --epsilon protects: leave --predictors out")
 
     with watching(live, record) as page:
@@ -218,6 +225,9 @@ def _show_simulation(result: dict[str, Any], users: int) -> None:
 def _trees(result: dict[str, Any]) -> str:
     """Trees of a network that has any, as a line of text."""
     found = result.get("trees")
+    if boosted := result.get("boosted"):
+        sent = f"a peer sent {boosted['sent_bytes'] / 1e3:.1f} kB for them on average"
+        return f"\n{boosted['trees']} boosted trees of {boosted['growers']} growers; {sent}"
     if not found:
         return ""
     return f"\n{found['alive']} trees alive; a peer sent {found['sent_bytes'] / 1e3:.1f} kB of trees on average"
@@ -263,7 +273,7 @@ def swarm(
     in_process: Annotated[
         bool, typer.Option("--in-process", help="Run all peers in one process, with real sockets.")
     ] = False,
-    predictors: Predictors = "usual",
+    predictors: Predictors = "auto",
     graph: NetworkGraph = None,
     step: StepOption = "block",
     keep: Annotated[Path | None, typer.Option(help="Keep the peers' folders here.")] = None,

@@ -1,7 +1,7 @@
 """What the peers of a new network learn with: base predictors from summaries of tables, or all that a fitted model had.
 
-A summary is what base predictors are made of, without a sample. A network made from a model has its base predictors,
-target and settings.
+A summary is what base predictors are made of, without a sample. A network made from a model has its base predictors
+but for boosted trees, its target and its settings.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from dada.cli.peer_tables import (
     distinct,
     in_order,
     label_text,
+    network_boosting,
     read_features,
     read_targets,
     without_constants,
@@ -34,10 +35,14 @@ from dada.core.graph_steps import LogDegree
 from dada.core.losses import BUILT_IN
 from dada.core.model_steps import rows_per_sample
 from dada.data import BasePredictors, Constant, FeatureSummary, Linear, Stumps, Trees, Union, read_table
+from dada.data.predictors.families import FittedUnion
+from dada.data.predictors.thresholds import FittedLeaves
 from dada.estimators import DadaClassifier, DadaRegressor
 from dada.fitting.atoms import agreed_cuts
-from dada.fitting.settings import FIRST_GRAPH_WAKEUPS, WAKEUPS_ALONE
-from dada.net.network_file import NetworkFile, NetworkTrees, Target
+from dada.fitting.boosted_peers import PEER_TREES
+from dada.fitting.boosting import boosted_of
+from dada.fitting.settings import BETA, FIRST_GRAPH_WAKEUPS, WAKEUPS_ALONE
+from dada.net.network_file import NetworkBoosting, NetworkFile, NetworkTrees, Target
 from dada.peer.inputs import usual_settings
 from dada.peer.member import Rhythm
 
@@ -109,6 +114,11 @@ class SummaryFile:
     def trees(self) -> NetworkTrees:
         """Trees whose thresholds are quantiles."""
         return NetworkTrees(agreed_cuts(Trees(), self.summary), Trees.depth, Trees.per_user)
+
+    @property
+    def boosting(self) -> NetworkBoosting:
+        """Boosted trees whose thresholds are quantiles."""
+        return network_boosting(agreed_cuts(Trees(cuts=PEER_TREES.cuts), self.summary))
 
     def predictors(self, stumps_per_feature: int) -> BasePredictors:
         """Stumps at quantiles, clipped linear predictors, and a weakly coupled constant."""
@@ -229,14 +239,15 @@ def network_of_model(
     (('no', 'yes'), 'logistic', 2)
     """
     settings = settings_of_model(model, graph, step) | changes
-    spec, arrays = model.predictors_.to_arrays()
+    predictors = coupled_predictors(model)
+    spec, arrays = predictors.to_arrays()
     lam = model.settings_.get("lam")
     regularizer = LogDegree(delta=model.delta) if lam is None else LogDegree(lam, model.delta)
     return NetworkFile(
         settings=settings,
-        features=tuple(map(str, model.used_features_ or [f"x{d}" for d in range(model.predictors_.n_features)])),
+        features=tuple(map(str, model.used_features_ or [f"x{d}" for d in range(predictors.n_features)])),
         target=target_of_model(model),
-        coupling=np.asarray(model.predictors_.coupling, np.float64),
+        coupling=np.asarray(predictors.coupling, np.float64),
         predictors=spec,
         arrays=arrays,
         rhythm=rhythm_of_model(model, settings, rate, kappa),
@@ -244,6 +255,25 @@ def network_of_model(
         secret=secrets.token_bytes(32) if private else b"",
         encoder=None if model.encoder_ is None else model.encoder_.to_json(),
     )
+
+
+def is_coupled(model: DadaClassifier | DadaRegressor) -> bool:
+    """Whether all base predictors of a model are coupled: it has no boosted trees, whose leaves are not."""
+    return boosted_of(model.settings_["predictors"])[0] is None
+
+
+def coupled_predictors(model: DadaClassifier | DadaRegressor) -> BasePredictors:
+    """The base predictors of a model without the leaves of boosted trees."""
+    predictors: BasePredictors = model.predictors_
+    if not isinstance(predictors, FittedUnion) or is_coupled(model):
+        return predictors
+    parts = tuple(part for part in predictors.parts if not isinstance(part, FittedLeaves))
+    return parts[0] if len(parts) == 1 else FittedUnion(parts)
+
+
+def usual_beta(n_classes: int) -> float:
+    """The bound of models of numbers (0), or of so many classes, that a fit uses if none is asked for."""
+    return BETA * max(2, n_classes) / 2
 
 
 def target_of_model(model: DadaClassifier | DadaRegressor) -> Target:
@@ -279,10 +309,12 @@ def settings_of_model(
         raise ValueError(f"peers know the losses {', '.join(BUILT_IN)}, the model was fitted with {used['loss']!r}")
     # Moves are sent in single precision, and peers know no global count of updates.
     step = step or ("block" if used["step"] == "block" else "pairwise")
-    settings = {name: used[name] for name in ("loss", "beta")} | {"mu1": used["mu"]} | usual_settings(rule, step)
+    n_classes = 0 if isinstance(model, DadaRegressor) else len(model.classes_)
+    # The bound that a model has used includes the values of its boosted leaves.
+    beta = used["beta"] if is_coupled(model) else usual_beta(n_classes)
+    settings = {"loss": used["loss"], "beta": beta, "mu1": used["mu"]} | usual_settings(rule, step)
     if rule == "evidence":
         settings |= {name: used[name] for name in ("n_neighbours", "tau")}
-    n_classes = 0 if isinstance(model, DadaRegressor) else len(model.classes_)
     return settings | {"known_largest": int(used["most_rows"]) * rows_per_sample(n_classes)}
 
 

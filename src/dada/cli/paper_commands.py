@@ -12,7 +12,7 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
-from dada.cli.console import AsJson, Seed, print_json, print_table, stderr, stdout
+from dada.cli.console import OUTPUT, AsJson, Seed, print_json, print_table, stderr, stdout
 
 if TYPE_CHECKING:
     from dada.experiments.catalogue import Reproduction
@@ -194,7 +194,7 @@ Dataset = Annotated[str | None, typer.Option(help="Use only this real dataset; b
 Quick = Annotated[bool, typer.Option("--quick", help="Coarse grids and short runs: a trial, not for results.")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Parallel jobs; by default 2, on Ray one per processor.")]
 Engine = Annotated[Literal["local", "ray"], typer.Option(help="Run on this machine or on a Ray cluster.")]
-Out = Annotated[Path, typer.Option(help="Folder for pages, figures and the journal of results.")]
+Out = Annotated[Path, typer.Option(*OUTPUT, help="Folder for pages, figures and the journal of results.")]
 List = Annotated[bool, typer.Option("--list", help="List the pages.")]
 Check = Annotated[bool, typer.Option("--check", help="Report the pages in --out that other code made, and make none.")]
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from dada import atomic
-from dada.cli.console import AsJson, GraphOption, GraphRule, StepOption, print_json, stdout
+from dada.cli.console import OUTPUT, AsJson, GraphOption, GraphRule, StepOption, print_json, stdout
 
 app = typer.Typer(no_args_is_help=True, help="Run one peer of a network that learns without a server.")
 
@@ -31,7 +31,7 @@ HomeFolder = Annotated[
 def summarise(
     data: Annotated[Path, typer.Argument(help="Your samples, CSV or Parquet.", show_default=False)],
     label: Annotated[str, typer.Option(help="Column with the label.", show_default=False)],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The summary file to write.")] = Path("summary.json"),
+    output: Annotated[Path, typer.Option(*OUTPUT, help="The summary file to write.")] = Path("summary.json"),
     onto: Annotated[Path | None, typer.Option(help="Summary file of other users; yours is added to it.")] = None,
     task: TaskOption = "auto",
     points: Annotated[int, typer.Option(min=1, help="Largest number of quantiles per feature.")] = 64,
@@ -86,9 +86,12 @@ def new_network(
     beta: Annotated[float | None, typer.Option(min=1e-6, help="Largest l1 norm of a model; 10 for adaboost.")] = None,
     mu: Annotated[float | None, typer.Option(min=0.0, help="Coupling strength; by default peers agree on it.")] = None,
     predictors: Annotated[
-        Literal["stumps", "trees"],
-        typer.Option(help="Base predictors; trees: peers grow small trees and send them, next to linear predictors."),
-    ] = "stumps",
+        Literal["auto", "trees", "boosted"],
+        typer.Option(
+            help="Base predictors; trees: peers grow small trees and send them, next to linear predictors; boosted: "
+            "they grow trees with each other, whose leaves have values of each peer's own."
+        ),
+    ] = "auto",
     most_rows: Annotated[
         int | None, typer.Option(min=1, help="A bound of the rows of one user; peers that claim more count as this.")
     ] = None,
@@ -117,6 +120,7 @@ def new_network(
     - `dada peer new-network net.json --summary ann.json --summary bob.json`
     - `dada peer new-network net.json --model people.dada`
     - `dada peer new-network net.json --like mine.csv --label came --predictors trees`
+    - `dada peer new-network net.json --like mine.csv --label came --predictors boosted`
     """
     from dada.cli import peer_tables as tables
 
@@ -124,9 +128,14 @@ def new_network(
     given: dict[str, Any] = {
         name: value for name, value in (("loss", loss), ("beta", beta), ("mu1", mu)) if value is not None
     }
-    has_trees = predictors == "trees"
-    if has_trees and (model is not None or step != "block"):
-        raise ValueError("--predictors trees needs --step block, and no --model: peers grow the trees themselves")
+    has_trees, is_boosted = predictors == "trees", predictors == "boosted"
+    if (has_trees or is_boosted) and (model is not None or step != "block"):
+        raise ValueError(
+            f"--predictors {predictors} needs --step block, and no --model: peers grow the trees themselves"
+        )
+    if is_boosted and loss not in (None, "logistic", "squared"):
+        raise ValueError("boosted trees learn the logistic loss of classes and the squared loss of numbers: no --loss")
+    stumps = 0 if has_trees or is_boosted else stumps
     if model is not None:
         from dada.cli.new_networks import network_of_model
         from dada.cli.pipelines import only_model
@@ -139,23 +148,27 @@ def new_network(
             from dada.cli.new_networks import read_all
 
             merged = read_all(summary)
-            columns, fixed = merged.columns, merged.predictors(0 if has_trees else stumps)
+            columns, fixed = merged.columns, merged.predictors(stumps)
             trees = merged.trees if has_trees else None
+            boosting = merged.boosting if is_boosted else None
         else:
             if like is not None:
                 columns = tables.columns_like(like, label, task)
             else:
                 columns = tables.columns_by_hand(feature or [], classes, numbers)
-            fixed = tables.predictors_by_range(columns, 0 if has_trees else stumps)
+            fixed = tables.predictors_by_range(columns, stumps)
             trees = tables.trees_by_range(columns) if has_trees else None
+            boosting = tables.boosting_by_range(columns) if is_boosted else None
         from dada.peer.inputs import usual_settings
 
-        loss = loss or tables.default_loss(columns.target)
+        usual_loss = tables.default_loss(columns.target)
+        loss = loss or ("logistic" if is_boosted and columns.target.classes else usual_loss)
         strength = tables.default_strength(columns.target, loss)
         if mu is not None or graph == "distance":
             del strength["mu_per_confidence"]
         settings = {"loss": loss, **strength, **given, **guard, **usual_settings(graph or "evidence", step)}
-        network = tables.network_for(columns, fixed, settings, tables.rhythm_of(settings, rate), private, trees)
+        rhythm = tables.rhythm_of(settings, rate)
+        network = tables.network_for(columns, fixed, settings, rhythm, private, trees, boosting)
     if class_weights is not None:
         network = tables.with_class_weights(network, class_weights)
     if most_rows is not None:
@@ -168,7 +181,8 @@ def new_network(
         network.write(file)
         holders = "private: anybody with the file can join, so give it to invited peers only"
         kind = holders if private else "open to anybody"
-    size = f"{network.coupling.size} base predictors{' and the trees of all peers' if has_trees else ''}"
+    more = {"trees": " and the trees of all peers", "boosted": " and boosted trees"}.get(predictors, "")
+    size = f"{network.coupling.size} base predictors{more}"
     stdout().print(f"{file}: {len(network.features)} features, {size}; {kind}.")
 
 
@@ -439,6 +453,10 @@ def _lines(status: dict[str, Any], names: dict[str, str]) -> list[tuple[str, str
     if trees := status.get("trees"):
         sent = f"{trees['sent_bytes'] / 1e3:.1f} kB sent"
         lines.append(("trees", f"{trees['alive']} of {trees['growers']} peers, {trees['used']} in use here, {sent}"))
+    if boosting := status.get("boosting"):
+        sent = f"{boosting['sent_bytes'] / 1e3:.1f} kB sent"
+        growers = f"{boosting['growers']} growers, {boosting['led']} led by this peer"
+        lines.append(("boosted trees", f"{boosting['trees']} of {growers}, {sent}"))
     ordered = sorted(status["neighbours"].items(), key=lambda item: -item[1])
     lines += [("neighbour", f"{shown(peer, names)} with weight {weight:.3g}") for peer, weight in ordered]
     lines += [("linked", shown(peer, names)) for peer in status["round_trips_ms"] if peer not in status["neighbours"]]
@@ -483,7 +501,7 @@ def name(
 def predict(
     data: Annotated[Path, typer.Option(help="The samples to predict, CSV or Parquet.")],
     home: HomeFolder = Path("peer"),
-    out: Annotated[Path | None, typer.Option(help="Write a CSV file instead of printing.")] = None,
+    out: Annotated[Path | None, typer.Option(*OUTPUT, help="Write a CSV file instead of printing.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict new samples with this peer's model: a label and its value, or a number. The peer may be running.

@@ -29,11 +29,12 @@ from dada.data.predictors.families import FittedUnion
 from dada.data.predictors.thresholds import FittedStumps
 from dada.data.tables import kind_of
 from dada.fitting.atoms import fitted_trees, grow_atoms, plot_of
+from dada.fitting.boosted_peers import PEER_TREES, boosted_rows, fitted_leaves, with_boosted
 from dada.fitting.models import best_class, decisions
 from dada.fitting.private import public_predictors
 from dada.fitting.settings import BETA, MU_SCALE, OTHER_MU_SCALE
 from dada.net.home import Home
-from dada.net.network_file import NetworkFile, NetworkTrees, Target
+from dada.net.network_file import NetworkBoosting, NetworkFile, NetworkTrees, Target
 from dada.peer.grove import Plot
 from dada.peer.member import Rhythm
 from dada.peer.releases import ExactRows, outputs
@@ -148,6 +149,16 @@ def trees_by_range(columns: Columns) -> NetworkTrees:
     )
 
 
+def boosting_by_range(columns: Columns) -> NetworkBoosting:
+    """Boosted trees whose thresholds divide every range into equal parts."""
+    return network_boosting(np.linspace(columns.low, columns.high, PEER_TREES.cuts + 2)[1:-1].T.copy())
+
+
+def network_boosting(cuts: Array) -> NetworkBoosting:
+    """Boosted trees of peers with these thresholds."""
+    return NetworkBoosting(cuts, PEER_TREES.rounds, PEER_TREES.depth, PEER_TREES.own, PEER_TREES.rate, PEER_TREES.share)
+
+
 def network_for(
     columns: Columns,
     predictors: BasePredictors,
@@ -155,6 +166,7 @@ def network_for(
     rhythm: Rhythm,
     private: bool = False,
     trees: NetworkTrees | None = None,
+    boosting: NetworkBoosting | None = None,
 ) -> NetworkFile:
     """The network file for given columns and base predictors."""
     spec, arrays = predictors.to_arrays()
@@ -169,6 +181,7 @@ def network_for(
         secret=secrets.token_bytes(32) if private else b"",
         encoder=None if columns.encoder is None else columns.encoder.to_json(),
         trees=trees,
+        boosting=boosting,
     )
 
 
@@ -251,10 +264,14 @@ def read_rows(path: Path, label: str, network: NetworkFile, weight: str | None =
 def store_samples(home: Home, path: Path, label: str, weight: str | None = None, append: bool = False) -> None:
     """Store the samples of a table in a peer's folder; a private peer releases its labels."""
     _, network = home.read()
+    if network.has_trees and append:
+        raise ValueError("--append: trees are grown on all rows, give all of them again without it")
     if network.trees is not None:
-        if append:
-            raise ValueError("--append: trees are grown on all rows, give all of them again without it")
         home.write_plot(read_plot(path, label, network, network.trees, weight))
+        return
+    if network.boosting is not None:
+        rows, user = read_user(path, label, network, weight)
+        home.write_boosted(rows, boosted_rows(user, network.boosting.cuts))
         return
     if home.has_statistics and weight is not None:
         raise ValueError("--weight: samples of protected rows have equal weights")
@@ -274,15 +291,21 @@ def store_samples(home: Home, path: Path, label: str, weight: str | None = None,
 
 def read_plot(path: Path, label: str, network: NetworkFile, trees: NetworkTrees, weight: str | None = None) -> Plot:
     """A user's samples in a network with trees, and the trees that grow on them."""
-    rows, values = read_rows(path, label, network, weight), read_samples(path, label, network).values
-    X, target = _features(read_table(path), path, network), network.target
-    fixed, y = predictors_from_arrays(network.predictors, network.arrays), target.coded(values)
-    classes = np.array(target.classes) if target.classes else None
-    weights = None if rows.weights is None else rows.weights[:: len(rows.A) // len(X)]
-    user = Population(X, y, np.array([0, len(X)]), np.array(["me"]), classes, network.features, weights)
+    _, user = read_user(path, label, network, weight)
+    fixed = predictors_from_arrays(network.predictors, network.arrays)
     recipe = Trees(per_user=trees.per_user, depth=trees.depth, cuts=trees.cuts.shape[1], rounds=0)
     grown = grow_atoms(recipe, user, trees.cuts, np.random.default_rng())
     return plot_of(user, fixed, trees.cuts, grown)
+
+
+def read_user(path: Path, label: str, network: NetworkFile, weight: str | None = None) -> tuple[UserRows, Population]:
+    """A user's samples as margins of the network's base predictors, and with all features."""
+    rows, values = read_rows(path, label, network, weight), read_samples(path, label, network).values
+    X, target = _features(read_table(path), path, network), network.target
+    classes = np.array(target.classes) if target.classes else None
+    weights = None if rows.weights is None else rows.weights[:: len(rows.A) // len(X)]
+    row_start, me = np.array([0, len(X)]), np.array(["me"])
+    return rows, Population(X, target.coded(values), row_start, me, classes, network.features, weights)
 
 
 def released_rows(home: Home, samples: OwnSamples, target: Target, source: Bits) -> UserRows:
@@ -321,7 +344,14 @@ def predict_table(home: Home, path: Path) -> dict[str, list[Any]]:
     if network.trees is not None:
         trees = fitted_trees(network.trees.terms, network.trees.cuts, atoms)
         predictions = np.column_stack([predictions, trees.predict(_features(frame, path, network))])
-    values = decisions(predictions, np.array([0, len(predictions)]), model[None, :])
+    models, own = model[None, :], home.read_leaves()
+    if network.boosting is not None and own is not None and own.trees:
+        fixed, target = predictors_from_arrays(network.predictors, network.arrays), network.target
+        terms, cuts = network.boosting.terms(target.n_classes), network.boosting.cuts
+        _, models = with_boosted(fixed, models, terms, cuts, {0: own})
+        leaves = fitted_leaves(terms, cuts, own.trees)
+        predictions = np.column_stack([predictions, leaves.predict(_features(frame, path, network))])
+    values = decisions(predictions, np.array([0, len(predictions)]), models)
     target = network.target
     if not target.classes:
         return {"value": (target.mean + target.scale * values).tolist()}

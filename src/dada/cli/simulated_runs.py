@@ -6,7 +6,7 @@ Users are synthetic, of a dataset or of a table. The compiled engine learns with
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,20 +16,34 @@ import numpy as np
 
 from dada.cli.console import GraphRule, StepRule, plan_settings
 from dada.cli.fit import kept_rows
-from dada.cli.new_networks import graph_of_model, network_of_model
+from dada.cli.new_networks import graph_of_model, network_of_model, usual_beta
 from dada.cli.watching import synthetic_info
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
 from dada.core.problem import Problem
-from dada.data import BasePredictors, Population, Stumps, Trees, Union, UserTable, boxes, moons, moons100, xor
+from dada.data import (
+    BasePredictors,
+    Population,
+    Stumps,
+    Trees,
+    Union,
+    UserTable,
+    boxes,
+    moons,
+    moons100,
+    xor,
+)
 from dada.data.datasets import load
 from dada.data.datasets.readers import PAPER_SPLIT
 from dada.data.synthetic import SyntheticUsers
 from dada.engine import Plan, run
 from dada.estimators import DadaClassifier, DadaRegressor
 from dada.events import Observer, Progress, RunInfo, Stopped, silent
+from dada.fitting.boosted_peers import PEER_TREES, boosted_users, with_boosted
+from dada.fitting.boosting import Grower
 from dada.fitting.calibration import Exam
 from dada.fitting.settings import LINEAR, families
+from dada.peer.boosted_trees import BoostedUsers, LeafModel
 from dada.peer.grove import Orchard
 from dada.peer.neighbourhoods import OWN_EDGES
 from dada.privacy.accounting import Privacy
@@ -54,7 +68,8 @@ class NetworkUsers:
     `options` are those of the command that names them, `graph` is their usual graph. The true graph and the groups are
     known of synthetic users. Others have a `model`, fitted to the same rows, whose settings are those of the network.
     Private users have none, and are described by `private`.
-    Numbers are standardised. Users that grow trees have an `orchard` and no model.
+    Numbers are standardised. Users that grow trees have an `orchard`, those that boost trees have their rows in
+    `boosted`; both have no model.
     """
 
     name: str
@@ -69,11 +84,25 @@ class NetworkUsers:
     graph: GraphRule = "evidence"
     private: PrivateUsers | None = None
     orchard: Orchard | None = None
+    boosted: BoostedUsers | None = None
 
     @cached_property
     def exam(self) -> Exam:
         """The test rows."""
         return Exam(self.test, self.predictors)
+
+    def with_leaves(self, models: Array, leaves: Mapping[int, LeafModel]) -> tuple[Exam, Array]:
+        """The test rows, and models for them, with boosted trees beside if the users have any."""
+        if self.boosted is None or not leaves:
+            return self.exam, models
+        terms, _, cuts = self.boosted
+        predictors, models = with_boosted(self.predictors, models, terms, cuts, leaves)
+        return Exam(self.test, predictors), models
+
+    def score(self, models: Array, leaves: Mapping[int, LeafModel], honest: Array | None = None) -> float:
+        """Accuracy of models on the test rows, with boosted trees beside them if the users have any."""
+        exam, models = self.with_leaves(models, leaves)
+        return exam.score(models, honest)
 
 
 def synthetic_peers(data: str, n_users: int, seed: int) -> NetworkUsers:
@@ -92,6 +121,17 @@ def with_trees(people: NetworkUsers, seed: int) -> NetworkUsers:
     predictors, joint, orchard = network_problem(people.train, recipe, loss=loss, seed=seed)
     options = f"{people.options} --predictors trees"
     changed: Any = {"predictors": predictors, "problem": joint, "orchard": orchard, "model": None}
+    return replace(people, options=options, **changed)
+
+
+def with_boosting(people: NetworkUsers) -> NetworkUsers:
+    """The same users, who boost trees beside linear predictors, with the settings of `DadaClassifier`."""
+    recipe = Union(*families(people.train)[LINEAR].recipes)
+    loss = "logistic" if people.train.n_classes else None
+    predictors, joint, _ = network_problem(people.train, recipe, loss=loss)
+    options = f"{people.options} --predictors boosted"
+    boosted = boosted_users(PEER_TREES, people.train)
+    changed: Any = {"predictors": predictors, "problem": joint, "boosted": boosted, "model": None}
     return replace(people, options=options, **changed)
 
 
@@ -143,7 +183,8 @@ def with_privacy(people: NetworkUsers, privacy: Privacy, seed: int, graph: Graph
 def _like_model(name: str, options: str, train: Population, test: Population, seed: int) -> NetworkUsers:
     """Users whose peers learn with the settings that an estimator chooses for them."""
     estimator = DadaClassifier if train.n_classes else DadaRegressor
-    model = estimator(random_state=seed).fit_population(train)
+    # With a given bound no boosted trees join, which peers grow only if asked to.
+    model = estimator(beta=usual_beta(train.n_classes), random_state=seed).fit_population(train)
     if isinstance(model, DadaRegressor):
         train, test = (replace(rows, y=(rows.y - model.target_mean_) / model.target_scale_) for rows in (train, test))
     settings: dict[str, Any] = {"loss": model.settings_["loss"], "beta": model.settings_["beta"]}
@@ -178,6 +219,20 @@ def engine_models(
     """Models in the compiled engine, which has all data in one place, and mean neighbours."""
     result = run(problem, plan, np.random.default_rng(seed), graph=graph)
     return result.models, float(result.graph.mean_neighbours)
+
+
+def engine_leaves(people: NetworkUsers, seed: int) -> dict[int, LeafModel]:
+    """Boosted trees grown in one place, with the leaves of all users, for comparison; none if peers have none."""
+    if people.boosted is None:
+        return {}
+    terms, rng = people.boosted.terms, np.random.default_rng(seed)
+    grower, own = Grower(PEER_TREES, people.train, rng), []
+    for _ in range(terms.rounds):
+        own.append(grower.grow())
+    shape = zip(grower.features, grower.tests, strict=True)
+    none = np.zeros((terms.n_nodes + 1, terms.n_outputs))
+    trees = tuple(terms.write(t, feature, cut, none) for t, (feature, cut) in enumerate(shape, 1))
+    return {k: LeafModel(trees, tuple(values[k] for values in own)) for k in range(people.train.n_users)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,8 +271,11 @@ class SimulationCase:
     def accuracies(self, outcome: SimulationResult) -> dict[str, float]:
         """Test accuracy of the honest users: with their chosen models, with others, and alone."""
         models = {"test": outcome.models, "together": outcome.together, "local": outcome.alone}
-        exam = self.people.exam
-        return {f"{name}_accuracy": exam.score(rows, outcome.honest) for name, rows in models.items()}
+        leaves: dict[str, dict[int, LeafModel]] = {"local": {}}
+        return {
+            f"{name}_accuracy": self.people.score(rows, leaves.get(name, outcome.leaves), outcome.honest)
+            for name, rows in models.items()
+        }
 
     def result(self, outcome: SimulationResult) -> dict[str, Any]:
         """The result, ready for JSON; the compiled engine learns from the same users, for comparison."""
@@ -231,7 +289,7 @@ class SimulationCase:
         return {
             "measure": self.people.exam.measure,
             **self.accuracies(outcome),
-            "engine_accuracy": self.people.exam.score(engine, outcome.honest),
+            "engine_accuracy": self.people.score(engine, engine_leaves(self.people, 0), outcome.honest),
             "honest": int(outcome.honest.sum()),
             "trusting": int(outcome.trusts.sum()),
             "edges": outcome.edges,
@@ -242,7 +300,18 @@ class SimulationCase:
             **self._privacy(),
             "violations": 0,
             **self._trees(),
+            **self._boosted(),
         }
+
+    def _boosted(self) -> dict[str, Any]:
+        """Boosted trees, the growers of any, and bytes that a peer sent for them on average, in its last life."""
+        found = [host.member.boosting for host in self.network.joined if host.member.boosting is not None]
+        if not found:
+            return {}
+        most = max(found, key=lambda one: len(one.trees))
+        growers = sum(map(bool, most.records.counts.values()))
+        sent_bytes = round(sum(one.sent_bits for one in found) / (8 * len(found)))
+        return {"boosted": {"trees": len(most.trees), "growers": growers, "sent_bytes": sent_bytes}}
 
     def _trees(self) -> dict[str, Any]:
         """Trees alive, and bytes of trees that a peer sent on average, in its last life."""
@@ -267,7 +336,7 @@ def make_case(
     replay = f"dada sim {people.options} --steps {steps} --seed {seed} --faults {faults} --graph {graph} --step {step}"
     options: Any = {"steps": steps, "seed": seed, "replay": replay, "journal": journal, "private": people.private}
     if people.model is None:
-        options |= {"orchard": people.orchard, "n_classes": people.train.n_classes}
+        options |= {"orchard": people.orchard, "n_classes": people.train.n_classes, "boosted": people.boosted}
         network = network_of(people.problem, Faults.named(faults), graph=graph, step=step, **options)
     else:
         file = network_of_model(people.model, 1.0, graph, step, vet=True, trust_largest=0.2)

@@ -11,17 +11,21 @@ import time
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dada.cli.console import stderr, stdout
+from dada.cli.console import OUTPUT, stderr, stdout
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from dada import DadaClassifier, DadaRegressor
     from dada.cli.simulated_runs import NetworkUsers
     from dada.data import BasePredictors, SyntheticUsers
-    from dada.events import Observer, RunInfo
+    from dada.events import Observer, RunInfo, Snapshot
     from dada.net.home import Home
     from dada.net.network_file import NetworkFile
 
@@ -77,6 +81,66 @@ def synthetic_info(
     if people.groups.any():
         known |= {"groups": people.groups, "group_names": tuple(f"{angle:g}°" for angle in GROUP_ANGLES_DEG)}
     return info(people.train, predictors, title, **known)
+
+
+class Ending:
+    """Forwards the events of a fit; after it, those of the models with the trees that have joined since the run.
+
+    Accuracies and most used predictors are those of the final models, losses those at the end of the run.
+    """
+
+    def __init__(self, observer: Observer) -> None:
+        self.observer = observer
+        self._info: Any = None
+        self._offer: Any = None
+        self._stopped: Any = None
+
+    def __call__(self, event: Any) -> None:
+        """Forward an event; the end is kept until `finish`."""
+        from dada import events
+
+        if isinstance(event, events.Stopped):
+            self._stopped = event
+            return
+        if isinstance(event, events.RunInfo):
+            self._info = event
+        elif isinstance(event, events.SnapshotOffer):
+            self._offer = event
+        self.observer(event)
+
+    def finish(self, model: DadaClassifier | DadaRegressor) -> None:
+        """Show the fitted models, and that the run is over."""
+        from dada.events import SnapshotOffer
+
+        n_before = 0 if self._info is None else len(self._info.predictors)
+        if self._offer is not None and model.models_.shape[1] > n_before > 0:
+            order, names = self._extended(model, n_before)
+            self.observer(replace(self._info, predictors=names))
+            self.observer(SnapshotOffer(lambda: self._last(model, order), milestone=True))
+        if self._stopped is not None:
+            self.observer(self._stopped)
+
+    def _extended(self, model: DadaClassifier | DadaRegressor, n_before: int) -> tuple[np.ndarray, tuple[str, ...]]:
+        """Columns of the models in the order of the run, the new ones last, and their names."""
+        import numpy as np
+
+        n = model.predictors_.n
+        n_blocks = model.models_.shape[1] // n
+        by_block = np.arange(n_blocks * n).reshape(n_blocks, n)
+        old = n_before // n_blocks
+        texts = [model.predictors_.describe(j, model.used_features_) for j in range(old, n)]
+        of_class = [f" (class {c})" for c in range(n_blocks)] if n_blocks > 1 else [""]
+        names = (*self._info.predictors, *(text + which for which in of_class for text in texts))
+        return np.concatenate([by_block[:, :old].ravel(), by_block[:, old:].ravel()]), names
+
+    def _last(self, model: DadaClassifier | DadaRegressor, order: np.ndarray) -> Snapshot:
+        from dada.events import heaviest_predictors
+
+        snapshot, end = self._offer.take(), model.trace_[-1]
+        accuracy = end.test_accuracy if end.test_accuracy.size else end.train_accuracy
+        predictors, weights = heaviest_predictors(model.models_[:, order])
+        changed: dict[str, Any] = {"predictors": predictors, "predictor_weights": weights}
+        return replace(snapshot, **changed, accuracy=accuracy if snapshot.accuracy.size else snapshot.accuracy)
 
 
 class SlowMotion:
@@ -239,7 +303,7 @@ def check_recording(path: Path) -> None:
 
 def report(
     file: Annotated[Path, typer.Argument(help="Recording (.dadalog).")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="HTML file to write.")] = Path("report.html"),
+    output: Annotated[Path, typer.Option(*OUTPUT, help="HTML file to write.")] = Path("report.html"),
 ) -> None:
     """Write a recorded run as one HTML file that opens in any browser, without a network.
 

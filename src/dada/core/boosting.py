@@ -29,8 +29,8 @@ SHARE_TESTED, LEAST_TESTED, MOST_KEPT = 0.25, 8, 2
 SHRINKAGE, LEAST_WEIGHT = 0.1, 0.1
 # The pool's leaf values are bytes in this unit.
 LEAF_UNIT, LEAF_BITS = 1 / 32, 8
-# Numbers of a message are whole numbers of a unit, a power of two, up to a largest: of histograms four bits with sign, of
-# which weights need three; of sums in leaves bytes. The exponent of a unit is a byte.
+# Numbers of a message are whole numbers of a unit, a power of two, up to a largest: of histograms four bits with sign,
+# of which weights need three; of sums in leaves bytes. The exponent of a unit is a byte.
 MOST_OF_HISTOGRAM, PULL_BITS, WEIGHT_BITS = 7.0, 4, 3
 MOST_OF_SUMS, SUM_BITS, UNIT_BITS = 127.0, 8, 8
 # Least weight of a row of classes.

@@ -181,12 +181,19 @@ class PersonalEstimator(Parameters, BaseEstimator):
             for at, weight in zip(weights.row[order], weights.data[order], strict=True)
         ]
 
-    def users_frame(self) -> Any:
+    def users_frame(self, alone: bool = False) -> Any:
         """A polars frame with a row per user, in the order of `users_`.
 
-        Its columns are user, rows, neighbours, followers, and the share of the user's training rows that its model gets
-        right (train_accuracy) or their mean absolute error (train_error); null where this is not known, as of several
-        classes or numbers in a model from a file, which holds no rows.
+        Its columns are user, rows, neighbours, followers, of classes the share right among the user's rows that trials
+        held out (held_out_accuracy, of the trial most like the choice), and the share of the user's training rows that
+        its model gets right (train_accuracy) or their mean absolute error (train_error); null where this is not known,
+        as of several classes or numbers in a model from a file, which holds no rows.
+
+        Parameters
+        ----------
+        alone : bool
+            Of classes, whether to add the share right among held-out rows if each user learns alone
+            (held_out_accuracy_alone). This takes three more fits, without a graph, on the rows that are kept.
 
         Examples
         --------
@@ -194,7 +201,7 @@ class PersonalEstimator(Parameters, BaseEstimator):
         >>> X, y, users = [[0.0], [1.0], [0.0], [1.0]], [0, 1, 0, 1], ["ann", "ann", "bob", "bob"]
         >>> model = DadaClassifier(graph=[[0, 2], [2, 0]], random_state=0).fit(X, y, users=users)
         >>> model.users_frame().row(0)
-        ('ann', 2, 1, 1, 1.0)
+        ('ann', 2, 1, 1, 1.0, 1.0)
         """
         import polars as pl
 
@@ -205,8 +212,9 @@ class PersonalEstimator(Parameters, BaseEstimator):
             "rows": np.rint(self.confidence_ * self.settings_["most_rows"]).astype(np.int64),
             "neighbours": self.graph_.neighbour_counts,
             "followers": np.bincount(self.graph_.indices, minlength=self.n_users_),
-            name: pl.Series(scores.astype(np.float32)).fill_nan(None),
         }
+        found = self._held_out_scores(alone) | {name: scores}
+        columns |= {key: pl.Series(each.astype(np.float32)).fill_nan(None) for key, each in found.items()}
         return pl.DataFrame(columns)
 
     @property
@@ -306,6 +314,10 @@ class PersonalEstimator(Parameters, BaseEstimator):
     def _training_scores(self) -> tuple[str, NDArray[np.float64]]:
         """Name and value of each user's score on its training rows, NaN if it is not known."""
         raise NotImplementedError
+
+    def _held_out_scores(self, alone: bool) -> dict[str, NDArray[np.float64]]:
+        """Each user's scores on held-out rows, by name, NaN if there are none; empty for numbers."""
+        return {}
 
     def _training_values(self) -> Iterator[tuple[Population, NDArray[np.int64], NDArray[np.float64]]]:
         """Training rows that are kept, the positions of their users, and decision values."""

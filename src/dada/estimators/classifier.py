@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.base import ClassifierMixin, RegressorMixin, clone
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
@@ -18,9 +18,12 @@ from dada.data import ParquetUsers, Population
 from dada.data.population import as_values
 from dada.estimators.online import GrowingEstimator
 from dada.fitting.calibration import Calibration, calibrate, probabilities
-from dada.fitting.held_out import HeldOutScores
-from dada.fitting.models import Fit, best_class, class_scores
+from dada.fitting.held_out import HeldOutScores, PerUserKFold
+from dada.fitting.models import Fit, best_class, blockwise_decisions, class_scores, positions_of
 from dada.privacy.accounting import Privacy
+
+# Folds of the scores of users who learn alone.
+FOLDS_ALONE = 3
 
 
 @dataclass(eq=False, repr=False)
@@ -276,6 +279,37 @@ class DadaClassifier(ClassifierMixin, GrowingEstimator):
         for held, at, values in self._training_values():
             scores[at] = mean_per_user(HeldOutScores.of(held, values).right, held.row_start)
         return "train_accuracy", scores
+
+    def _held_out_scores(self, alone: bool) -> dict[str, NDArray[np.float64]]:
+        decided, scores = getattr(self, "decision_", None), np.full(self.n_users_, np.nan)
+        if decided is not None and decided.values is not None:
+            found = decided.values
+            positions, _ = positions_of(self.users_, found.users)
+            right = best_class(found.values) == found.labels
+            counts = np.bincount(positions, minlength=self.n_users_)
+            seen = counts > 0
+            scores[seen] = np.bincount(positions, right, self.n_users_)[seen] / counts[seen]
+        return {"held_out_accuracy": scores} | ({"held_out_accuracy_alone": self._scores_alone()} if alone else {})
+
+    def _scores_alone(self) -> NDArray[np.float64]:
+        """Share right among each user's held-out rows if all learn alone, from the training rows that are kept."""
+        scores = np.full(self.n_users_, np.nan)
+        for held in getattr(self, "held_", []):
+            right = np.full(held.n_rows, np.nan)
+            folds = PerUserKFold(FOLDS_ALONE, shuffle=True, random_state=0)
+            for kept, tested in folds.split(held.owners, held.y, users=held.owners):
+                local = clone(self).set_params(graph="none", privacy=None, random_state=0)
+                local.fit_population(held.take(kept))
+                part = held.take(tested)
+                at, _ = positions_of(local.users_, part.user_ids)
+                values = blockwise_decisions(part.X, at[part.owners], local.predictors_, local.models_, None)
+                right[tested] = HeldOutScores.of(part, values).right
+            at, _ = positions_of(self.users_, held.user_ids)
+            known = ~np.isnan(right)
+            counts = np.bincount(held.owners[known], minlength=held.n_users)
+            sums = np.bincount(held.owners[known], right[known], held.n_users)
+            scores[at[counts > 0]] = sums[counts > 0] / counts[counts > 0]
+        return scores
 
     def _adopted(self, population: Population) -> Population:
         if population.classes is None:

@@ -145,7 +145,7 @@ class PersonalSearch(BaseEstimator):
         check_is_fitted(self)
         return self.best_estimator_.predict(X, users)
 
-    def users_frame(self) -> Any:
+    def users_frame(self, alone: bool = False) -> Any:
         """As the best estimator does, with a column `kept_local`: whether the user keeps its local model.
 
         Examples
@@ -159,7 +159,7 @@ class PersonalSearch(BaseEstimator):
         import polars as pl
 
         check_is_fitted(self)
-        return self.best_estimator_.users_frame().with_columns(kept_local=pl.Series(self.alone_))
+        return self.best_estimator_.users_frame(alone).with_columns(kept_local=pl.Series(self.alone_))
 
     def _base(self) -> DadaClassifier | DadaRegressor:
         """The estimator to search with, not fitted."""

@@ -44,6 +44,33 @@ class FeatureEffect(NamedTuple):
     agreement: float
 
 
+class Part(NamedTuple):
+    """Base predictors of one kind: how many there are (of boosted trees, trees), and their share in decision values."""
+
+    kind: str
+    number: int
+    share: float
+
+
+class Node(NamedTuple):
+    """A test of a tree: the feature, its threshold, and what follows for rows up to it and above it.
+
+    A leaf is a number: how much it adds to the decision value.
+    """
+
+    feature: int
+    threshold: float
+    below: Node | float
+    above: Node | float
+
+
+class PersonalTree(NamedTuple):
+    """A boosted tree with the leaf values of one model, and the block of decision values that it adds to."""
+
+    root: Node | float
+    block: int
+
+
 class References(NamedTuple):
     """Values of every feature at `SHARES`, of shape (20, D), and its low and high value, of shape (2, D)."""
 
@@ -136,6 +163,69 @@ def contributions(predictors: BasePredictors, models: NDArray[Any]) -> Floats:
     return found
 
 
+def parts(predictors: BasePredictors, models: NDArray[Any]) -> list[Part]:
+    """The kinds of base predictors, the largest share first: how much decision values vary with each.
+
+    A share is the mean absolute deviation over typical rows and the models, relative to the sum over all kinds.
+    """
+    rows, start = _mixed(references(predictors).values), 0
+    count, part_of = dict[str, int](), dict[str, float]()
+    for part in parts_of(predictors):
+        own = np.arange(start, start + part.n)
+        start += part.n
+        h = _predictions(predictors, own, rows)
+        h -= h.mean(axis=0)
+        varies = sum(float(np.abs(h @ block[:, own].T).mean()) for block in _blocks(predictors, models))
+        kind = str(getattr(part, "kind", type(part).__name__))
+        count[kind] = count.get(kind, 0) + (np.unique(part.tree).size if isinstance(part, FittedLeaves) else part.n)
+        part_of[kind] = part_of.get(kind, 0.0) + varies
+    total = sum(part_of.values()) or 1.0
+    return sorted((Part(kind, count[kind], part_of[kind] / total) for kind in count), key=lambda one: -one.share)
+
+
+def typical_values(predictors: BasePredictors, models: NDArray[Any]) -> Floats:
+    """Decision values of every model on typical rows, of shape (blocks of classes, rows, users)."""
+    h = _predictions(predictors, np.arange(predictors.n), _mixed(references(predictors).values))
+    return np.stack([h @ block.T for block in _blocks(predictors, models)])
+
+
+def strongest_tree(predictors: BasePredictors, model: NDArray[Any]) -> PersonalTree | None:
+    """The boosted tree whose leaves differ most in one model; None without boosted trees.
+
+    >>> leaves = FittedLeaves.of(np.array([[0], [1]]), np.array([[0.5], [2.0]]), n_features=2)
+    >>> strongest_tree(leaves, np.array([0.1, 0.2, -1.0, 0.3])).root
+    Node(feature=1, threshold=2.0, below=-1.0, above=0.3)
+    """
+    start, best, spread = 0, None, 0.0
+    for part in parts_of(predictors):
+        if isinstance(part, FittedLeaves):
+            for number, block in enumerate(_blocks(predictors, model[None])):
+                own = block[0, start : start + part.n]
+                n_trees = int(part.tree.max()) + 1
+                high, low = np.full(n_trees, -np.inf), np.full(n_trees, np.inf)
+                np.maximum.at(high, part.tree, own)
+                np.minimum.at(low, part.tree, own)
+                t = int(np.argmax(high - low))
+                if high[t] - low[t] > spread:
+                    values = np.zeros(part.feature.shape[1] + 1)
+                    values[part.place[part.tree == t]] = own[part.tree == t]
+                    best, spread = PersonalTree(_node(part, t, 0, values), number), float(high[t] - low[t])
+        start += part.n
+    return best
+
+
+def _node(leaves: FittedLeaves, t: int, at: int, values: Floats) -> Node | float:
+    """A node of a tree and what follows; nodes without a test are left out."""
+    n_nodes = leaves.feature.shape[1]
+    if at >= n_nodes:
+        return float(values[at - n_nodes])
+    below = _node(leaves, t, 2 * at + 1, values)
+    threshold = float(leaves.threshold[t, at])
+    if threshold >= UNSPLIT:
+        return below
+    return Node(int(leaves.feature[t, at]), threshold, below, _node(leaves, t, 2 * at + 2, values))
+
+
 def effects(predictors: BasePredictors, models: NDArray[Any]) -> Floats:
     """Change of decision values, of shape (blocks of classes, users, features), as features rise from low to high.
 
@@ -155,8 +245,7 @@ def _varied(
     A row takes all values of the feature in turn. Its other features have typical values, combined at random; a single
     row is enough where no other feature matters.
     """
-    uses = uses_of(predictors)
-    mixed = np.column_stack([np.random.default_rng(d).permutation(column) for d, column in enumerate(typical.T)])
+    uses, mixed = uses_of(predictors), _mixed(typical)
     for d in np.flatnonzero(uses.any(axis=0)).tolist():
         own = np.flatnonzero(uses[:, d])
         rows = mixed if uses[own].sum() > own.size else mixed[:1]
@@ -164,6 +253,11 @@ def _varied(
         rows[:, :, d] = values[:, d]
         h = _predictions(predictors, own, rows.reshape(-1, rows.shape[2]))
         yield d, own, h.reshape(*rows.shape[:2], own.size)
+
+
+def _mixed(typical: Floats) -> Floats:
+    """Typical rows: typical values of the features, combined at random."""
+    return np.column_stack([np.random.default_rng(d).permutation(column) for d, column in enumerate(typical.T)])
 
 
 def _predictions(predictors: BasePredictors, chosen: NDArray[np.intp], rows: Floats) -> Floats:

@@ -53,7 +53,7 @@ from dada.fitting.trees import binned
 from dada.task import n_blocks
 
 # Rounds after which the boosted models are compared on held-out rows.
-ROUNDS = (25, 50, 100, 150, 200, 300, 500)
+ROUNDS = (25, 50, 100, 150, 200, 300, 500, 800)
 
 
 def boosted_of(recipe: Any) -> tuple[BoostedTrees | None, Recipe]:

@@ -59,7 +59,7 @@ DOUBT, SCREEN_DOUBT, SCREENED_DOUBT = 1.64, 3.0, 1.0
 DEAR_DOUBT = 3.0
 # Standard errors of the unknown rest within which further folds may change the answer of a comparison. Those of few
 # users are uncertain themselves, so such users try all folds.
-OPEN_WITHIN, FEW_USERS = 2.0, 30
+OPEN_WITHIN, FEW_USERS, FEW_HELD_OUT = 2.0, 30, 200
 # Trees that show whether features interact: one for each user and its neighbours.
 SCREEN = Trees(per_neighbourhood=1, cuts=15)
 # Boosted trees to try: weights of the pool's leaf values against own rows, and depths, from the usual ones on; and
@@ -156,6 +156,22 @@ class PerUserKFold(BaseCrossValidator):
             )
         fold = np.full(codes.size, -1)
         fold[dealt] = np.arange(dealt.size) % self.n_splits
+        return fold
+
+
+class EvenFolds(PerUserKFold):
+    """Folds of trials: like those of `PerUserKFold`, but with similar labels also for users of equal sizes.
+
+    There users with a multiple of as many rows as folds have their last label in the last fold, all of them. Here each
+    such user begins with a random fold.
+    """
+
+    def _folds(self, users: Any, y: Any) -> NDArray[np.intp]:
+        fold = super()._folds(users, y)
+        codes, counts = np.unique(users, return_inverse=True, return_counts=True)[1:]
+        begins = generator(self.random_state).integers(self.n_splits, size=counts.size)
+        moved = (counts % self.n_splits == 0)[codes] & (fold >= 0)
+        fold[moved] = (fold + begins[codes])[moved] % self.n_splits
         return fold
 
 
@@ -478,7 +494,8 @@ class Trials:
         for number in range(n_folds):
             total += gains(number)
             share = (number + 1) / n_folds
-            may_stop = self.settings.takes_blocks and self.population.n_users >= FEW_USERS and not every
+            is_large = self.population.n_users >= FEW_USERS and self.folds[0].held_out.n_rows >= FEW_HELD_OUT
+            may_stop = self.settings.takes_blocks and is_large and not every
             stops = share == 1 or may_stop
             answer = expected_answer(standard_errors(total[self.population.sizes > 1]), share, doubt) if stops else None
             if answer is not None:
@@ -505,7 +522,7 @@ class Trials:
         paths = (WEAKER, STRONGER) if choice.graph == "everyone" else (WEAKER,)
         for path in paths if self.settings.takes_blocks else (WEAKER[:1],):
             for mu_scale in path:
-                doubt = DOUBT if mu_scale > 1 else 1.0
+                doubt = 1.0
                 other = self.best([best, choice._replace(mu_scale=mu_scale)], "log_score", doubt)
                 if other == best:
                     break
@@ -515,7 +532,7 @@ class Trials:
         if best == choice or not self.settings.takes_blocks:
             return best
         late = [one._replace(whole=True) for one in (best, choice)]
-        return self.best(late, "log_score", DOUBT)._replace(whole=False)
+        return self.best(late, "log_score", 1.0)._replace(whole=False)
 
     def boosted(self, choice: Choice, is_asked: bool) -> Choice | None:
         """A choice with the best boosted trees beside its models, by the likelihood of held-out labels.
@@ -580,11 +597,12 @@ class Trials:
 
     def _log_scores(self, tried: BoostedTrees | Choice, number: int) -> Array:
         """Cooled log scores of the held-out rows of a fold."""
-        if isinstance(tried, Choice):
-            key, values = tried, self.trial(tried, number).values
-        else:
-            key, values = replace(tried, share=BoostedTrees.share), self._boosted_values(tried, number)
+        key = tried if isinstance(tried, Choice) else replace(tried, share=BoostedTrees.share)
         if (key, number) not in self._cooled:
+            if isinstance(tried, Choice):
+                values = self.trial(tried, number).values
+            else:
+                values = self._boosted_values(tried, number)
             self._cooled[key, number] = cooled_log_scores(self.folds[number].held_out, values)
         return self._cooled[key, number]
 
@@ -656,7 +674,7 @@ class Trials:
         """The folds, drawn at the first trial."""
         if not self._folds:
             owners, labels = self.population.owners, None if self.population.n_classes == 0 else self.population.y
-            split = PerUserKFold(N_FOLDS, shuffle=True, random_state=self.rng).split(owners, labels, users=owners)
+            split = EvenFolds(N_FOLDS, shuffle=True, random_state=self.rng).split(owners, labels, users=owners)
             enough = max(1, round(ENOUGH_HELD_OUT * N_FOLDS / self.population.n_rows))
             self._folds = [Fold.of(self.population, kept, tested) for kept, tested in islice(split, enough)]
         return self._folds

@@ -422,6 +422,8 @@ def serve(home: Home, may_restart: bool = True) -> None:
             rows, config = grove.rows(), config.with_trees(grove.name, grove.origin([]))
         with install_recorder("numba:compile") as compiled:
             rehearse(rows, config)
+            if (boosting := home.open_boosting(b"", Unsealed())) is not None:
+                boosting.rehearse()
     except (OSError, ValueError) as error:
         _answer(str(error))
         return

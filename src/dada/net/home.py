@@ -38,8 +38,11 @@ from dada.peer.model import Fallback, OwnModel, checked_rows
 from dada.peer.signatures import Membership, Seal, Unsealed
 from dada.privacy.noise import Bits
 
-# Loaded for private peers only: they load scipy, which takes as much memory as all that another peer needs of its own.
+# Loaded for private peers and those that boost trees: they load scipy, which takes as much memory as all that another
+# peer needs of its own.
 if TYPE_CHECKING:
+    from dada.peer.boosted_trees import BoostedRows, LeafModel
+    from dada.peer.boosting import SharedBoosting
     from dada.peer.releases import ExactRows, SignedReleases
     from dada.privacy.accounting import PrivacyLedger
 
@@ -84,6 +87,7 @@ JOINT = "joint"
 MOST_TAKEN = 64
 # Arrays of samples that only networks with trees have.
 PLOT_PARTS = ("signs", "bins", "grown")
+BOOSTED_PARTS = ("bins", "y", "row_weights")
 # Owner of a peer's releases in its ledger.
 ME = "this peer"
 
@@ -230,7 +234,7 @@ class Home:
         # Base predictors have public ranges: rows are clipped to them.
         checked = Privacy(epsilon, protects="rows" if protects == "users" else protects, ranges=(-1, 1))
         _, network = self.read()
-        if network.trees is not None:
+        if network.has_trees:
             raise HomeError("the peers of this network send trees, which reveal more than any budget allows")
         if is_summed and protects == "labels":
             raise HomeError("secure sums are for rows: add --protects rows, or users")
@@ -401,7 +405,7 @@ class Home:
         if self.is_private:
             raise HomeError("a private peer makes one release: new rows would need another")
         _, network = self.read()
-        if network.trees is not None:
+        if network.has_trees:
             raise HomeError("trees are grown on all rows: give all of them again with `dada peer run --data`")
         checked_rows(rows, network.config)
         self.read_samples()
@@ -414,6 +418,41 @@ class Home:
         grown = np.frombuffer(b"".join(plot.grown), np.uint8)
         parts = {"signs": plot.signs, "bins": plot.bins, "grown": grown, "taken": np.array([], np.str_)}
         _write_arrays(self.samples, rows | parts)
+
+    def write_boosted(self, rows: UserRows, boosted: BoostedRows) -> None:
+        """Store the user's samples in a network with boosted trees: as margins, and as numbers of thresholds."""
+        margins = {name: array for name, array in rows._asdict().items() if array is not None}
+        parts: dict[str, Any] = {"bins": boosted.bins, "y": boosted.y, "taken": np.array([], np.str_)}
+        parts |= {} if boosted.weights is None else {"row_weights": boosted.weights}
+        _write_arrays(self.samples, margins | parts)
+
+    def open_boosting(self, me: PeerId, seal: Seal) -> SharedBoosting | None:
+        """The samples of a peer for boosted trees, if its network has any."""
+        _, network = self.read()
+        if network.boosting is None:
+            return None
+        from dada.peer.boosted_trees import BoostedRows, varying_in
+        from dada.peer.boosting import SharedBoosting
+
+        _ = self.read_samples()
+        with self.samples.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            if not {"bins", "y"} <= set(stored):
+                raise HomeError(f"{self.samples} has no rows for boosted trees: give --data and --label again")
+            rows = BoostedRows(stored["bins"], stored["y"], stored.get("row_weights"))
+        terms, config = network.boosting.terms(network.target.n_classes), network.config
+        varying = varying_in(network.boosting.cuts)
+        return SharedBoosting(me, terms, rows, varying, config.digest, seal, config.reply_timeout_s)
+
+    def read_leaves(self) -> LeafModel | None:
+        """Boosted trees and the user's own values of their leaves, if the network has any."""
+        boosting = self.open_boosting(b"", Unsealed())
+        if boosting is None:
+            return None
+        try:
+            boosting.restore(read_records(self.state))
+        except ValueError as error:
+            raise damaged(self.state, str(error)) from error
+        return boosting.leaves().model
 
     def open_grove(self, me: PeerId, seal: Seal) -> SharedGrove | None:
         """The samples and trees of a peer, if its network has trees."""
@@ -571,7 +610,9 @@ def _read_rows(path: Path) -> tuple[UserRows, list[str]]:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as parts:
             arrays = dict(parts)
         taken = arrays.pop("taken", np.empty(0, np.str_)).tolist()
-        return UserRows(**{name: array for name, array in arrays.items() if name not in PLOT_PARTS}), taken
+        return UserRows(
+            **{name: array for name, array in arrays.items() if name not in (*PLOT_PARTS, *BOOSTED_PARTS)}
+        ), taken
     except (TypeError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(str(error)) from error
 

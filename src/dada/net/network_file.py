@@ -23,7 +23,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -40,6 +40,9 @@ from dada.peer.inputs import PeerConfig
 from dada.peer.member import Rhythm
 from dada.peer.messages import DIGEST_SIZE, Descriptor, PeerId, Revocation
 from dada.peer.signatures import Membership, Seal
+
+if TYPE_CHECKING:
+    from dada.peer.boosted_trees import BoostedTerms
 
 FORMAT, VERSION = "dada-network", 2
 SHORTEST_SECRET, KEY_SIZE = 16, 32
@@ -131,17 +134,66 @@ class NetworkTrees:
     @classmethod
     def from_json(cls, value: Mapping[str, Any], n_features: int) -> NetworkTrees:
         """The inverse of `to_json`, checked."""
-        trees = cls(_array_from_json(value["cuts"]).astype(np.float64), int(value["depth"]), int(value["per_user"]))
-        if trees.cuts.ndim != 2 or len(trees.cuts) != n_features:
-            raise ValueError(f"thresholds of trees of shape {trees.cuts.shape}, there are {n_features} features")
-        if not np.isfinite(trees.cuts).all() or (np.diff(trees.cuts, axis=1) < 0).any():
-            raise ValueError("thresholds of trees that are not finite, or not ascending")
+        trees = cls(_read_cuts(value["cuts"], n_features), int(value["depth"]), int(value["per_user"]))
         _ = trees.terms
         return trees
 
     def to_json(self) -> dict[str, Any]:
         """An object for a network file."""
         return {"depth": self.depth, "per_user": self.per_user, "cuts": _array_to_json(self.cuts)}
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkBoosting:
+    """The boosted trees that the peers of a network grow with each other (see `dada.peer.boosting`).
+
+    Parameters
+    ----------
+    cuts : array of shape (n_features, n_cuts)
+        Thresholds of each feature, ascending.
+    rounds, depth, own, rate, share
+        As in `dada.data.BoostedTrees`.
+    """
+
+    cuts: Array
+    rounds: int = 500
+    depth: int = 2
+    own: float = 3.0
+    rate: float = 0.1
+    share: float = 0.5
+
+    def terms(self, n_classes: int) -> BoostedTerms:
+        """What all trees have in common."""
+        # Most networks have no boosted trees, and their numbers load scipy.
+        from dada.peer.boosted_trees import BoostedTerms
+
+        n_features, n_cuts = self.cuts.shape
+        return BoostedTerms(n_features, n_cuts, n_classes, self.rounds, self.depth, self.own, self.rate, self.share)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any], n_features: int, n_classes: int) -> NetworkBoosting:
+        """The inverse of `to_json`, checked."""
+        numbers = {name: kind(value[name]) for name, kind in _OF_BOOSTING.items()}
+        trees = cls(_read_cuts(value["cuts"], n_features), **numbers)
+        _ = trees.terms(n_classes)
+        return trees
+
+    def to_json(self) -> dict[str, Any]:
+        """An object for a network file."""
+        return {name: getattr(self, name) for name in _OF_BOOSTING} | {"cuts": _array_to_json(self.cuts)}
+
+
+_OF_BOOSTING: dict[str, type] = {"rounds": int, "depth": int, "own": float, "rate": float, "share": float}
+
+
+def _read_cuts(value: Any, n_features: int) -> Array:
+    """Thresholds of trees, checked."""
+    cuts = _array_from_json(value).astype(np.float64)
+    if cuts.ndim != 2 or len(cuts) != n_features:
+        raise ValueError(f"thresholds of trees of shape {cuts.shape}, there are {n_features} features")
+    if not np.isfinite(cuts).all() or (np.diff(cuts, axis=1) < 0).any():
+        raise ValueError("thresholds of trees that are not finite, or not ascending")
+    return cuts
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,6 +223,8 @@ class NetworkFile:
         Public key that signs certificates of membership; empty if nobody needs one.
     trees : NetworkTrees, optional
         Trees that the peers grow themselves, next to the base predictors of this file.
+    boosting : NetworkBoosting, optional
+        Boosted trees that the peers grow with each other, beside the models on the base predictors of this file.
     """
 
     settings: Mapping[str, Any]
@@ -185,6 +239,12 @@ class NetworkFile:
     encoder: Mapping[str, Any] | None = None
     founder: bytes = b""
     trees: NetworkTrees | None = None
+    boosting: NetworkBoosting | None = None
+
+    @property
+    def has_trees(self) -> bool:
+        """Whether peers grow trees of any kind, which reveal rows and need all of them at once."""
+        return self.trees is not None or self.boosting is not None
 
     def membership(self, seal: Seal) -> Membership | None:
         """The rules of membership, if the network has a founder; the seal verifies signatures, or is the founder's."""
@@ -209,7 +269,8 @@ class NetworkFile:
         arrays = {name: _array_to_json(array) for name, array in sorted(self.arrays.items())}
         about = {"features": list(self.features), "target": asdict(self.target), "coupling": self.coupling.tolist()}
         trees = {} if self.trees is None else {"trees": self.trees.to_json()}
-        return about | {"spec": dict(self.predictors), "arrays": arrays, "encoder": self.encoder} | trees
+        boosted = {} if self.boosting is None else {"boosting": self.boosting.to_json()}
+        return about | {"spec": dict(self.predictors), "arrays": arrays, "encoder": self.encoder} | trees | boosted
 
     def write(self, path: Path) -> None:
         """Write a new file, with mode 0600 if the network is private; an existing file is an error."""
@@ -272,6 +333,7 @@ def _from_json(content: Mapping[str, Any]) -> NetworkFile:
     if "block" in settings:
         settings["block"] = BlockStep(**settings["block"])
     features, trees = tuple(str(name) for name in predictors["features"]), predictors.get("trees")
+    boosting = predictors.get("boosting")
     network = NetworkFile(
         settings=settings,
         features=features,
@@ -286,6 +348,10 @@ def _from_json(content: Mapping[str, Any]) -> NetworkFile:
         founder=bytes.fromhex(content.get("founder", "")),
         trees=None if trees is None else NetworkTrees.from_json(trees, len(features)),
     )
+    if boosting is not None:
+        network = replace(
+            network, boosting=NetworkBoosting.from_json(boosting, len(features), network.target.n_classes)
+        )
     if network.trees is not None and not network.config.sends_codes:
         raise ValueError(f'trees need the step "block", got {network.config.step!r}')
     if len(network.founder) not in (0, KEY_SIZE):

@@ -371,6 +371,7 @@ class Node:
             "model_bytes": self.model_bytes,
             **self._release_status(),
             **self._tree_status(),
+            **self._boosting_status(),
         }
 
     def _scores(self) -> dict[str, float]:
@@ -388,6 +389,16 @@ class Node:
         used = len(self.member.trees_in_use)
         counts = {"alive": len(grove.names), "used": used, "grown": len(grove.plot.grown)}
         return {"trees": counts | {"growers": len(grove.records), "sent_bytes": grove.sent_bits // 8}}
+
+    def _boosting_status(self) -> dict[str, Any]:
+        """Boosted trees of a network that has any: in use, led by this peer, their growers, and bytes sent for them."""
+        boosting = self.member.boosting
+        if boosting is None:
+            return {}
+        counts = boosting.records.counts
+        found = {"trees": len(boosting.trees), "led": counts.get(self.member.me, 0)}
+        found |= {"growers": sum(map(bool, counts.values())), "sent_bytes": boosting.sent_bits // 8}
+        return {"boosting": found}
 
     def _release_status(self) -> dict[str, Any]:
         releases = self.member.releases

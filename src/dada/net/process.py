@@ -110,6 +110,7 @@ async def open_node(
         releases=releases,
         membership=membership,
         grove=home.open_grove(transport.me, seal),
+        boosting=home.open_boosting(transport.me, seal),
     )
     terms = Terms(network.secret, options.allowed, membership, certificate)
 

@@ -22,6 +22,7 @@ from dada.peer.grove import SharedGrove
 from dada.peer.inputs import SUMS_KEY, Action, Effect, Fact, GraphStep, Persist, Refused, Send
 from dada.peer.messages import (
     AtomMessage,
+    BoostedMessage,
     CensusMessage,
     CodecError,
     Descriptor,
@@ -40,8 +41,9 @@ from dada.peer.peer import Peer, PeerJournal
 from dada.peer.sampling import PeerSampling, Search, draw
 from dada.peer.signatures import Membership, Seal, content_of, statement_of, statements_in
 
-# Most peers make no releases, and these load scipy, a third of the memory of an idle peer.
+# Most peers make no releases and no boosted trees, and these load scipy, a third of the memory of an idle peer.
 if TYPE_CHECKING:
+    from dada.peer.boosting import SharedBoosting
     from dada.peer.releases import SignedReleases
     from dada.privacy.release import Estimate
 
@@ -227,6 +229,8 @@ class Member:
     along with views, from which its home model is learned.
 
     With a `grove`, trees of all members are base predictors next to those of the network (see `dada.peer.grove`).
+    With `boosting`, it grows boosted trees with others, whose decision values stand beside those of its model (see
+    `dada.peer.boosting`).
     """
 
     def __init__(
@@ -242,6 +246,7 @@ class Member:
         releases: SignedReleases | None = None,
         membership: Membership | None = None,
         grove: SharedGrove | None = None,
+        boosting: SharedBoosting | None = None,
     ) -> None:
         if not 0 < exchange_every_s < math.inf:
             raise ValueError(f"exchange_every_s must be > 0 and finite, got {exchange_every_s}")
@@ -259,6 +264,9 @@ class Member:
         if grove is not None and (protects or not peer.config.sends_codes):
             raise ValueError('trees need the step "block", and a peer that protects nothing')
         self.grove = grove
+        if boosting is not None and protects:
+            raise ValueError("boosted trees need a peer that protects nothing: histograms reveal labels")
+        self.boosting = boosting
         self._informed: set[PeerId] = set()
         self._signature: tuple[Statement, bytes] | None = None
         # A peer that protects its rows does not publish their number.
@@ -280,7 +288,8 @@ class Member:
     def deadline(self) -> float:
         """When `on_timer` is due."""
         due = math.inf if self.grove is None else self.grove.due
-        return min(self.next_wakeup, self.next_exchange, self.peer.deadline, due)
+        grown = math.inf if self.boosting is None else self.boosting.deadline
+        return min(self.next_wakeup, self.next_exchange, self.peer.deadline, due, grown)
 
     @property
     def trusts_others(self) -> bool:
@@ -316,6 +325,8 @@ class Member:
             self.releases.restore(records)
         if self.census is not None:
             self.census.restore(records)
+        if self.boosting is not None:
+            self.boosting.restore(records)
 
     def start(self, now: float, known: Iterable[Descriptor] = (), life: bytes = b"") -> list[Effect]:
         """Begin a life, with some known peers and a random id. A new member first makes its local steps."""
@@ -326,6 +337,8 @@ class Member:
             return effects
         if self.grove is not None:
             effects += [*self.grove.plant(), *self._change_dictionary(self.grove, now), *self.grove.forget()]
+        if self.boosting is not None:
+            effects += self.boosting.start()
         effects += self._publish(now)
         self.next_wakeup = now + self.planner.wait_s()
         while self.planner.is_alone:
@@ -337,6 +350,8 @@ class Member:
         effects: list[Effect] = []
         if self.grove is not None and self.grove.due <= now:
             effects += self._change_dictionary(self.grove, now)
+        if self.boosting is not None and self.boosting.deadline <= now:
+            effects += self._boost(self.boosting, lambda boosting: boosting.on_timer(now, self._draw_linked))
         waiting = self.peer.neighbourhood.rounds.current
         if self.peer.deadline <= now:
             effects += self._handle(inputs.TimerFired(now))
@@ -356,12 +371,17 @@ class Member:
                     effects.append(Send(partner, self.census.summary()))
                 if self.grove is not None:
                     effects += self.grove.ask(partner)
+                if self.boosting is not None:
+                    effects += self.boosting.ask(partner)
         if self.next_wakeup <= now:
             self.next_wakeup = now + self.planner.wait_s()
             action = self.planner.next_action(self.search.sample, now)
             effects += [self.planner.record(), *self._handle(action)]
             effects += self.search.ask() if isinstance(action, GraphStep) else []
             effects += [*self._judge(now), *self._ask_in_doubt()]
+            if self.boosting is not None and self.sampling.exchanges >= HURRIED_EXCHANGES:
+                view, rng = list(self.sampling.view), self.planner.rng
+                effects += self._boost(self.boosting, lambda boosting: boosting.wake(view, now, rng))
         if waiting is not None and self.peer.neighbourhood.rounds.current is not waiting:
             for peer in waiting.batch:
                 if peer not in waiting.replies:
@@ -401,6 +421,8 @@ class Member:
             return self.peer.guarded(sender, message, lambda: self._on_census(sender, message, now))
         if isinstance(message, AtomMessage):
             return self.peer.guarded(sender, message, lambda: self._on_atoms(sender, message, now))
+        if isinstance(message, BoostedMessage):
+            return self.peer.guarded(sender, message, lambda: self._on_boosted(sender, message, now))
         if isinstance(message, SIGNED) and not self._is_genuine(sender, message):
             return [Refused(sender, "a statement with a false signature"), *self.peer.offend(sender)]
         if isinstance(message, messages.Goodbye):
@@ -410,6 +432,8 @@ class Member:
         effects = self._handle(inputs.Received(now, sender, message))
         if isinstance(message, messages.Revocation):
             self._exclude()
+        if self.boosting is not None and isinstance(message, messages.Hello):
+            effects += [] if self.peer.ignores(sender) or self.me > sender else [Send(sender, self.boosting.request())]
         return effects if self.grove is None else [*effects, *self._compare_trees(self.grove, sender, message)]
 
     def on_unreachable(self, peer: PeerId, now: float) -> list[Effect]:
@@ -421,6 +445,7 @@ class Member:
         """Learn from these samples from now on; a private member cannot, because its labels are released once."""
         assert not self.is_private
         assert self.grove is None
+        assert self.boosting is None
         self.fallback = Fallback(rows, self.peer.config)
         self.fallback.couple(self.peer.own.mu)
         return [*self._handle(inputs.RowsChanged(now, inputs.StoredRows.of(rows))), *self._publish(now)]
@@ -472,6 +497,27 @@ class Member:
         held = (own.model, own.shared, *(copy for _, copy in self.peer.edges.models()))
         return self.grove.used_by([copy.alpha for copy in held])
 
+    # -- boosted trees ---------------------------------------------------------------------------------------------
+
+    def _on_boosted(self, sender: PeerId, message: BoostedMessage, now: float) -> list[Effect] | None:
+        if self.boosting is None:
+            return None
+        return self._boost(self.boosting, lambda boosting: boosting.receive(sender, message, now, self._draw_linked))
+
+    def _boost(self, boosting: SharedBoosting, happen: Callable[[SharedBoosting], list[Effect]]) -> list[Effect]:
+        """Let something happen to the boosted trees, and count its bits."""
+        bits = boosting.sent_bits
+        effects = happen(boosting)
+        self.peer.neighbourhood.ledger.coded[OF_MODELS] += boosting.sent_bits - bits
+        return effects
+
+    def _draw_linked(self, n: int) -> list[PeerId]:
+        """Draw linked peers; of the view, if there are none."""
+        linked = sorted({*self.peer.edges.neighbours, *self.peer.neighbourhood.followers})
+        return draw(self.planner.rng, linked or list(self.sampling.view), n)
+
+    # -- settings --------------------------------------------------------------------------------------------------
+
     def _publish(self, now: float) -> list[Effect]:
         """Publish the number of samples in the census, if the network has one."""
         if self.census is None:
@@ -520,6 +566,8 @@ class Member:
     def rest(self) -> None:
         """Make no more steps and exchanges; only answer and repeat messages."""
         self.next_wakeup = self.next_exchange = math.inf
+        if self.boosting is not None:
+            self.boosting.rest()
 
     def leave(self, now: float) -> list[Effect]:
         """Send goodbyes; nothing is due afterwards."""

@@ -1,9 +1,10 @@
 """The messages of peers, and their encoding.
 
 No message contains data: it carries model coordinates, edge weights, a loss, a degree, a number of samples, the gain of
-a weaker coupling, whether one peer follows another, addresses of peers, revoked members, trees, signatures, or
-statistics with noise. Models are numbered by (epoch, sequence): the epoch grows by one each time a peer starts, the
-sequence by one with each change, so a receiver knows whether it has missed any.
+a weaker coupling, whether one peer follows another, addresses of peers, revoked members, trees, signatures, statistics
+with noise or, where peers boost trees, histograms of residuals. Models are numbered by (epoch, sequence): the epoch
+grows by one each time a peer starts, the sequence by one with each change, so a receiver knows whether it has missed
+any.
 
 The types bound every number, list and byte string. `decode` refuses whatever is beyond, so later code can compute with
 all that it is given: no counter overflows, and all that follows from a message can be stored and loaded again.
@@ -30,6 +31,8 @@ MOST_REVOKED = 1024
 MOST_RECORDS, CHECK_SIZE, MOST_GAIN = 128, 4, 1000
 # Records of trees, trees of one record, bytes of a tree, versions of a record, and bytes of the name of a dictionary.
 MOST_GROWERS, MOST_ATOMS, LARGEST_ATOM, MOST_PLANTINGS, DICTIONARY_SIZE = 256, 64, 256, 256, 8
+# Boosted trees of one record, bytes of one, and of what a grower and its pool send at a level of a tree.
+MOST_BOOSTED, LARGEST_BOOSTED, LARGEST_REQUEST, LARGEST_BODY = 256, 1024, 1 << 16, 1 << 17
 
 PeerId = bytes
 SentId = Annotated[bytes, Meta(min_length=1, max_length=LONGEST_ID)]
@@ -383,11 +386,64 @@ class AtomReply(_Message, frozen=True, tag=61):
 AtomMessage = AtomRequest | AtomReply
 
 
+class GrowthRequest(_Message, frozen=True, tag=70):
+    """Boosted trees: the grower of a tree asks its pool for votes, histograms or sums (see `dada.peer.boosting`).
+
+    `tree` has the levels that are grown, `features` those that the nodes of the next level test, `output` is the number
+    of the class whose residuals they suit.
+    """
+
+    round: Count
+    stage: Annotated[int, Meta(ge=0, le=2)]
+    output: Annotated[int, Meta(ge=0, le=1 << 16)]
+    tree: Annotated[bytes, Meta(max_length=LARGEST_BOOSTED)]
+    features: Annotated[bytes, Meta(max_length=LARGEST_REQUEST)]
+
+
+class GrowthReply(_Message, frozen=True, tag=71):
+    """Boosted trees: the answer of a member of the pool; the form of `body` follows from the request."""
+
+    round: Count
+    body: Annotated[bytes, Meta(max_length=LARGEST_BODY)]
+
+
+class SignedTree(_Message, frozen=True):
+    """A boosted tree, and its grower's signature; an empty tree states that the signer takes part."""
+
+    tree: Annotated[bytes, Meta(max_length=LARGEST_BOOSTED)]
+    signature: Signature = b""
+
+
+class BoostedRecord(_Message, frozen=True):
+    """Boosted trees whose growing a peer has led (see `dada.peer.signed_trees`)."""
+
+    peer: SentId
+    trees: Annotated[tuple[SignedTree, ...], Meta(max_length=MOST_BOOSTED + 1)]
+
+
+class BoostedRequest(_Message, frozen=True, tag=72):
+    """Boosted trees: digest of the sender's records; with a check of each, a request for those that differ."""
+
+    digest: Digest
+    checks: AtomChecks = b""
+
+
+class BoostedReply(_Message, frozen=True, tag=73):
+    """Boosted trees: records that the receiver may lack, or new trees; with checks, if it may have others."""
+
+    records: Annotated[tuple[BoostedRecord, ...], Meta(max_length=MOST_GROWERS)]
+    checks: AtomChecks = b""
+
+
+BoostedMessage = GrowthRequest | GrowthReply | BoostedRequest | BoostedReply
+
+
 Message = (
     Hello | Goodbye | ModelDelta | SnapshotRequest | SnapshotReply | StateRequest | StateReply | EdgeState | EdgeAck
     | ViewRequest | ViewReply | Follow | FollowAck | ModelOffer | FriendsRequest | FriendsReply | EpochSeen
     | BlockChange | WitnessRequest | Witness | Equivocation | Revocation | ReleaseCheck | ReleaseNames | Release
-    | CensusSummary | CensusReply | AtomRequest | AtomReply
+    | CensusSummary | CensusReply | AtomRequest | AtomReply | GrowthRequest | GrowthReply | BoostedRequest
+    | BoostedReply
 )  # fmt: skip
 
 

@@ -102,7 +102,8 @@ def users(accuracies: Array | Mapping[str, Array], ax: Axes | None = None, *, th
     ax.set_title("")
     ax.set_ylabel("accuracy")
     if "" not in named:
-        ax.legend(frameon=False)
+        # Above the axes: curves may be anywhere inside.
+        ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0))
     return ax
 
 
@@ -145,7 +146,8 @@ def reliability(
         axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     ax.grid(color=theme.grid)
     if "" not in named:
-        ax.legend(frameon=False)
+        # Above the axes: curves may be anywhere inside.
+        ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0))
     return ax
 
 

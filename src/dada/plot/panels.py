@@ -5,6 +5,7 @@ Pages are self-contained, with light and dark mode.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,16 +19,22 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
 
 from dada.core.compiled import Array
 from dada.core.graph import CollaborationGraph
-from dada.plot.theme import LIGHT, Theme, data_uri, drawn, new_axes, new_figure
+from dada.plot.theme import LIGHT, METHODS, Theme, data_uri, drawn, new_axes, new_figure
 
 # Greener is a smaller loss; the lightness is ordered too.
 LOSS_COLOURS = LinearSegmentedColormap.from_list(
     "loss", ["#0b6b3a", "#3fae5a", "#a6d96a", "#fee08b", "#f98e52", "#c9302c"]
 )
+# Colours of kinds of users, in their order, are those of methods; they stay apart for colour-blind readers.
+KIND_COLOURS = tuple(METHODS)
 MOST_LABELS = 150
+# Width of a letter as a share of its size, and the smallest size of names, in points.
+LETTER, SMALLEST_LETTERS = 0.8, 3.8
 NODE_RADIUS = 0.03
 # Up to this number of users, nodes have their full size.
 ROOMY = 100
@@ -104,7 +111,9 @@ def _without_overlap(places: Array, radius: Array) -> Array:
 class GraphPanel:
     """One graph and what its drawing shows: node size is confidence, colour is loss, labels are on the nodes.
 
-    Nodes are at the `places` given, in the unit square; by default where the forces of the edges put them.
+    Nodes are at the `places` given, in the unit square; by default where the forces of the edges put them. Where losses
+    are not known (NaN), colours are those of `kinds`: the number of each user's kind, 0, 1, ..., and the kinds' names;
+    without kinds all users have the same.
     """
 
     title: str
@@ -114,6 +123,7 @@ class GraphPanel:
     labels: Sequence[str]
     places: Array | None = None
     caption: str = ""
+    kinds: tuple[Array, Sequence[str]] | None = None
 
     @cached_property
     def positions(self) -> Array:
@@ -121,21 +131,21 @@ class GraphPanel:
         return force_layout(self.graph, node_radius(self.confidence)) if self.places is None else self.places
 
 
-def model_panel(model: Any) -> GraphPanel:
-    """The panel of a fitted estimator.
+def model_panel(model: Any, kinds: tuple[Array, Sequence[str]] | None = None) -> GraphPanel:
+    """The panel of a fitted estimator; `kinds` as in `GraphPanel`.
 
     If everyone learns from everyone alike, the edges are random and not drawn: users with similar models are close.
     """
     *_, name = (frame := model.users_frame()).columns
     scores = frame[name].to_numpy()
     errors = 1 - scores if name == "train_accuracy" else scores
-    errors = (
-        np.where(np.isnan(errors), np.nanmean(errors), errors) if np.isfinite(errors).any() else np.zeros(len(errors))
-    )
+    if np.isfinite(errors).any():
+        errors = np.where(np.isnan(errors), np.nanmean(errors), errors)
     about: Any = {
         "confidence": model.confidence_,
         "loss": errors,
         "labels": [str(user) for user in model.users_.tolist()],
+        "kinds": kinds,
     }
     if model.settings_.get("graph") == "everyone":
         places = model_layout(model.models_, node_radius(model.confidence_))
@@ -250,17 +260,45 @@ def graph_picture(panels: Sequence[GraphPanel], theme: Theme = LIGHT, measure: s
     """Figure of graphs side by side: node size is confidence, colour the measured loss, edge darkness weight."""
     with theme.applied():
         figure, axes = new_figure(7.2 * len(panels) + 0.6, 7.6, columns=len(panels))
+        losses = np.concatenate([panel.loss for panel in panels])
+        words = "node size: confidence" + "      edge darkness: weight" * any(panel.graph.n_edges for panel in panels)
+        if np.isnan(losses).any():
+            for ax, panel in zip(axes, panels, strict=True):
+                _draw_graph(ax, theme, panel)
+            _name_kinds(figure, theme, panels[0], words)
+            return figure
         # One scale of colours: panels are compared.
-        low, high = np.percentile(np.concatenate([panel.loss for panel in panels]), [2, 98])
+        low, high = np.percentile(losses, [2, 98])
         for ax, panel in zip(axes, panels, strict=True):
             _draw_graph(ax, theme, panel, colours=Normalize(low, high, clip=True))
         scale = ScalarMappable(Normalize(0, 1), LOSS_COLOURS)
         bar = figure.colorbar(scale, ax=axes, location="bottom", shrink=0.3, aspect=40, pad=0.02)
         bar.set_ticks([0, 1], labels=[f"smallest {measure}", "largest"])
         bar.ax.tick_params(length=0)
-        bar.set_label("node size: confidence      edge darkness: weight", fontsize=9)
+        bar.set_label(words, fontsize=9)
         bar.outline.set_visible(False)
     return figure
+
+
+def _name_kinds(figure: Figure, theme: Theme, panel: GraphPanel, title: str) -> None:
+    """A legend of the kinds of users below the figure."""
+    numbers, names = panel.kinds if panel.kinds is not None else (np.zeros(0, np.int64), ())
+    present = np.unique(numbers).tolist()
+    marks = [
+        Line2D([], [], linestyle="", marker="o", markersize=9, color=_kind_colour(theme, kind)) for kind in present
+    ]
+    legend = figure.legend(
+        marks,
+        [names[kind] for kind in present],
+        title=title,
+        loc="outside lower center",
+        ncols=min(6, len(present) or 1),
+    )
+    legend.get_title().set_fontsize(9)
+
+
+def _kind_colour(theme: Theme, kind: int) -> Any:
+    return theme.colour_of(KIND_COLOURS[kind]) if kind < len(KIND_COLOURS) else theme.colour_of("", kind)
 
 
 def _draw_graph(
@@ -282,14 +320,18 @@ def _draw_graph(
             heads = _arrow_heads(panel.positions[k], panel.positions[l], node_radius(panel.confidence)[l])
             ax.add_collection(PolyCollection(list(heads), facecolors=shades, zorder=1))
     sizes = np.pi * (side_points * node_radius(panel.confidence)) ** 2
-    if colours is None:
-        low, high = np.percentile(panel.loss, [2, 98])
-        colours = Normalize(low, high, clip=True)
-    fill = LOSS_COLOURS(colours(panel.loss))
+    if np.isnan(panel.loss).any():
+        numbers = panel.kinds[0] if panel.kinds is not None else np.zeros(panel.graph.n_users, np.int64)
+        fill = np.array([_kind_colour(theme, kind) for kind in numbers.tolist()])
+    else:
+        if colours is None:
+            low, high = np.percentile(panel.loss, [2, 98])
+            colours = Normalize(low, high, clip=True)
+        fill = LOSS_COLOURS(colours(panel.loss))
     x, y = panel.positions.T
     ax.scatter(x, y, s=sizes, c=fill, edgecolors=theme.paper, linewidths=1.2, zorder=2)
     if panel.graph.n_users <= MOST_LABELS:
-        _label_nodes(ax, panel, fill, side_points / SIDE_POINTS)
+        _label_nodes(ax, panel, fill, side_points)
     ax.set(title=panel.title, xlim=(-0.05, 1.05), ylim=(-0.05, 1.05), aspect="equal")
     if panel.caption:
         ax.text(0.5, -0.01, panel.caption, ha="center", va="top", transform=ax.transAxes, fontsize=8, color=theme.faint)
@@ -306,14 +348,32 @@ def _arrow_heads(start: Array, end: Array, radius: Array, length: float = 0.014)
     return np.stack([tip, base + 0.4 * length * across, base - 0.4 * length * across], axis=1)
 
 
-def _label_nodes(ax: Axes, panel: GraphPanel, fill: Any, scale: float) -> None:
+def _label_nodes(ax: Axes, panel: GraphPanel, fill: Any, side_points: float) -> None:
+    """Write names on nodes, in several lines and smaller letters where they would stick out."""
     lightness = fill[:, :3] @ np.array([0.299, 0.587, 0.114])
-    for (x, y), label, light, confidence in zip(
-        panel.positions, panel.labels, lightness, panel.confidence, strict=True
+    widths = 2 * side_points * node_radius(panel.confidence)
+    for (x, y), label, light, confidence, colour, width in zip(
+        panel.positions, panel.labels, lightness, panel.confidence, fill, widths, strict=True
     ):
-        colour = "#10151c" if light > 0.5 else "#ffffff"
-        size = scale * (5.0 + 4.0 * confidence)
-        ax.text(x, y, label, ha="center", va="center_baseline", fontsize=size, color=colour, zorder=3)
+        lines = _in_lines(label)
+        size, fitting = side_points / SIDE_POINTS * (5.0 + 4.0 * confidence), width / (LETTER * max(map(len, lines)))
+        ink, middle = "#10151c" if light > 0.5 else "#ffffff", "center_baseline" if len(lines) == 1 else "center"
+        smaller = min(size, max(SMALLEST_LETTERS, fitting))
+        text = ax.text(
+            x, y, "\n".join(lines), ha="center", va=middle, fontsize=smaller, color=ink, zorder=3, linespacing=0.95
+        )  # fmt: skip
+        if smaller < size:
+            # What sticks out anyway has the colour of its node around it.
+            text.set_path_effects([withStroke(linewidth=1.0, foreground=colour)])
+
+
+def _in_lines(name: str, most: int = 6) -> list[str]:
+    """A name in lines, broken after spaces, underscores and hyphens if it is longer than `most`.
+
+    >>> _in_lines("NORTH_CAROLINA"), _in_lines("p 12")
+    (['NORTH_', 'CAROLINA'], ['p 12'])
+    """
+    return [name] if len(name) <= most else re.findall(r"[^\s_-]+[_-]*|[_-]+", name) or [name]
 
 
 def weight_picture(

@@ -15,17 +15,20 @@ from dada.core.model_steps import UserRows, n_blocks, rows_per_sample
 from dada.core.problem import Problem
 from dada.data import BasePredictors, Population, Recipe
 from dada.fitting.atoms import grown_orchard
+from dada.fitting.boosted_peers import boosted_users, with_boosted
+from dada.fitting.boosting import boosted_of
 from dada.fitting.calibration import Exam
 from dada.fitting.private import outputs, public_predictors
 from dada.fitting.settings import AUTO, LINEAR, STUMPS, Settings, families
 from dada.fitting.trees import trees_of
+from dada.peer.boosted_trees import BoostedUsers
 from dada.peer.grove import Orchard
 from dada.peer.inputs import PeerConfig, usual_settings
 from dada.peer.member import Rhythm
 from dada.peer.releases import ExactRows
 from dada.privacy.accounting import Privacy, PrivacyLedger
 from dada.privacy.noise import Bits, label_correlation
-from dada.sim.liars import KINDS, Poacher
+from dada.sim.liars import KINDS, Exploder, Grafter, Poacher
 from dada.sim.private import PrivateUsers, released_labels
 from dada.sim.simulation import NetworkPoint, SimulatedNetwork, SimulationResult
 from dada.sim.virtual import Faults
@@ -61,11 +64,19 @@ class Simulation:
         "chosen" is that of the model a user predicts with: the one learned together, or its fallback model. Liars have
         NaN.
         """
-        exam, ends = Exam(population, self.predictors), self.result
+        ends = self.result
         models = {"chosen": ends.models, "together": ends.together, "alone": ends.alone}
         return {
-            name: np.where(ends.honest, exam.per_user(rows), np.nan).astype(np.float32) for name, rows in models.items()
+            name: np.where(ends.honest, per_user, np.nan).astype(np.float32)
+            for name, per_user in ((name, self._exam(name, rows, population)) for name, rows in models.items())
         }
+
+    def _exam(self, name: str, models: Array, population: Population) -> Array:
+        """Accuracy of each user; boosted trees stand beside all models but those learned alone."""
+        predictors, boosted = self.predictors, self.network.boosted
+        if boosted is not None and name != "alone":
+            predictors, models = with_boosted(predictors, models, boosted.terms, boosted.cuts, self.result.leaves)
+        return Exam(population, predictors).per_user(models)
 
 
 def simulate(
@@ -94,7 +105,8 @@ def simulate(
         Rows of classes, or of numbers that are standardised.
     predictors : Recipe, optional
         Base predictors; by default stumps at quantiles, clipped linear features and a constant. With `Trees`, every
-        peer grows its own on its rows and sends them to all others.
+        peer grows its own on its rows and sends them to all others. With `BoostedTrees` beside others, peers grow them
+        with each other, with leaves of each user's own.
     faults : str or Faults
         "none", "loss", "churn", "byzantine" or "all", several separated by commas, or shares of your own.
     graph : {"evidence", "distance", "everyone"}
@@ -129,14 +141,16 @@ def simulate(
     >>> sorted(found.accuracies(people.test))
     ['alone', 'chosen', 'together']
     """
+    boosted, coupled = boosted_of(predictors)
     if privacy is None:
-        fitted, problem, orchard = network_problem(population, predictors, beta, mu, loss, seed)
+        fitted, problem, orchard = network_problem(population, coupled, beta, mu, loss, seed)
         private = None
     else:
         fitted, problem, private = private_problem(population, privacy, predictors, beta, mu, loss, seed, graph)
         orchard = None
     faults = Faults.named(faults) if isinstance(faults, str) else faults
     options: Any = {"graph": graph, "step": step, "steps": steps, "seed": seed, "orchard": orchard, "private": private}
+    options |= {"boosted": None if boosted is None else boosted_users(boosted, population)}
     network = network_of(problem, faults, n_classes=population.n_classes, **options)
     return Simulation(fitted, network, network.run(observe))
 
@@ -233,6 +247,7 @@ def network_of(
     seed: int,
     n_classes: int = 2,
     orchard: Orchard | None = None,
+    boosted: BoostedUsers | None = None,
     **options: Any,
 ) -> SimulatedNetwork:
     """A network with the usual settings of peers that distrust each other."""
@@ -242,6 +257,9 @@ def network_of(
         coupling = by_block[:, : by_block.shape[1] - len(orchard.names)].ravel()
         n = coupling.size
         options.setdefault("liar_kinds", (*KINDS, Poacher))
+    if boosted is not None:
+        options |= {"boosted": boosted}
+        options.setdefault("liar_kinds", (*KINDS, Grafter, Exploder))
     config = PeerConfig(
         n, problem.beta, problem.mu1, loss=str(problem.loss), regularizer=problem.regularizer,
         coupling=coupling, n_classes=n_classes, max_neighbours=64, damping=0.5, vet=True, trust_largest=0.2,

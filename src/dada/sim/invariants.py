@@ -22,6 +22,9 @@
 - Of a peer that protects its rows, one release is sent in all its lives, whoever passes it on.
 - With trees, a dictionary is stored before a model refers to it. No tree is lost that the model of a peer uses. When
   all activity ends, all peers have the same dictionary.
+- With boosted trees, the records of a peer are stored, and it loses no tree of an honest peer, in this life or in the
+  next, unless the power is cut. When all activity ends, all peers hold the same trees, and the values of their leaves
+  are those that these trees give a peer that begins anew, bit for bit.
 
 Numbers may repeat only if two processes have one identity, or if a clock was set back together with the records. Such
 peers are exempt from what follows from numbers, and from the agreement of edges before the end.
@@ -39,6 +42,7 @@ import numpy as np
 
 from dada.core.compiled import Array
 from dada.core.graph import gossip_mix
+from dada.peer.boosted_trees import OwnLeaves
 from dada.peer.copies import MOST_SHARED, SLACK, ModelCopy
 from dada.peer.edges import EDGE_KEY, MOST_ENDED_EDGES, MOST_SIZES, Edge
 from dada.peer.grove import DICTIONARY_KEY
@@ -60,7 +64,8 @@ from dada.peer.peer import MOST_EPOCHS, MOST_OFFENDERS
 from dada.peer.sampling import MOST_CANDIDATES, MOST_KNOWN_ADDRESSES, STORED_EVERY
 from dada.peer.sampling import RECORD_KEY as VIEW_KEY
 from dada.peer.signatures import MOST_EXPOSED, Trail
-from dada.sim.world import MOST_LOST_RECORDS, Host
+from dada.peer.signed_trees import BOOSTED_KEY
+from dada.sim.world import MOST_LOST_RECORDS, Host, VirtualDisk
 
 # Models of each owner kept for comparison; copies of older ones are not compared.
 MODELS_KEPT = 128
@@ -119,6 +124,7 @@ class Invariants:
         self._noted: dict[int, tuple[int, int, tuple[int, int]]] = {}
         self._trees_used: dict[int, tuple[int, set[bytes]]] = {}
         self._released: dict[PeerId, bytes] = {}
+        self._trees_held: dict[int, tuple[tuple[VirtualDisk | None, int], dict[PeerId, set[bytes]]]] = {}
         # The last change that was sent, the followers at that time, and whether the model was stored.
         self._sent: tuple[Message | None, list[PeerId] | None, bool] = None, None, False
 
@@ -168,6 +174,7 @@ class Invariants:
             self._check_records(world, host)
             self._check_versions(world, host)
             self._check_trees(world, host)
+            self._check_boosted(world, host)
         elif host.is_up and other is not None:
             if host.member.peer.edges.has_neighbour(other.me):
                 self._check_sum(world, host)
@@ -180,6 +187,7 @@ class Invariants:
         n_edges = 0
         for host in running:
             self._check_dictionary(world, host, running[0])
+            self._check_leaves(world, host, running[0])
             self._check_bounds(world, host)
             self._check_records(world, host)
             for other in running:
@@ -224,6 +232,7 @@ class Invariants:
         most_edges = (peer.config.max_neighbours or len(world.hosts)) + MOST_ENDED_EDGES
         most_followers = len(world.hosts) if isinstance(neighbourhood, EvidenceGraph) else 0
         n_records = 0 if member.grove is None else len(member.grove.records) + OTHER_RECORDS
+        n_records += 0 if member.boosting is None else len(member.boosting.records) + 1
         most_neighbours = {"everyone": MOST_EDGES, "evidence": peer.config.n_neighbours}
         bounds = (
             ("neighbours", len(peer.edges.neighbours), most_neighbours.get(peer.config.graph, most_edges)),
@@ -307,6 +316,26 @@ class Invariants:
         self._require(not lost, world, host, "{} trees in use are lost", len(lost))
         self._trees_used[host.number] = host.life, grove.used_by([own.model.alpha, own.shared.alpha])
 
+    def _check_boosted(self, world: Watched, host: Host) -> None:
+        """All records of boosted trees are stored; none loses a tree, in this life or between two."""
+        boosting = host.member.boosting
+        if boosting is None:
+            return
+        own = {record.peer: record for record in boosting.records}
+        n_stored = sum(key.startswith(BOOSTED_KEY) for key in host.records)
+        is_same = all(host.records.get(one.key) == one.value for one in boosting.records.stored([host.me]))
+        self._require(is_same and n_stored == len(own), world, host, "{} of {} records stored", n_stored, len(own))
+        disk, before = self._trees_held.get(host.number, ((None, 0), {}))
+        present = host.disk, host.disk.power_cuts
+        now = {peer: {one.tree for one in record.trees} for peer, record in own.items()}
+        lost = {
+            world.numbers[peer]: len(trees - now.get(peer, set()))
+            for peer, trees in (before.items() if disk == present else ())
+            if world.hosts[world.numbers[peer]].is_honest and not trees <= now.get(peer, set())
+        }
+        self._require(not lost, world, host, "boosted trees are lost, by their growers: {}", lost)
+        self._trees_held[host.number] = present, now
+
     # -- two peers -------------------------------------------------------------------------------------------------
 
     def _check_edge(self, world: Watched, host: Host, other: Host) -> None:
@@ -374,6 +403,21 @@ class Invariants:
         if here is not None and there is not None and not _is_ignored(host, other):
             is_same = here.names == there.names and here.name == host.member.peer.config.dictionary
             self._require(is_same, world, host, "{} trees, {} has {}", len(here.names), other.number, len(there.names))
+
+    def _check_leaves(self, world: Watched, host: Host, other: Host) -> None:
+        here, there = host.member.boosting, other.member.boosting
+        if here is None or there is None or _is_ignored(host, other):
+            return
+        is_same = here.trees == there.trees
+        self._require(
+            is_same, world, host, "{} boosted trees, {} has {}", len(here.trees), other.number, len(there.trees)
+        )
+        anew = OwnLeaves(here.terms, here.rows)
+        anew.take(here.trees)
+        own = here.leaves()
+        is_same = all(np.array_equal(one, two) for one, two in zip(own.values, anew.values, strict=True))
+        is_same = is_same and np.array_equal(own.margins, anew.margins)
+        self._require(is_same, world, host, "other values of leaves than its trees give")
 
     def _check_copy(self, world: Watched, host: Host, other: Host) -> None:
         edge = host.member.peer.edges.get(other.me)

@@ -488,6 +488,60 @@ class Poacher(Liar):
         return replace(record, atoms=(false[self.rng.integers(len(false))], *others))
 
 
+class Grafter(Liar):
+    """Sends false boosted trees, false answers to growers, and requests for histograms that no grower sends."""
+
+    def lie(self, message: Message) -> Message:
+        """Records with a false tree each, bodies of the lowest or largest bytes, and requests for a deeper tree."""
+        if isinstance(message, messages.BoostedReply):
+            return replace(message, records=tuple(self._falsified(record) for record in message.records))
+        if isinstance(message, messages.GrowthReply):
+            lowest, largest = (byte * len(message.body) for byte in (b"\x80", b"\x7f"))
+            bodies = (lowest, largest, message.body + b"more")
+            return replace(message, body=bodies[self.rng.integers(len(bodies))])
+        if isinstance(message, messages.GrowthRequest):
+            false = ({"tree": message.tree + bytes(3)}, {"features": b"\xff" * len(message.features)}, {"output": 99})
+            return replace(message, **false[self.rng.integers(len(false))])
+        return message
+
+    def _falsified(self, record: messages.BoostedRecord) -> messages.BoostedRecord:
+        first, *others = record.trees
+        if not first.tree:
+            return record
+        tree, high = first.tree, b"\xff" * 2
+        false = (tree + tree[-1:], tree[:2] + high + tree[4:], high + tree[2:], tree[:-1] + b"\x07")
+        return replace(record, trees=(replace(first, tree=false[self.rng.integers(len(false))]), *others))
+
+
+class Exploder(Liar):
+    """Answers growers with the largest sums that are believed, and gives all leaves of its trees the largest value."""
+
+    def lie(self, message: Message) -> Message:
+        """The largest sums, without weight; trees whose leaves all have the largest value, soundly signed."""
+        if isinstance(message, messages.GrowthReply) and len(message.body) == self._size_of_sums:
+            boosting = self.member.boosting
+            n_outputs = 0 if boosting is None else boosting.terms.n_outputs
+            exponents, numbers = bytes([33] * n_outputs + [0] * n_outputs), len(message.body) // 2 - n_outputs
+            return replace(message, body=exponents + b"\x7f" * numbers + b"\x00" * numbers)
+        return message
+
+    @property
+    def _size_of_sums(self) -> int:
+        boosting = self.member.boosting
+        return 0 if boosting is None else 2 * (boosting.terms.n_nodes + 2) * boosting.terms.n_outputs
+
+    def attack(self) -> Sequence[Deed]:
+        """Publish the worst tree of this network, as often as a grower may."""
+        boosting = self.member.boosting
+        if boosting is None or not boosting.records.may_grow:
+            return ()
+        terms, none = boosting.terms, np.zeros(boosting.terms.n_nodes, np.int64)
+        leaf = np.full((terms.n_nodes + 1, terms.n_outputs), 127.0)
+        number = 1 + boosting.records.counts[self.member.me]
+        record = boosting.records.add(terms.write(number, none, none - 1, leaf))
+        return [Send(peer, messages.BoostedReply((record,))) for peer in self.victims(4)]
+
+
 KINDS: tuple[type[Liar], ...] = (
     Exaggerator, Attractor, Poisoner, Chameleon, Claimer, Rewinder, Garbler, Flooder, Gossip, Equivocator, Acknowledger,
     Conspirator,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
 import numpy as np
@@ -12,6 +12,8 @@ from dada.core.compiled import Array
 from dada.core.model_steps import UserRows
 from dada.core.problem import Problem
 from dada.events import Observer, PeerStatus, RunInfo, Snapshot, SnapshotOffer, edges_reported, heaviest_predictors
+from dada.peer.boosted_trees import BoostedUsers, LeafModel, varying_in
+from dada.peer.boosting import SharedBoosting
 from dada.peer.grove import Orchard, SharedGrove
 from dada.peer.inputs import PeerConfig
 from dada.peer.member import Member, Planner, Rhythm
@@ -69,6 +71,8 @@ class SimulationResult:
         Bits of honest members' messages about models, in the count of `dada.core.bits`.
     events, checks : int
         Number of events, and of checked invariants.
+    leaves : dict
+        Of users of a network with boosted trees, those that they hold, and their own values of the leaves.
     """
 
     together: Array
@@ -80,6 +84,7 @@ class SimulationResult:
     bits: float
     events: int
     checks: int
+    leaves: dict[int, LeafModel] = field(default_factory=dict)
 
     @property
     def models(self) -> Array:
@@ -117,6 +122,8 @@ class SimulatedNetwork:
     orchard : Orchard, optional
         Samples and trees of the users of a network with trees. The problem then has all trees, in the order of their
         names, after the fixed base predictors, and the settings have the fixed ones only.
+    boosted : BoostedUsers, optional
+        Samples of the users of a network with boosted trees, for these.
 
     Examples
     --------
@@ -143,6 +150,7 @@ class SimulatedNetwork:
         liar_kinds: Sequence[type[Liar]] = KINDS,
         liars_join_s: float = 0.0,
         orchard: Orchard | None = None,
+        boosted: BoostedUsers | None = None,
     ) -> None:
         if steps < 1:
             raise ValueError(f"steps must be at least 1, got {steps}")
@@ -153,7 +161,7 @@ class SimulatedNetwork:
         self._journal: PeerJournal | None = None
         self.invariants = Invariants(replay)
         self._rows = {k: problem.rows_of(k) for k in range(problem.n_users)}
-        self.orchard = orchard
+        self.orchard, self.boosted = orchard, boosted
         self._plots = {} if orchard is None else dict(enumerate(orchard.plots))
         rng = self._generator(0)
         self._roles = _Roles.draw(rng, self._generator(3), problem.n_users, faults, liar_kinds)
@@ -256,10 +264,19 @@ class SimulatedNetwork:
                 journal=self._journal if k == 0 else None,
                 membership=Membership(b"", FOUNDER, seal),
                 grove=grove,
+                boosting=self._boosting(k, seal),
             )
             return member, None if kind is None else kind(member, rng, self._gang)
 
         return make
+
+    def _boosting(self, k: int, seal: VirtualSeal) -> SharedBoosting | None:
+        """The boosted trees of user k, if the network has any."""
+        if self.boosted is None:
+            return None
+        terms, rows, cuts = self.boosted
+        patience_s = self.config.reply_timeout_s
+        return SharedBoosting(peer_id(k), terms, rows[k], varying_in(cuts), self.config.digest, seal, patience_s)
 
     def _plan_lives(self, rng: np.random.Generator, liars_join_s: float) -> None:
         world, roles = self.world, self._roles
@@ -359,7 +376,13 @@ class SimulatedNetwork:
             sum(host.bits for host in self.joined),
             self.world.events,
             self.invariants.checked,
+            self.leaves(),
         )
+
+    def leaves(self) -> dict[int, LeafModel]:
+        """The boosted trees that honest users hold, and their own values of the leaves."""
+        boosting = {host.number: host.member.boosting for host in self.joined}
+        return {k: one.leaves().model for k, one in boosting.items() if one is not None}
 
 
 @dataclass(frozen=True)

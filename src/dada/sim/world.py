@@ -68,6 +68,7 @@ class VirtualDisk(Store):
     def __init__(self, records: Mapping[bytes, bytes] | None = None) -> None:
         self.kept: dict[bytes, bytes] = {}
         self.is_full = False
+        self.power_cuts = 0
         # The collector may close it in any thread.
         self._database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         super().__init__(Path("virtual disk"), self._database)
@@ -87,6 +88,7 @@ class VirtualDisk(Store):
 
     def cut_power(self, n_lost: int) -> None:
         """Undo the last changes, but none that was synced."""
+        self.power_cuts += 1
         changes = self._unsynced.changes
         self._put([changes.pop() for _ in range(min(n_lost, len(changes)))])
         changes.clear()
