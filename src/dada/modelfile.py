@@ -30,8 +30,9 @@ from dada.engine import Ledger
 from dada.engine.state import TRACE_FIELDS, trace_columns, trace_of
 from dada.events import TracePoint
 
-FORMAT, VERSION = "dada-model", 3
+FORMAT, VERSION = "dada-model", 4
 MANIFEST = "manifest.json"
+TRANSFORMERS = "transformers.skops"
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
 
 Arrays = dict[str, NDArray[Any]]
@@ -71,6 +72,8 @@ class StoredModel:
     # Temperatures of users, and how reliable probabilities are, as JSON; None without calibration.
     temperatures: NDArray[np.float64] | None = None
     calibration: dict[str, Any] | None = None
+    # The fitted steps of a pipeline before the model, as `dada.estimators.transformers` writes them.
+    transformers: bytes | None = None
 
 
 def write(model: StoredModel, path: str | os.PathLike[str]) -> None:
@@ -92,8 +95,10 @@ def read(path: str | os.PathLike[str]) -> StoredModel:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             manifest = _manifest(archive)
-            arrays = _arrays(archive, manifest["members"])
-        return _decode(manifest, arrays)
+            members = _checked_members(archive, manifest["members"])
+        transformers = members.pop(TRANSFORMERS, None)
+        arrays = {name.removesuffix(".npy"): _npy_array(name, data) for name, data in members.items()}
+        return _decode(manifest, arrays, transformers)
     except ModelFileError as error:
         raise ModelFileError(f"{path}: {error}") from error
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
@@ -127,10 +132,11 @@ def _encode(model: StoredModel) -> bytes:
     arrays |= {f"predictors/{name}": array for name, array in predictor_arrays.items()}
     arrays |= {f"trace/{name}": column for name, column in trace_columns(model.trace).items()}
     members = {f"{name}.npy": _npy_bytes(name, array) for name, array in sorted(arrays.items())}
+    if model.transformers is not None:
+        members[TRANSFORMERS] = model.transformers
     manifest = {
         "format": FORMAT,
-        # Readers of version 1 know two classes only, those of version 2 no tables; they still read such files.
-        "version": 3 if model.table is not None else 1 if len(model.classes) == 2 else 2,
+        "version": _version(model),
         "library": model.library,
         "n_users": int(model.models.shape[0]),
         "n_predictors": model.predictors.n,
@@ -150,10 +156,18 @@ def _encode(model: StoredModel) -> bytes:
     if model.calibration is not None:
         manifest["calibration"] = model.calibration
     text = json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    return _zip_bytes({MANIFEST: text.encode(), **members})
+    return zip_bytes({MANIFEST: text.encode(), **members})
 
 
-def _zip_bytes(members: Mapping[str, bytes]) -> bytes:
+def _version(model: StoredModel) -> int:
+    """Readers of version 1 know two classes only, of 2 no tables, of 3 no pipelines; they still read such files."""
+    if model.transformers is not None:
+        return 4
+    return 3 if model.table is not None else 1 if len(model.classes) == 2 else 2
+
+
+def zip_bytes(members: Mapping[str, bytes]) -> bytes:
+    """A zip archive of some members: the same ones give the same bytes."""
     # Not compressed: compressed bytes differ between machines, and could hide a zip bomb.
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
@@ -163,6 +177,12 @@ def _zip_bytes(members: Mapping[str, bytes]) -> bytes:
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, data)
     return buffer.getvalue()
+
+
+def stored_members(data: bytes) -> dict[str, bytes]:
+    """The members of an archive in memory, none of them compressed."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return {name: _member(archive, name) for name in archive.namelist()}
 
 
 def _npy_bytes(name: str, array: NDArray[Any]) -> bytes:
@@ -202,14 +222,12 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
     return archive.read(name)
 
 
-def _arrays(archive: zipfile.ZipFile, checksums: Mapping[str, str]) -> Arrays:
-    arrays = {}
-    for name, checksum in checksums.items():
-        data = _member(archive, name)
-        if hashlib.sha256(data).hexdigest() != checksum:
+def _checked_members(archive: zipfile.ZipFile, checksums: Mapping[str, str]) -> dict[str, bytes]:
+    members = {name: _member(archive, name) for name in checksums}
+    for name, data in members.items():
+        if hashlib.sha256(data).hexdigest() != checksums[name]:
             raise ModelFileError(f"the model file is damaged: the checksum of {name} does not fit")
-        arrays[name.removesuffix(".npy")] = _npy_array(name, data)
-    return arrays
+    return members
 
 
 def _npy_array(name: str, data: bytes) -> NDArray[Any]:
@@ -222,7 +240,7 @@ def _npy_array(name: str, data: bytes) -> NDArray[Any]:
     return np.frombuffer(data, dtype, offset=file.tell()).reshape(shape).copy()
 
 
-def _decode(manifest: Mapping[str, Any], arrays: Arrays) -> StoredModel:
+def _decode(manifest: Mapping[str, Any], arrays: Arrays, transformers: bytes | None) -> StoredModel:
     K, n = int(manifest["n_users"]), int(manifest["n_predictors"])
     target = manifest.get("target")
     names = manifest["feature_names"]
@@ -266,6 +284,7 @@ def _decode(manifest: Mapping[str, Any], arrays: Arrays) -> StoredModel:
         table=manifest.get("table"),
         temperatures=temperatures,
         calibration=manifest.get("calibration"),
+        transformers=transformers,
     )
 
 

@@ -7,7 +7,7 @@ from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from dada import DadaClassifier, PerUserKFold, load_model, save_model
+from dada import DadaClassifier, PerUserKFold
 from tests.helpers.people import opposites
 
 
@@ -29,16 +29,6 @@ def test_pipeline(rows):
     np.testing.assert_array_equal(pipeline.predict(rows.X, users=rows.users), rows.y)
     values = pipeline.decision_function(rows.X, users=rows.users)
     np.testing.assert_array_equal(values > 0, pipeline.predict_proba(rows.X, users=rows.users)[:, 1] > 0.5)
-
-
-def test_the_last_step_of_a_pipeline_is_saved(rows, tmp_path):
-    pipeline = make_pipeline(StandardScaler(), DadaClassifier(random_state=0)).fit(rows.X, rows.y, users=rows.users)
-    with pytest.raises(TypeError, match="for a pipeline its last step, which takes transformed columns"):
-        save_model(pipeline, tmp_path / "m.dada")
-    save_model(pipeline[-1], tmp_path / "m.dada")
-    transformed = pipeline[:-1].transform(rows.X)
-    again = load_model(tmp_path / "m.dada").predict(transformed, users=rows.users)
-    np.testing.assert_array_equal(again, pipeline.predict(rows.X, users=rows.users))
 
 
 def test_grid_search_over_a_pipeline(rows):

@@ -53,8 +53,8 @@ def test_a_file_without_a_note_is_read(path):
 
 
 def test_a_newer_version_is_named(path):
-    rewritten(path, lambda manifest: manifest.update(version=4, library="dada-learn 9.1"))
-    with pytest.raises(ModelFileError, match=r"people.dada: .*version 4, written by dada-learn 9.1; .*up to 3"):
+    rewritten(path, lambda manifest: manifest.update(version=5, library="dada-learn 9.1"))
+    with pytest.raises(ModelFileError, match=r"people.dada: .*version 5, written by dada-learn 9.1; .*up to 4"):
         load_model(path)
 
 

@@ -22,6 +22,7 @@ from dada.cli.console import (
     write,
 )
 from dada.cli.explained import explained, kinds_of, show_explanation, strongest_predictors, who_learns
+from dada.cli.pipelines import inspected, is_pipeline, only_model, rows_through, steps_in_words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -96,7 +97,7 @@ def add_user(
     from dada.estimators.files import restored
 
     stored = modelfile.read(model)
-    estimator, frame = restored(stored, model), read_table(file)
+    estimator, frame = only_model(restored(stored, model), model), read_table(file)
     added = _joined(estimator, frame, user, stored.note, file)
     save_model(estimator, output or model, note=stored.note)
     followed = {str(name): len(estimator.neighbours_of(name)) for name in added}
@@ -143,14 +144,32 @@ def predictions(model: Path, file: Path, user: str | None, unknown_user: str) ->
 
     from dada import DadaClassifier, modelfile
     from dada.data import read_table
-    from dada.data.population import as_values, did_you_mean, shorten
     from dada.estimators.files import restored
 
     stored = modelfile.read(model)
-    estimator = restored(stored, model).set_params(unknown_user=unknown_user)
+    loaded, frame = restored(stored, model), read_table(file)
+    if is_pipeline(loaded):
+        estimator: Model = loaded[-1].set_params(unknown_user=unknown_user)
+        rows, given = rows_through(loaded, frame, user, stored.note, file)
+    else:
+        estimator = loaded.set_params(unknown_user=unknown_user)
+        rows, given = _rows(estimator, frame, user, stored.note, file)
+    if not isinstance(estimator, DadaClassifier):
+        return pl.DataFrame({given.name: given, "label": estimator.predict(**rows)})
+    each = estimator.predict_proba(**rows)
+    scores = each[:, 1] if each.shape[1] == 2 else each.max(axis=1)
+    # Of two equally probable classes, the first is predicted.
+    return pl.DataFrame({given.name: given, "label": estimator.classes_[each.argmax(axis=1)], "score": scores})
+
+
+def _rows(
+    estimator: Model, frame: pl.DataFrame, user: str | None, note: dict[str, str], file: Path
+) -> tuple[dict[str, Any], pl.Series]:
+    """X and users as the estimator takes them, from the columns of a file, and the users to report."""
+    from dada.data.population import as_values, did_you_mean, shorten
+
     named = estimator.user_column_ if isinstance(estimator.user_column_, str) else "user"
-    user = user or stored.note.get("user_column", named)
-    frame = read_table(file)
+    user = user or note.get("user_column", named)
     needed = estimator.input_columns_
     features = [name for name in frame.columns if name != user] if needed is None else needed
     absent = [name for name in (user, *features) if name not in frame.columns]
@@ -160,13 +179,7 @@ def predictions(model: Path, file: Path, user: str | None, unknown_user: str) ->
             f"{shorten(frame.columns, 20)}. Name the column of users with --user"
         )
     owners = like_known(as_values(frame[user], "users"), estimator.users_)
-    rows = _with_users(estimator, frame.select(features), owners)
-    if not isinstance(estimator, DadaClassifier):
-        return pl.DataFrame({user: frame[user], "label": estimator.predict(**rows)})
-    each = estimator.predict_proba(**rows)
-    scores = each[:, 1] if each.shape[1] == 2 else each.max(axis=1)
-    # Of two equally probable classes, the first is predicted.
-    return pl.DataFrame({user: frame[user], "label": estimator.classes_[each.argmax(axis=1)], "score": scores})
+    return _with_users(estimator, frame.select(features), owners), frame[user]
 
 
 def _with_users(estimator: Model, features: pl.DataFrame, owners: np.ndarray) -> dict[str, Any]:
@@ -236,14 +249,16 @@ def inspect(
     """
     from dada import load_model
 
-    estimator = load_model(model)
-    result = _everybody(estimator, top) if user is None else _one_user(estimator, user, top)
+    estimator, about = inspected(load_model(model))
+    result = about | (_everybody(estimator, top) if user is None else _one_user(estimator, user, top))
     if output is not None:
         write_graph(estimator, output)
         result["output"] = str(output)
     if as_json:
         print_json(result)
         return
+    if "pipeline" in result:
+        write(f"{steps_in_words(result['pipeline'])}\n")
     _show_everybody(result) if user is None else _show_user(result)
     if output is not None:
         stdout().print(f"\nGraph written to [bold]{output}[/bold].", highlight=False, soft_wrap=True)

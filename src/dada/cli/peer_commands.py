@@ -138,9 +138,11 @@ def new_network(
     stumps = 0 if has_trees or is_boosted else stumps
     if model is not None:
         from dada.cli.new_networks import network_of_model
+        from dada.cli.pipelines import only_model
         from dada.estimators.files import load_model
 
-        network = network_of_model(load_model(model), rate, graph, private=private, **guard, **given)
+        peers_model = only_model(load_model(model), model)
+        network = network_of_model(peers_model, rate, graph, private=private, **guard, **given)
     else:
         if summary:
             from dada.cli.new_networks import read_all

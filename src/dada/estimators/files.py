@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from dada import __version__, modelfile
@@ -17,6 +18,7 @@ from dada.data import BoostedTrees, Constant, Linear, RandomFourier, Stumps, Tre
 from dada.data.encoding import TableEncoder
 from dada.data.predictors.families import REGISTERED_RECIPES
 from dada.estimators.classifier import DadaClassifier, DadaRegressor
+from dada.estimators.transformers import from_bytes, to_bytes
 from dada.fitting.calibration import Calibration
 from dada.modelfile import StoredModel
 from dada.privacy.accounting import Privacy
@@ -35,14 +37,18 @@ _KINDS = {kind.__name__: kind for kind in _STORED}
 
 
 def save_model(
-    model: DadaClassifier | DadaRegressor, path: str | os.PathLike[str], *, note: dict[str, str] | None = None
+    model: DadaClassifier | DadaRegressor | Pipeline,
+    path: str | os.PathLike[str],
+    *,
+    note: dict[str, str] | None = None,
 ) -> None:
-    """Write a fitted estimator to a model file, without pickle.
+    """Write a fitted estimator, or a pipeline that ends in one, to a model file, without pickle.
 
     Parameters
     ----------
-    model : DadaClassifier or DadaRegressor
-        Fitted. Its predictions after `load_model` are the same, bit for bit.
+    model : DadaClassifier, DadaRegressor or Pipeline
+        Fitted. Its predictions after `load_model` are the same, bit for bit. A scikit-learn pipeline whose last step is
+        such an estimator needs the extra `pipelines`.
     path : path
         Where to write; an existing file is replaced once the new one is complete.
     note : dict of str to str, optional
@@ -55,6 +61,10 @@ def save_model(
     Base predictors of your own are stored after `dada.data.register_predictors`. Nor is the state of a random
     generator stored: `random_state` is kept only if it is an integer.
 
+    Of a pipeline, the steps before the last may hold types of scikit-learn, NumPy and SciPy that skops trusts by
+    default. Others, such as functions and transformers of your own, are refused before anything is written. The
+    `memory` of a pipeline is not stored.
+
     Examples
     --------
     >>> import tempfile
@@ -65,11 +75,15 @@ def save_model(
     ...     load_model(f"{folder}/people.dada").predict([[0.1], [0.8]], users=["ann", "bob"])
     array(['no', 'yes'], dtype='<U3')
     """
+    transformers = None
     check_is_fitted(model)
+    if type(model) is Pipeline and isinstance(model[-1], DadaClassifier | DadaRegressor):
+        transformers = to_bytes(model)
+        model = model[-1]
     if not isinstance(model, DadaClassifier | DadaRegressor):
         raise TypeError(
-            f"a model file holds a DadaClassifier or a DadaRegressor, got a {type(model).__name__}: "
-            "for a search, save its best_estimator_; for a pipeline its last step, which takes transformed columns"
+            "a model file holds a DadaClassifier or a DadaRegressor, or a pipeline that ends in one, "
+            f"got a {type(model).__name__}: for a search, save its best_estimator_"
         )
     is_regression = isinstance(model, DadaRegressor)
     names = model.used_features_
@@ -84,6 +98,7 @@ def save_model(
         feature_names=None if names is None else tuple(names),
         note=note or {},
         table=_table(model),
+        transformers=transformers,
         **_calibration(model),
         target=(model.target_mean_, model.target_scale_) if is_regression else None,
         **{name: getattr(model, attribute) for name, attribute in ATTRIBUTES.items()},
@@ -91,7 +106,7 @@ def save_model(
     modelfile.write(stored, path)
 
 
-def load_model(path: str | os.PathLike[str]) -> DadaClassifier | DadaRegressor:
+def load_model(path: str | os.PathLike[str]) -> DadaClassifier | DadaRegressor | Pipeline:
     """Read a fitted estimator from a model file.
 
     Parameters
@@ -101,7 +116,7 @@ def load_model(path: str | os.PathLike[str]) -> DadaClassifier | DadaRegressor:
 
     Returns
     -------
-    DadaClassifier or DadaRegressor
+    DadaClassifier, DadaRegressor or Pipeline
         Fitted, with the hyper-parameters of the one that was saved.
 
     Raises
@@ -109,13 +124,16 @@ def load_model(path: str | os.PathLike[str]) -> DadaClassifier | DadaRegressor:
     OSError
         If there is no such file, or it cannot be read.
     ModelFileError
-        If it is something else, damaged, cut short or written by a newer version.
+        If it is something else, damaged, cut short or written by a newer version, or if the steps of a pipeline hold
+        types that are not trusted.
+    ImportError
+        If it holds a pipeline, and the extra `pipelines` is not installed.
     """
     return restored(modelfile.read(path), path)
 
 
-def restored(stored: StoredModel, path: str | os.PathLike[str]) -> DadaClassifier | DadaRegressor:
-    """The fitted estimator of a stored model; the path is for error messages."""
+def restored(stored: StoredModel, path: str | os.PathLike[str]) -> DadaClassifier | DadaRegressor | Pipeline:
+    """The fitted estimator or pipeline of a stored model; the path is for error messages."""
     try:
         settings = dict(stored.settings)
         used = settings.pop(USED, {})
@@ -128,7 +146,12 @@ def restored(stored: StoredModel, path: str | os.PathLike[str]) -> DadaClassifie
         setattr(model, attribute, getattr(stored, name))
     model.n_users_ = len(stored.user_ids)
     model.settings_ = used
-    return model
+    if stored.transformers is None:
+        return model
+    try:
+        return from_bytes(stored.transformers, model)
+    except ValueError as error:
+        raise modelfile.ModelFileError(f"{path}: {error}") from error
 
 
 def _empty(stored: StoredModel, params: dict[str, Any]) -> DadaClassifier | DadaRegressor:
