@@ -176,7 +176,6 @@ def test_the_cache_of_intermediate_fits_is_not_stored(tmp_path):
         (FunctionTransformer(lambda X: 2 * X), "functiontransformer.*<lambda>"),
         (Doubler(), "doubler.*Doubler"),
         (FeatureUnion([("mine", Doubler())]), "featureunion.*Doubler"),
-        (SimpleImputer(), r"simpleimputer.*numpy\.dtype"),
     ],
 )
 def test_a_step_that_could_not_be_read_again_is_named_and_nothing_is_written(step, named, tmp_path):
@@ -184,6 +183,21 @@ def test_a_step_that_could_not_be_read_again_is_named_and_nothing_is_written(ste
     with pytest.raises(TypeError, match=named):
         save_model(pipeline, tmp_path / "p.dada")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_imputers_are_stored(tmp_path):
+    X = np.where(np.random.default_rng(0).random(ROWS.X.shape) < 0.1, np.nan, ROWS.X)
+    frame = pd.DataFrame(X).rename(columns=str).assign(word=np.where(ROWS.X[:, 0] > 0, "yes", "?"))
+    numbers = SimpleImputer(strategy="median", add_indicator=True)
+    words = make_pipeline(SimpleImputer(strategy="most_frequent", missing_values="?"), OneHotEncoder())
+    steps = ColumnTransformer(
+        [("numbers", numbers, [*frame.columns[:-1]]), ("words", words, ["word"])], sparse_threshold=0
+    )
+    with sklearn.config_context(enable_metadata_routing=True):
+        pipeline = make_pipeline(steps, DadaClassifier(**SHORT)).fit(frame, ROWS.y, users=ROWS.users)
+        save_model(pipeline, tmp_path / "p.dada")
+        again = load_model(tmp_path / "p.dada")
+        assert_array_equal(again.predict(frame, users=ROWS.users), pipeline.predict(frame, users=ROWS.users))
 
 
 def test_an_unfitted_step_is_refused(tmp_path):
@@ -201,11 +215,11 @@ def test_only_pipelines_that_end_in_our_models_are_taken(tmp_path):
         save_model(wrapped, tmp_path / "p.dada")
 
 
-@pytest.mark.parametrize("step", [FunctionTransformer(lambda X: 2 * X), Doubler(), SimpleImputer()])
+@pytest.mark.parametrize("step", [FunctionTransformer(lambda X: 2 * X), Doubler()])
 def test_a_file_with_a_type_that_is_not_trusted_is_refused_by_name(step, path):
     steps = Pipeline([("step", step.fit(ROWS.X)), ("model", "passthrough")])
     with_steps(path, skops.io.dumps(steps))
-    named = {"FunctionTransformer": "<lambda>", "Doubler": "Doubler", "SimpleImputer": r"numpy\.dtype"}
+    named = {"FunctionTransformer": "<lambda>", "Doubler": "Doubler"}
     with pytest.raises(ModelFileError, match=rf"people.dada: .* hold '.*{named[type(step).__name__]}'"):
         load_model(path)
 

@@ -1,7 +1,7 @@
 """The fitted steps of a pipeline before its model, as bytes without pickle.
 
 The bytes are those of skops, in an order that depends on the steps only. Reading accepts the types that skops trusts
-by default, and of these only Python's, NumPy's, SciPy's and scikit-learn's.
+by default, and of these only Python's, NumPy's, SciPy's and scikit-learn's; and data types, which imputers keep.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from dada.data.population import shorten
 from dada.modelfile import stored_members, zip_bytes
 
 PACKAGES = ("builtins", "collections", "numpy", "scipy", "sklearn")
+# Types that skops does not trust by default, and that do nothing when they are read.
+TRUSTED = ("numpy.dtype",)
 PASSES = (None, "passthrough")
 SCHEMA = "schema.json"
 # States of these are numbers and text: whether two of them are one object does not matter.
@@ -51,7 +53,7 @@ def from_bytes(data: bytes, model: Any) -> Pipeline:
     if unknown:
         raise ValueError(f"the steps before the model hold {_refused(unknown)}")
     try:
-        pipeline = skops.loads(data)
+        pipeline = skops.loads(data, trusted=[*TRUSTED])
         is_sound = type(pipeline) is Pipeline and all(_is_step(step) for _, step in pipeline.steps)
         name, placeholder = pipeline.steps[-1]
     except Exception as error:
@@ -77,7 +79,7 @@ def _refuse_unreadable(skops: Any, name: str, step: Any) -> None:
     try:
         data = _in_order(skops.dumps(step))
         unknown = _unknown_types(skops, data)
-        is_same = not unknown and _in_order(skops.dumps(skops.loads(data))) == data
+        is_same = not unknown and _in_order(skops.dumps(skops.loads(data, trusted=[*TRUSTED]))) == data
     # Whatever an object does while it is written or read, it is not written.
     except Exception as error:
         raise TypeError(f"{cannot}: {error}") from error
@@ -115,7 +117,7 @@ def _unknown_types(skops: Any, data: bytes) -> list[str]:
         # The positions in a sparse matrix are not checked when it is read.
         if is_foreign or kind == "SparseMatrixNode":
             foreign.add(f"{state['__module__']}.{state['__class__']}")
-    return sorted(foreign.union(skops.get_untrusted_types(data=data)))
+    return sorted(foreign.union(skops.get_untrusted_types(data=data)).difference(TRUSTED))
 
 
 def _content(node: Any, members: dict[str, bytes]) -> Any:
