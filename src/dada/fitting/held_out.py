@@ -58,8 +58,10 @@ DOUBT, SCREEN_DOUBT, SCREENED_DOUBT = 1.64, 3.0, 1.0
 # Trees of neighbourhoods cost about six times the bits of users' own trees: they must be ahead beyond doubt.
 DEAR_DOUBT = 3.0
 # Standard errors of the unknown rest within which further folds may change the answer of a comparison. Those of few
-# users are uncertain themselves, so such users try all folds.
+# users, or of few held-out rows, are uncertain themselves, so all folds are tried.
 OPEN_WITHIN, FEW_USERS, FEW_HELD_OUT = 2.0, 30, 200
+# With so few rows a series of comparisons of classes finds differences where there are none.
+DOUBT_OF_FEW = 3.0
 # Trees that show whether features interact: one for each user and its neighbours.
 SCREEN = Trees(per_neighbourhood=1, cuts=15)
 # Boosted trees to try: weights of the pool's leaf values against own rows, and depths, from the usual ones on; and
@@ -491,10 +493,13 @@ class Trials:
     def _is_clear(self, gains: Callable[[int], NDArray[np.float64]], doubt: float, every: bool = False) -> bool:
         """Whether users' gains, given by the number of a fold, are clear in sum; users with one row do not count."""
         total, n_folds = np.zeros(self.population.n_users), len(self.folds)
+        has_few_rows = self.folds[0].held_out.n_rows < FEW_HELD_OUT
+        if has_few_rows and self.population.n_classes:
+            doubt = max(doubt, DOUBT_OF_FEW)
         for number in range(n_folds):
             total += gains(number)
             share = (number + 1) / n_folds
-            is_large = self.population.n_users >= FEW_USERS and self.folds[0].held_out.n_rows >= FEW_HELD_OUT
+            is_large = self.population.n_users >= FEW_USERS and not has_few_rows
             may_stop = self.settings.takes_blocks and is_large and not every
             stops = share == 1 or may_stop
             answer = expected_answer(standard_errors(total[self.population.sizes > 1]), share, doubt) if stops else None
