@@ -44,7 +44,7 @@ def test_more_than_sums_is_learned(kind):
 
 def test_trees_are_chosen_where_lines_do_not_fit_and_not_where_they_do():
     X, y, users = squares(n_users=10)
-    # Waves would do; of so many features they are left out.
+    # Waves would do, but they are left out where there are many features.
     X = np.column_stack([X, np.random.default_rng(1).uniform(-1, 1, (len(X), 20))])
     chosen = DadaClassifier(random_state=0).fit(X, y, users=users)
     assert any("boosted" in choice for choice in chosen.settings_["held_out"])

@@ -34,7 +34,7 @@ SHORT = {"graph": "none", "n_updates": 5, "random_state": 0}
 
 
 class Doubler(TransformerMixin, BaseEstimator):
-    """A transformer of one's own."""
+    """A transformer that scikit-learn does not have."""
 
     def fit(self, X, y=None):
         self.fitted_ = True

@@ -272,7 +272,7 @@ def coupled_predictors(model: DadaClassifier | DadaRegressor) -> BasePredictors:
 
 
 def usual_beta(n_classes: int) -> float:
-    """The bound of models of numbers (0), or of so many classes, that a fit uses if none is asked for."""
+    """The bound that a fit uses by default, by the number of classes; 0 stands for numbers."""
     return BETA * max(2, n_classes) / 2
 
 

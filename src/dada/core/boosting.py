@@ -21,9 +21,9 @@ from scipy.special import expit, softmax
 
 from dada.core.compiled import Array, kernel, lean_kernel
 
-# A pool has this many rows, and users, if the network has. It splits a node with so many rows.
+# Rows and users of a pool, if the network has as many, and the fewest rows of a node that is split.
 ROWS_OF_POOL, LEAST_OF_POOL, ROWS_TO_SPLIT = 700, 8, 4
-# Share of the features that a node may test, and how many in any case; of these the pool keeps so many.
+# Share of the features that a node may test, the fewest that it tests, and how many of these get histograms.
 SHARE_TESTED, LEAST_TESTED, MOST_KEPT = 0.25, 8, 2
 # Weight of rows with residual 0 that shrinks the pool's values and gains, and least weight on either side of a test.
 SHRINKAGE, LEAST_WEIGHT = 0.1, 0.1

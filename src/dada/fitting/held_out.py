@@ -71,7 +71,7 @@ SHARES = (0.25, 0.5, 0.75, 0.9)
 # They are compared after fewer rounds at a higher rate, on as many folds as hold out this many rows. Many features need
 # few thresholds.
 CLIMBING_ROUNDS, CLIMBING_RATE, ENOUGH_FOR_TREES, FEW_CUTS = 100, 0.3, 700, 15
-# A run ends when so many numbers of rounds in a row have not been the best.
+# A run ends after this number of comparisons in a row without a new best.
 TIRED = 2
 # Standard errors by which labels must be likelier after more rounds, which cost messages, or with the trees at all.
 LIKELIER = 0.5

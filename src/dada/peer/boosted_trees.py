@@ -51,7 +51,7 @@ MOST_TESTED = 512
 # The vote of a user whose rows favour no feature, and the stages of a level.
 NO_VOTE = 0xFFFF
 VOTES, HISTOGRAMS, SUMS = range(3)
-# Trees whose insertion in the middle is cheap: so many states of the rows are kept.
+# States of the rows that are kept, so that a tree which belongs before the last ones is inserted cheaply.
 RECENT = 64
 # Largest sum of residuals or weights in a leaf that is believed.
 LARGEST_SUM = 2.0**40
