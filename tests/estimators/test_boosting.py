@@ -1,5 +1,7 @@
 """Boosted trees with personal leaves: what they learn, what they cost, and that they are chosen where they pay."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -86,7 +88,7 @@ def test_a_split_is_the_best_of_all_cuts(seed):
     """With one feature and residuals that need no rounding, by brute force."""
     rng = np.random.default_rng(seed)
     bins = rng.integers(0, 6, (20, 1)).astype(np.uint8)
-    pull, weight, starts = rng.integers(-3, 4, 20).astype(float), np.ones(20), np.array([0, 7, 12, 20])
+    pull, weight, starts = rng.integers(-1, 2, 20).astype(float), np.ones(20), np.append(np.arange(0, 20, 3), 20)
     feature, cut = np.zeros(1, np.int64), np.full(1, -1)
     grow_by_votes(bins, starts, pull, weight, np.zeros((1, 1), np.int64), 2, 0.5, np.inf, feature, cut)
 
@@ -235,6 +237,7 @@ def test_leaves_are_described_and_survive_storage():
         ({"rounds": 0}, "rounds must be at least 1, got 0"),
         ({"depth": 7}, "depth must be at least 1 and at most 6, got 7"),
         ({"own": 0.0}, "own must be > 0"),
+        ({"spread": 0.5}, "spread must be at least 1 and finite, got 0.5"),
         ({"rate": 1.5}, "rate must be > 0 and <= 1, got 1.5"),
         ({"share": 1.0}, "share must be > 0 and < 1, got 1.0"),
     ],
@@ -250,3 +253,27 @@ def test_trees_stand_beside_other_predictors_and_not_with_privacy():
         fitted(X, y, users, BoostedTrees())
     with pytest.raises(ValueError, match="trees reveal rows"):
         fitted(X, y, users, FEW, privacy=Privacy(epsilon=1.0, protects="labels"))
+
+
+def test_trees_take_turns_in_how_much_weight_own_rows_have():
+    """With a spread the trees are those of a network whose weight changes from tree to tree."""
+    people, recipe = people_of(*squares()), BoostedTrees(rounds=7, own=2.0, spread=3.0)
+    turns = Grower(recipe, people, np.random.default_rng(0))
+    by_hand = Grower(replace(recipe, spread=1.0), people, np.random.default_rng(0))
+    for number in range(7):
+        by_hand.recipe = replace(recipe, own=2.0 * 3.0 ** (number % 5 - 2), spread=1.0)
+        assert_array_equal(turns.grow(), by_hand.grow())
+    same = boost(BoostedTrees(rounds=6, own=np.inf, spread=3.0), people, np.random.default_rng(0)).models
+    assert (same == same[0]).all()
+
+
+def test_thresholds_that_are_equal_change_no_tree(monkeypatch):
+    """Features of few values repeat thresholds: with each once, trees and models are the same."""
+    X, y, users = squares()
+    people = people_of(np.round(X, 0), y, users)
+    recipe = BoostedTrees(rounds=10)
+    once = boost(recipe, people, np.random.default_rng(0))
+    monkeypatch.setattr("dada.fitting.boosting.distinct_first", lambda cuts: cuts)
+    again = boost(recipe, people, np.random.default_rng(0))
+    assert_array_equal(once.models, again.models)
+    assert_array_equal(once.leaves.threshold, again.leaves.threshold)

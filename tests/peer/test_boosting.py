@@ -314,9 +314,9 @@ def test_false_answers_are_refused():
         with pytest.raises(ImplausibleError, match="vote"):
             read_votes(votes.tobytes(), n_nodes=1, n_tested=3)
     assert read_votes(np.array([NO_VOTE], "<u2").tobytes(), 1, 3).tolist() == [-1]
-    sound = bytes([4, 0, 0, 1, 2, 3, 4])
-    assert read_histograms(sound, 1, 1, 2).numbers.tolist() == [[[[1, 2], [3, 4]]]]
-    for false in (b"\x05" + sound[1:], sound[:-1], sound[:-1] + b"\xff", sound[:3] + b"\x80" + sound[4:]):
+    sound = bytes([4, 0, 0, 1, 2, 3, 2])
+    assert read_histograms(sound, 1, 1, 2).numbers.tolist() == [[[[1, 2], [3, 2]]]]
+    for false in (b"\x05" + sound[1:], sound[:-1] + b"\x04", sound[:-1], sound[:-1] + b"\xff", sound[:3] + b"\x80" + sound[4:]):
         with pytest.raises(ImplausibleError, match="histograms"):
             read_histograms(false, 1, 1, 2)
 
@@ -325,7 +325,7 @@ def test_the_largest_histograms_leave_all_numbers_finite():
     terms = BoostedTerms(n_features=1, n_cuts=1, n_classes=2, depth=1)
     growth = peers.Growth(terms, 1, np.zeros((1, 1), np.int64), (b"ann", b"liar"))
     growth.offer(b"ann", bytes([4, 0, 0, 1, 255, 1, 1]))
-    growth.offer(b"liar", bytes([4, 127, 127, 7, 249, 7, 7]))
+    growth.offer(b"liar", bytes([4, 127, 127, 3, 253, 3, 3]))
     assert growth.advance() is None
     assert growth.cut[0] == 0
     growth.offer(b"ann", sums_of([1, -1], [1, 1]))

@@ -22,16 +22,16 @@ from scipy.special import expit, softmax
 from dada.core.compiled import Array, kernel, lean_kernel
 
 # Rows and users of a pool, if the network has as many, and the fewest rows of a node that is split.
-ROWS_OF_POOL, LEAST_OF_POOL, ROWS_TO_SPLIT = 700, 8, 4
+ROWS_OF_POOL, LEAST_OF_POOL, ROWS_TO_SPLIT = 1000, 8, 4
 # Share of the features that a node may test, the fewest that it tests, and how many of these get histograms.
 SHARE_TESTED, LEAST_TESTED, MOST_KEPT = 0.25, 8, 2
 # Weight of rows with residual 0 that shrinks the pool's values and gains, and least weight on either side of a test.
 SHRINKAGE, LEAST_WEIGHT = 0.1, 0.1
 # The pool's leaf values are bytes in this unit.
 LEAF_UNIT, LEAF_BITS = 1 / 32, 8
-# Numbers of a message are whole numbers of a unit, a power of two, up to a largest: of histograms four bits with sign,
-# of which weights need three; of sums in leaves bytes. The exponent of a unit is a byte.
-MOST_OF_HISTOGRAM, PULL_BITS, WEIGHT_BITS = 7.0, 4, 3
+# Numbers of a message are whole numbers of a unit, a power of two, up to a largest: of histograms three bits with sign,
+# of which weights need two; of sums in leaves bytes. The exponent of a unit is a byte.
+MOST_OF_HISTOGRAM, PULL_BITS, WEIGHT_BITS = 3.0, 3, 2
 MOST_OF_SUMS, SUM_BITS, UNIT_BITS = 127.0, 8, 8
 # Least weight of a row of classes.
 LEAST_ROW_WEIGHT = 1e-6

@@ -153,7 +153,7 @@ class Grower:
         self.recipe, self.population, self.rng = recipe, population, rng
         summary = FeatureSummary.of_users(population.X, population.row_start)
         placed = Stumps(per_feature=recipe.cuts).fit_summary(summary, lambda stumps: np.zeros(0))
-        self.cuts = placed.threshold.reshape(population.n_features, recipe.cuts)
+        self.cuts = distinct_first(placed.threshold.reshape(population.n_features, recipe.cuts))
         self.bins = binned(population.X, self.cuts)
         self.varying = np.flatnonzero(summary.high > summary.low)
         self.n_outputs = n_blocks(population)
@@ -174,16 +174,16 @@ class Grower:
         tested = np.stack([self.rng.choice(self.varying, n_tested, replace=False) for _ in range(n_nodes)])
         pool = self._pool()
         rows, starts = rows_of(population, pool)
-        output = len(self.features) % self.n_outputs
+        output, own = len(self.features) % self.n_outputs, recipe.own_of(len(self.features))
         feature, cut = np.zeros(n_nodes, np.int64), np.full(n_nodes, -1)
         bins = self.bins[rows]
         of_output = pull[rows, output], weight[rows, output]
-        grow_by_votes(bins, starts, *of_output, tested, MOST_KEPT, SHRINKAGE, recipe.own, feature, cut)
+        grow_by_votes(bins, starts, *of_output, tested, MOST_KEPT, SHRINKAGE, own, feature, cut)
         G, W = sums_of_pool(bins, starts, pull[rows], weight[rows], feature, cut)
         shared = pool_values(G, W) * LEAF_UNIT
         values = np.empty((population.n_users, n_nodes + 1, self.n_outputs))
         add_leaves(
-            self.bins, population.row_start, pull, weight, feature, cut, shared, recipe.own, recipe.rate, values,
+            self.bins, population.row_start, pull, weight, feature, cut, shared, own, recipe.rate, values,
             self.values,
         )  # fmt: skip
         self.features.append(feature)
@@ -213,6 +213,16 @@ class Grower:
         of_pool = (pool.size - 1) * (n_nodes * (votes + kept * name) + sums) + kept * int(histograms)
         tree = n_nodes * (name + self.recipe.cuts.bit_length()) + LEAF_BITS * n_leaves * self.n_outputs
         return of_pool + (self.population.n_users - 1) * tree
+
+
+def distinct_first(cuts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The different thresholds of each feature, and infinity in place of the others: few values then fill few bins.
+
+    >>> distinct_first(np.array([[0.0, 1.0, 1.0, 2.0], [1.0, 1.0, 1.0, 1.0]])).tolist()
+    [[0.0, 1.0, 2.0, inf], [1.0, inf, inf, inf]]
+    """
+    repeated = np.diff(cuts, axis=1, prepend=-np.inf) == 0
+    return np.sort(np.where(repeated, np.inf, cuts), axis=1)
 
 
 def rows_of(population: Population, users: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:

@@ -64,17 +64,18 @@ OPEN_WITHIN, FEW_USERS, FEW_HELD_OUT = 2.0, 30, 200
 DOUBT_OF_FEW = 3.0
 # Trees that show whether features interact: one for each user and its neighbours.
 SCREEN = Trees(per_neighbourhood=1, cuts=15)
-# Boosted trees to try: weights of the pool's leaf values against own rows, and depths, from the usual ones on; and
+# Boosted trees to try: weights of the pool's leaf values against own rows, around which those of the trees spread, and
 # shares of the boosted models in decision values.
-OWN, DEPTHS = (0.3, 1.0, 3.0, 10.0, 30.0, math.inf), (1, 2, 3)
+OWN, SPREAD = (2.0, 30.0, math.inf), 3.0
 SHARES = (0.25, 0.5, 0.75, 0.9)
 # They are compared after fewer rounds at a higher rate, on as many folds as hold out this many rows. Many features need
 # few thresholds.
 CLIMBING_ROUNDS, CLIMBING_RATE, ENOUGH_FOR_TREES, FEW_CUTS = 100, 0.3, 700, 15
 # A run ends after this number of comparisons in a row without a new best.
 TIRED = 2
-# Standard errors by which labels must be likelier after more rounds, which cost messages, or with the trees at all.
-LIKELIER = 0.5
+# Standard errors by which labels must be likelier after more rounds, which cost messages, or with the trees at all; and
+# with a larger share of the trees. Likelihoods are those of users with many rows, and the others need the coupled models.
+LIKELIER, LIKELIER_OF_SHARES = 0.5, 1.0
 # Temperatures at which likelihoods of boosted trees are compared: powers of two in steps of a quarter.
 TEMPERATURES = tuple(2.0 ** (quarters / 4) for quarters in range(-8, 17))
 # A sample of this size shows which settings suit a population.
@@ -453,7 +454,7 @@ class Trials:
         self.seed = int(rng.integers(2**31))
         self.rng = rng
         # Boosted trees for which a model of every user finds room.
-        self.most_rounds = MOST_CELLS // (all_users * n_blocks(population) * 2 ** DEPTHS[-1])
+        self.most_rounds = MOST_CELLS // (all_users * n_blocks(population) * 2**BoostedTrees.depth)
         self._folds: list[Fold] = []
         # By choice and number of the fold.
         self._tried: dict[Choice, dict[int, Trial]] = {}
@@ -547,35 +548,33 @@ class Trials:
         if self.most_rounds < ROUNDS[0]:
             return None
         cuts = FEW_CUTS if self.population.n_features >= MANY_FEATURES else BoostedTrees.cuts
-        trees = BoostedTrees(rounds=CLIMBING_ROUNDS, rate=CLIMBING_RATE, cuts=cuts)
+        trees = BoostedTrees(rounds=CLIMBING_ROUNDS, own=OWN[0], spread=SPREAD, rate=CLIMBING_RATE, cuts=cuts)
         if not self.are_possible:
             return choice._replace(boosted=BoostedTrees(cuts=cuts)) if is_asked else None
-        choice, trees = choice._replace(whole=True), self._climb(self._best_rounds(trees), "own", OWN)
+        choice, trees = choice._replace(whole=True), self._best_own(self._best_rounds(trees))
         by_share = [choice._replace(boosted=replace(trees, share=share)) for share in SHARES]
-        if max(map(self._likelihood, by_share)) <= self._likelihood(choice) and not is_asked:
+        if not is_asked and not any(self._may_pay(one, choice) for one in by_share):
             return None
-        trees = self._climb(trees, "depth", DEPTHS)
         trees = self._best_rounds(replace(trees, rounds=ROUNDS[-1], rate=BoostedTrees.rate))
         by_share = [choice._replace(boosted=replace(trees, share=share)) for share in SHARES]
         best = max(by_share, key=self._likelihood)
+        best = next(one for one in by_share if one == best or not self._is_likelier(best, one, LIKELIER_OF_SHARES))
         if is_asked:
             return best
-        pays = self._right(best) > self._right(choice) and self._is_clear(partial(self._gains, best, choice), LIKELIER)
+        pays = self._may_pay(best, choice) and self._is_clear(partial(self._gains, best, choice), LIKELIER)
         return best if pays else None
 
-    def _climb(self, best: BoostedTrees, name: str, ladder: Sequence[float]) -> BoostedTrees:
-        """Go up the values of a setting as long as held-out labels grow likelier, else down."""
-        start = ladder.index(getattr(best, name))
-        for path in (ladder[start + 1 :], ladder[:start][::-1]):
-            before = best
-            for value in path:
-                change: dict[str, Any] = {name: value, "rounds": CLIMBING_ROUNDS}
-                other = self._best_rounds(replace(best, **change))
-                if not self._is_likelier(other, best):
-                    break
-                best = other
-            if best != before:
+    def _may_pay(self, one: Choice, other: Choice) -> bool:
+        """Whether a choice makes labels likelier, at the best temperature, and more of them right."""
+        return self._likelihood(one) > self._likelihood(other) and self._right(one) > self._right(other)
+
+    def _best_own(self, best: BoostedTrees) -> BoostedTrees:
+        """Give the pool's values more weight as long as held-out labels grow likelier."""
+        for own in OWN[1:]:
+            other = self._best_rounds(replace(best, own=own, rounds=CLIMBING_ROUNDS))
+            if not self._is_likelier(other, best):
                 break
+            best = other
         return best
 
     def _best_rounds(self, trees: BoostedTrees) -> BoostedTrees:
@@ -585,9 +584,11 @@ class Trials:
         best = max(by_rounds, key=self._likelihood)
         return next(one for one in by_rounds if one == best or not self._is_likelier(best, one))
 
-    def _is_likelier(self, one: BoostedTrees, other: BoostedTrees) -> bool:
+    def _is_likelier(
+        self, one: BoostedTrees | Choice, other: BoostedTrees | Choice, doubt: float = LIKELIER
+    ) -> bool:
         gains = sum(self._gains(one, other, number) for number in range(self._n_comparing))
-        return standard_errors(np.asarray(gains)) > LIKELIER
+        return standard_errors(np.asarray(gains)) > doubt
 
     def _gains(self, one: BoostedTrees | Choice, other: BoostedTrees | Choice, number: int) -> Array:
         """What users gain on a fold in cooled log scores."""

@@ -4,7 +4,7 @@ Theory of operation
 -------------------
 *Growing.* At some of its wake-ups a peer leads the growing of a tree. It draws a pool of peers from its view, and for
 each node the features that it may test. It asks the pool level by level: for votes, each by its own rows; for
-histograms of the features with most votes, rounded to four bits per number; at the end for the sums of residuals and
+histograms of the features with most votes, rounded to three bits per number; at the end for the sums of residuals and
 weights in each leaf, which give the pool's values of the leaves. A request contains the upper levels of the tree, so
 the members of a pool keep no state. Whoever does not answer is asked once more, and then left out of this tree. The
 numbers are those of `dada.core.boosting`: by the answers of all, the tree is that of a fit with the same pool, tested
