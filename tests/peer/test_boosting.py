@@ -316,7 +316,13 @@ def test_false_answers_are_refused():
     assert read_votes(np.array([NO_VOTE], "<u2").tobytes(), 1, 3).tolist() == [-1]
     sound = bytes([4, 0, 0, 1, 2, 3, 2])
     assert read_histograms(sound, 1, 1, 2).numbers.tolist() == [[[[1, 2], [3, 2]]]]
-    for false in (b"\x05" + sound[1:], sound[:-1] + b"\x04", sound[:-1], sound[:-1] + b"\xff", sound[:3] + b"\x80" + sound[4:]):
+    for false in (
+        b"\x05" + sound[1:],
+        sound[:-1] + b"\x04",
+        sound[:-1],
+        sound[:-1] + b"\xff",
+        sound[:3] + b"\x80" + sound[4:],
+    ):
         with pytest.raises(ImplausibleError, match="histograms"):
             read_histograms(false, 1, 1, 2)
 

@@ -21,6 +21,11 @@ PEER_TREES = BoostedTrees(rounds=100, rate=0.3)
 
 def boosted_terms(recipe: BoostedTrees, cuts: NDArray[np.float64], n_classes: int) -> BoostedTerms:
     """What the boosted trees of a network have in common."""
+    if recipe.spread != 1.0:
+        raise ValueError(
+            f"peers grow boosted trees out of order, so `own` cannot change from tree to tree: set spread=1, "
+            f"got {recipe.spread}"
+        )
     n_features, n_cuts = cuts.shape
     return BoostedTerms(
         n_features, n_cuts, n_classes, recipe.rounds, recipe.depth, recipe.own, recipe.rate, recipe.share

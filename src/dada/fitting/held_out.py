@@ -74,7 +74,7 @@ CLIMBING_ROUNDS, CLIMBING_RATE, ENOUGH_FOR_TREES, FEW_CUTS = 100, 0.3, 700, 15
 # A run ends after this number of comparisons in a row without a new best.
 TIRED = 2
 # Standard errors by which labels must be likelier after more rounds, which cost messages, or with the trees at all; and
-# with a larger share of the trees. Likelihoods are those of users with many rows, and the others need the coupled models.
+# with a larger share of the trees: users with few rows, who count little in likelihoods, need the coupled models.
 LIKELIER, LIKELIER_OF_SHARES = 0.5, 1.0
 # Temperatures at which likelihoods of boosted trees are compared: powers of two in steps of a quarter.
 TEMPERATURES = tuple(2.0 ** (quarters / 4) for quarters in range(-8, 17))
@@ -357,7 +357,8 @@ def decide(
         if family == BOOSTED and grows and n_users > 1 and settings.may_boost and best == simple:
             best = trials.boosted(simple, is_asked) or best
         is_dear = family == GROWN
-        if family not in rich or (is_dear and best.family != TREES):
+        # Waves and users' own trees may be level where trees of neighbourhoods are far ahead of both.
+        if family not in rich or (is_dear and (best.family not in (WAVES, TREES) or trials.is_behind(TREES, best))):
             continue
         richer = best._replace(family=family, boosted=None)
         if is_open and n_users > 2 and best.graph != GRAPHS[-1] and not is_dear:
@@ -482,6 +483,11 @@ class Trials:
                 best = other
         return best
 
+    def is_behind(self, family: str, choice: Choice) -> bool:
+        """Whether a family of base predictors is clearly behind a choice of another one."""
+        pair = [one._replace(whole=True) for one in (choice, choice._replace(family=family))]
+        return self.is_better(*pair, "right", DEAR_DOUBT)
+
     def is_better(self, one: Choice, other: Choice, by: str, doubt: float) -> bool:
         """Whether the first choice is clearly ahead, on as many folds as it takes to know."""
 
@@ -561,8 +567,12 @@ class Trials:
         best = next(one for one in by_share if one == best or not self._is_likelier(best, one, LIKELIER_OF_SHARES))
         if is_asked:
             return best
-        pays = self._may_pay(best, choice) and self._is_clear(partial(self._gains, best, choice), LIKELIER)
-        return best if pays else None
+        # The trees cost most of the bits, so they must be right more often beyond chance.
+        ahead = sum(
+            self._right_of_users(best, number) - self._right_of_users(choice, number) for number in self._compared
+        )
+        pays = self._may_pay(best, choice) and standard_errors(np.asarray(ahead)) > SCREENED_DOUBT
+        return best if pays and self._is_clear(partial(self._gains, best, choice), LIKELIER) else None
 
     def _may_pay(self, one: Choice, other: Choice) -> bool:
         """Whether a choice makes labels likelier, at the best temperature, and more of them right."""
@@ -584,10 +594,8 @@ class Trials:
         best = max(by_rounds, key=self._likelihood)
         return next(one for one in by_rounds if one == best or not self._is_likelier(best, one))
 
-    def _is_likelier(
-        self, one: BoostedTrees | Choice, other: BoostedTrees | Choice, doubt: float = LIKELIER
-    ) -> bool:
-        gains = sum(self._gains(one, other, number) for number in range(self._n_comparing))
+    def _is_likelier(self, one: BoostedTrees | Choice, other: BoostedTrees | Choice, doubt: float = LIKELIER) -> bool:
+        gains = sum(self._gains(one, other, number) for number in self._compared)
         return standard_errors(np.asarray(gains)) > doubt
 
     def _gains(self, one: BoostedTrees | Choice, other: BoostedTrees | Choice, number: int) -> Array:
@@ -596,10 +604,13 @@ class Trials:
         return per_user(self.folds[number].held_out, mine - theirs)
 
     def _likelihood(self, tried: BoostedTrees | Choice) -> float:
-        return sum(float(self._log_scores(tried, number).sum()) for number in range(self._n_comparing))
+        return sum(float(self._log_scores(tried, number).sum()) for number in self._compared)
 
     def _right(self, choice: Choice) -> float:
-        return sum(float(self.trial(choice, number).scores.right.sum()) for number in range(self._n_comparing))
+        return sum(float(self._right_of_users(choice, number).sum()) for number in self._compared)
+
+    def _right_of_users(self, choice: Choice, number: int) -> Array:
+        return per_user(self.folds[number].held_out, self.trial(choice, number).scores.right)
 
     def _log_scores(self, tried: BoostedTrees | Choice, number: int) -> Array:
         """Cooled log scores of the held-out rows of a fold."""
@@ -613,9 +624,9 @@ class Trials:
         return self._cooled[key, number]
 
     @property
-    def _n_comparing(self) -> int:
+    def _compared(self) -> range:
         """Folds that are enough to compare boosted trees, whose trials differ little by chance."""
-        return min(len(self.folds), 1 + ENOUGH_FOR_TREES // self.folds[0].held_out.n_rows)
+        return range(min(len(self.folds), 1 + ENOUGH_FOR_TREES // self.folds[0].held_out.n_rows))
 
     def _boosted_values(self, trees: BoostedTrees, number: int) -> Array:
         """Decision values of boosted trees alone on the held-out rows of a fold."""

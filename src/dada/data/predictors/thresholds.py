@@ -383,8 +383,8 @@ class BoostedTrees:
         Weight of the pool's value of a leaf against the user's own rows: with as many rows a user's value lies in the
         middle. With infinity all users have the same values. A row of classes p and 1 - p counts p (1 - p).
     spread : float
-        Trees take turns in this weight: own / spread^2, own / spread, own, own * spread, own * spread^2. Their sum is as
-        good as with the best single weight, which then need not be found. With 1 all trees have the same weight.
+        Trees take turns in this weight: own / spread^2, own / spread, own, own * spread, own * spread^2. Their sum is
+        as good as with the best single weight, which then need not be found. With 1 all trees have the same weight.
     rate : float
         Share of each tree that is added to the models.
     share : float
