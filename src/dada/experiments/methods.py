@@ -14,7 +14,7 @@ import numpy as np
 
 from dada import task
 from dada.baselines.boosting import BoostSettings, MethodResult, boost, random_graph
-from dada.baselines.central import user_lightgbm, user_linear
+from dada.baselines.central import each_alone, user_lightgbm, user_linear, user_xgboost
 from dada.baselines.classical import (
     central_result,
     constant_majority,
@@ -257,6 +257,10 @@ def _table() -> list[Method]:
               lambda g: trees_with_user(g.train, g.test, **g.settings)),
         trees("lightgbm-user", "LightGBM with the user as a feature (central)",
               lambda g: central_result(g.train, g.test, user_lightgbm, **g.settings)),
+        trees("xgboost-user", "XGBoost with the user as a feature (central)",
+              lambda g: central_result(g.train, g.test, user_xgboost, **g.settings)),
+        trees("lightgbm-alone", "LightGBM, each user alone",
+              lambda g: central_result(g.train, g.test, partial(each_alone, user_lightgbm), **g.settings)),
     ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from dada.baselines.central import (
     user_constant,
     user_lightgbm,
     user_linear,
+    user_xgboost,
 )
 from dada.baselines.classical import MOST_CATEGORIES
 from dada.core.compiled import Array
@@ -78,6 +79,7 @@ RIVALS = {
     "mixed": Rival("linear, mixed effects", partial(user_linear, slopes=True), _BOTH),
     "home-ridge": Rival("least squares and home ridge", home_ridge, _BOTH),
     "lightgbm": Rival("LightGBM with the user", user_lightgbm, _TREES),
+    "xgboost": Rival("XGBoost with the user", user_xgboost, _TREES),
     "boosting": Rival("gradient boosting with the user", user_boosting, _TREES),
 }
 

@@ -485,8 +485,8 @@ class Trials:
 
     def is_behind(self, family: str, choice: Choice) -> bool:
         """Whether a family of base predictors is clearly behind a choice of another one."""
-        pair = [one._replace(whole=True) for one in (choice, choice._replace(family=family))]
-        return self.is_better(*pair, "right", DEAR_DOUBT)
+        choice = choice._replace(whole=True)
+        return self.is_better(choice, choice._replace(family=family), "right", DEAR_DOUBT)
 
     def is_better(self, one: Choice, other: Choice, by: str, doubt: float) -> bool:
         """Whether the first choice is clearly ahead, on as many folds as it takes to know."""
