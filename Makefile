@@ -37,7 +37,7 @@ mutants: .venv/.dev
 
 # Processors with AVX-512 add in another order, unless they are told to work like those that stored the pins.
 pins: .venv/.dev
-	@OPENBLAS_CORETYPE=Haswell NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL" \
+	@OPENBLAS_CORETYPE=Haswell NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL AVX512_SPR" \
 		$(bin)/python -m pytest -q -n $(WORKERS) tests/pins $(ARGS)
 
 bench: .venv/.base
