@@ -12,7 +12,7 @@ trees       trees, whatever held-out rows say
 boosting    histogram gradient boosting of scikit-learn on all rows in one place, the user as a categorical feature
 lightgbm    the same by LightGBM, tuned as in `dada reproduce beyond`
 xgboost     the same by XGBoost
-alone       LightGBM for each user by itself
+lightgbm-alone  LightGBM for each user by itself
 
 Boosting is tuned inside training rows: learning rate, leaves and up to 500 iterations by three folds of each user's
 rows. Set OMP_NUM_THREADS=1: otherwise its threads wait for each other. The last lines name what loses to boosting.
@@ -23,27 +23,24 @@ import json
 import sys
 import time
 import warnings
-from functools import partial
 from itertools import product
 
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from dada import DadaClassifier, PerUserKFold
-from dada.baselines.central import each_alone, user_lightgbm
 from dada.baselines.classical import MOST_CATEGORIES, trees_with_user
 from dada.core.losses import mean_per_user
 from dada.data import boxes, datasets, moons, moons100, xor
 from dada.experiments.rivals import RIVALS as TUNED
-from dada.experiments.rivals import Rival, predicted
+from dada.experiments.rivals import predicted
 
 DRAWS = {"moons": moons, "moons100": moons100, "boxes": boxes, "xor": xor}
 # Share of training rows, as in the published splits.
 TRAINING = {"harws": 0.2, "vehicle_partial": 0.5, "computer": 0.37, "school": 0.75}
 RATES, LEAVES, MOST_ITERATIONS, EVERY = (0.03, 0.1, 0.3), (4, 8, 31), 500, 25
 OURS = {"ours": None, "linear": "linear", "waves": "waves", "trees": "trees"}
-RIVALS = ("boosting", "lightgbm", "xgboost", "alone")
-TUNED["alone"] = Rival("LightGBM, each user alone", partial(each_alone, user_lightgbm), TUNED["lightgbm"].start)
+RIVALS = ("boosting", "lightgbm", "xgboost", "lightgbm-alone")
 
 
 def main():

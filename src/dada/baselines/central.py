@@ -244,31 +244,48 @@ def user_xgboost(X: Array, y: Array, owners: Array, *, trees: int, rate: float, 
     return lambda rows, owners: np.asarray(model.predict(table(rows, owners)), np.float64)
 
 
-def each_alone(learn: Callable[..., Predict], X: Array, y: Array, owners: Array, **settings: Any) -> Predict:
-    """A learner for every user, on the user's own rows only; whose rows have one label gets that label.
+def each_alone(
+    learn: Callable[..., Predict], X: Array, y: Array, owners: Array, *, least: int = 2, **settings: Any
+) -> Predict:
+    """A learner for every user, on the user's own rows only.
+
+    Users with fewer than `least` rows, or with one label, get their majority or mean.
 
     Examples
     --------
     >>> owners = np.repeat([0, 1], 40)
     >>> X = np.random.default_rng(0).normal(size=(80, 1))
-    >>> y = ((X[:, 0] > 0) == (owners == 0)).astype(int)
+    >>> y = np.where(owners == 0, X[:, 0] > 0, 2 * (X[:, 0] > 0))
     >>> scores = each_alone(user_lightgbm, X, y, owners, trees=30, rate=0.3, leaves=4)(X, owners)
     >>> float(np.mean(labels_of(scores, y) == y))
     1.0
     """
-    known: dict[int, Predict] = {}
+    n_classes = 0 if y.dtype.kind == "f" else int(y.max()) + 1
+    simple = user_constant(X, y, owners)
+    models: dict[int, tuple[Array, Predict]] = {}
     for k in range(int(owners.max()) + 1):
         own = owners == k
-        if (y[own] == y[own][0]).all():
-            known[k] = user_constant(X[own], y[own], np.zeros(own.sum(), int))
-        else:
-            known[k] = learn(X[own], y[own], np.zeros(own.sum(), int), **settings)
+        labels, codes = np.unique(y[own], return_inverse=True)
+        if len(codes) >= least and len(labels) > 1:
+            nobody = np.zeros(len(codes), int)
+            models[k] = labels, learn(X[own], codes if n_classes else y[own], nobody, **settings)
 
     def predict(rows: Array, owners: Array) -> Array:
-        scores = np.empty(len(rows))
-        for k in np.unique(owners).tolist():
-            asked = owners == k
-            scores[asked] = known[k](rows[asked], np.zeros(asked.sum(), int))
+        scores = simple(rows, owners)
+        for k in np.intersect1d(owners, list(models)).tolist():
+            asked, (labels, model) = np.flatnonzero(owners == k), models[k]
+            found = model(rows[asked], np.zeros(len(asked), int))
+            if n_classes > 2:
+                scores[asked] = -np.inf
+                found = found if found.ndim == 2 else np.column_stack([-found, found])
+                scores[asked[:, None], labels] = found
+            else:
+                scores[asked] = found
         return scores
 
     return predict
+
+
+def lightgbm_alone(X: Array, y: Array, owners: Array, **settings: Any) -> Predict:
+    """:func:`each_alone` of LightGBM. With fewer rows than two leaves need, its trees would have no test."""
+    return each_alone(user_lightgbm, X, y, owners, least=2 * LEAST_IN_LEAF, **settings)

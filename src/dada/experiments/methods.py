@@ -14,7 +14,7 @@ import numpy as np
 
 from dada import task
 from dada.baselines.boosting import BoostSettings, MethodResult, boost, random_graph
-from dada.baselines.central import each_alone, user_lightgbm, user_linear, user_xgboost
+from dada.baselines.central import each_alone, lightgbm_alone, user_lightgbm, user_linear, user_xgboost
 from dada.baselines.classical import (
     central_result,
     constant_majority,
@@ -260,7 +260,9 @@ def _table() -> list[Method]:
         trees("xgboost-user", "XGBoost with the user as a feature (central)",
               lambda g: central_result(g.train, g.test, user_xgboost, **g.settings)),
         trees("lightgbm-alone", "LightGBM, each user alone",
-              lambda g: central_result(g.train, g.test, partial(each_alone, user_lightgbm), **g.settings)),
+              lambda g: central_result(g.train, g.test, lightgbm_alone, **g.settings)),
+        trees("xgboost-alone", "XGBoost, each user alone",
+              lambda g: central_result(g.train, g.test, partial(each_alone, user_xgboost), **g.settings)),
     ]  # fmt: skip
 
 

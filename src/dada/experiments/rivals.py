@@ -12,6 +12,7 @@ from dada.baselines.central import (
     Predict,
     home_ridge,
     labels_of,
+    lightgbm_alone,
     user_constant,
     user_lightgbm,
     user_linear,
@@ -75,6 +76,7 @@ RIVALS = {
     "linear-alone": Rival(
         "a linear model per user", partial(user_linear, slopes=True), ({"C_own": 0.1}, {"C_own": 10.0})
     ),
+    "lightgbm-alone": Rival("LightGBM per user", lightgbm_alone, _TREES),
     "dummies": Rival("linear, user intercepts", user_linear, _BOTH),
     "mixed": Rival("linear, mixed effects", partial(user_linear, slopes=True), _BOTH),
     "home-ridge": Rival("least squares and home ridge", home_ridge, _BOTH),
