@@ -25,7 +25,7 @@ def test_users_alone_are_scored_with_the_trees_that_they_grow_alone():
 
 
 def test_folders_of_peers_that_boost_trees_have_rows_for_them_and_scores_have_leaves(tmp_path):
-    people = with_boosting(synthetic_peers("xor", 3, 0))
+    people = with_boosting(synthetic_peers("xor", 4, 0))
     network = make_network(people, wakeups_per_s=1.0)
     homes = make_homes(tmp_path, people, network)
     assert leaves_of(homes, people) == {}
@@ -34,6 +34,6 @@ def test_folders_of_peers_that_boost_trees_have_rows_for_them_and_scores_have_le
     for one, rows in zip(boosting, people.boosted.rows, strict=True):
         assert_array_equal(one.rows.bins, rows.bins)
         assert_array_equal(one.rows.y, rows.y)
-    models = np.zeros((3, people.problem.n_predictors), np.float32)
+    models = np.zeros((4, people.problem.n_predictors), np.float32)
     leaves = engine_leaves(people, 0)
     assert people.score(models, leaves) > people.score(models, {}) + 0.1

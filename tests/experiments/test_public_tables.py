@@ -5,14 +5,27 @@ import polars as pl
 import pytest
 
 from dada.data import UserTable
-from dada.experiments.public_tables import OURS, RAW, UNTOUCHED, WHO, finding, mean_ranks, table_prediction
+from dada.experiments.public_tables import (
+    FRESH,
+    OURS,
+    RAW,
+    SEALED,
+    UNTOUCHED,
+    WHO,
+    finding,
+    mean_ranks,
+    table_prediction,
+)
 from dada.experiments.rivals import RIVALS, predicted
 
 
 def test_the_tables_are_not_those_that_rules_were_made_with():
     used = {table.name for table in RAW.values()}
-    assert not used & {table.name for table in UNTOUCHED.values()}
-    assert len(UNTOUCHED) >= 6
+    for fixed in (UNTOUCHED, FRESH, SEALED):
+        new = {table.name for table in fixed.values()}
+        assert len(new) == len(fixed) >= 6
+        assert not used & new
+        used |= new
 
 
 @pytest.mark.parametrize("name", ["respiratory", "crime"])

