@@ -173,5 +173,5 @@ def test_the_packages_of_a_page_are_loaded_before_its_jobs(monkeypatch):
 
 def test_every_page_names_its_place_in_the_paper():
     assert list(CATALOGUE) == ["table1", "table2", "moons", "graph", "kappa", "size", "budget", "moons100", "beyond",
-                               "messages", "tables", "fresh", "untouched", "privacy"]  # fmt: skip
+                               "messages", "tables", "sealed", "fresh", "untouched", "privacy"]  # fmt: skip
     assert all(entry.source and entry.title for entry in CATALOGUE.values())
