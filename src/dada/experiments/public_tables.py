@@ -334,34 +334,30 @@ def _results(lab: Lab, tables: Mapping[str, RawTable | UntouchedTable]) -> Resul
 
 def _job(lab: Lab, table: RawTable | UntouchedTable, name: str, who: str, fold: int) -> Job:
     arguments = {"name": name, "who": who, "fold": fold, "seed": lab.seed}
+    # A function for each list, so that results do not depend on the other lists.
     score = fresh_score if name in FRESH else sealed_score if name in SEALED else fold_score
     return Job(score, arguments, version(table.package), (OUR_MODULE,) if who == OURS else ())
 
 
+def fold_score(name: str, who: str, fold: int, seed: int) -> dict[str, Any]:
+    """The score of one of `WHO` on a fold of a table that rules were made with."""
+    return _fold_score(TABLES[name], who, fold, seed)
+
+
 def fresh_score(name: str, who: str, fold: int, seed: int) -> dict[str, Any]:
-    """`fold_score` of a fresh table."""
-    table = FRESH[name].read()
-    kept, tested = FRESH[name].split(table, seed)[fold]
-    found = table_prediction(table, kept, tested, who, seed)
-    score = score_of(found.labels, table.targets[tested], table.task)
-    sizes = {"rows": len(table.users), "users": len(np.unique(table.users))}
-    return {"score": score, "chosen": found.settings, "task": table.task, **sizes}
+    """The score on a fold of a fresh table."""
+    return _fold_score(FRESH[name], who, fold, seed)
 
 
 def sealed_score(name: str, who: str, fold: int, seed: int) -> dict[str, Any]:
-    """`fold_score` of a sealed table."""
-    table = SEALED[name].read()
-    kept, tested = SEALED[name].split(table, seed)[fold]
-    found = table_prediction(table, kept, tested, who, seed)
-    score = score_of(found.labels, table.targets[tested], table.task)
-    sizes = {"rows": len(table.users), "users": len(np.unique(table.users))}
-    return {"score": score, "chosen": found.settings, "task": table.task, **sizes}
+    """The score on a fold of a sealed table."""
+    return _fold_score(SEALED[name], who, fold, seed)
 
 
-def fold_score(name: str, who: str, fold: int, seed: int) -> dict[str, Any]:
-    """Score of one of `WHO` on a fold of a table: the fraction of correct rows, or of the variance explained."""
-    table = TABLES[name].read()
-    kept, tested = TABLES[name].split(table, seed)[fold]
+def _fold_score(source: RawTable | UntouchedTable, who: str, fold: int, seed: int) -> dict[str, Any]:
+    """The fraction of correct rows, or of the variance explained; the chosen settings; the size of the table."""
+    table = source.read()
+    kept, tested = source.split(table, seed)[fold]
     found = table_prediction(table, kept, tested, who, seed)
     score = score_of(found.labels, table.targets[tested], table.task)
     sizes = {"rows": len(table.users), "users": len(np.unique(table.users))}
