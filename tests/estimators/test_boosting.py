@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dada import Constant, DadaClassifier, DadaRegressor, Linear, Privacy, Union, load_model, save_model
 from dada.core.plan import Status
-from dada.data import BoostedTrees, Population, predictors_from_arrays
+from dada.data import BoostedTrees, Population, RandomFourier, moons, predictors_from_arrays
 from dada.data.predictors.thresholds import UNSPLIT, FittedLeaves
 from dada.fitting import boosting
 from dada.fitting.boosting import Grower, add_leaves, boost, boosted_values, grow_by_votes, leaves_of
@@ -277,3 +277,12 @@ def test_thresholds_that_are_equal_change_no_tree(monkeypatch):
     again = boost(recipe, people, np.random.default_rng(0))
     assert_array_equal(once.models, again.models)
     assert_array_equal(once.leaves.threshold, again.leaves.threshold)
+
+
+def test_waves_are_tried_where_boosted_trees_find_interactions_that_the_test_missed():
+    """With users in this order, folds are dealt so that the test of interactions fails."""
+    people = moons(1)
+    names = np.char.add("user ", people.train.users.astype(str))
+    model = DadaClassifier(random_state=0).fit(people.train.X, people.train.y, users=names)
+    assert any("boosted" in name for name in model.settings_["held_out"])
+    assert any(isinstance(recipe, RandomFourier) for recipe in model.settings_["predictors"].recipes)

@@ -348,14 +348,17 @@ def decide(
     # What interactions gain depends on mu, so they are tried with the chosen one; with them, evidence may win.
     simple = best
     rich = settings.rich_recipes(population, grows) if shares and interacts else {}
-    if rich and not trials.find_interactions(best._replace(whole=True)):
-        rich = {}
+    is_rich = bool(rich) and trials.find_interactions(best._replace(whole=True))
     trials.recipes |= rich
     is_asked = settings.predictors == BOOSTED
-    for family in (WAVES, BOOSTED, TREES, GROWN):
+    for family in (WAVES, BOOSTED, TREES, GROWN) if is_rich else (BOOSTED, WAVES):
         # Waves cost no messages: where they help, boosted trees, which do, are not tried.
         if family == BOOSTED and grows and n_users > 1 and settings.may_boost and best == simple:
             best = trials.boosted(simple, is_asked) or best
+            # Boosted trees that help show interactions which the test has missed.
+            is_rich = is_rich or best != simple
+        if not is_rich:
+            continue
         is_dear = family == GROWN
         # Waves and users' own trees may be level where trees of neighbourhoods are far ahead of both.
         if family not in rich or (is_dear and (best.family not in (WAVES, TREES) or trials.is_behind(TREES, best))):
