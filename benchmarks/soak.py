@@ -2,6 +2,7 @@
 
     python benchmarks/soak.py --seeds 200 --jobs 2
     python benchmarks/soak.py --seeds 1000 --out build/soak.jsonl
+    python benchmarks/soak.py --trees --seeds 100
     python benchmarks/soak.py --nodes --seeds 20
 
 Peers of odd seeds choose neighbours by evidence, those of even seeds as in the paper; half of the networks make block
@@ -10,6 +11,9 @@ steps. Each violated invariant is printed with the command that repeats the run.
 `--out` names a file to which each finished network is appended, as a line of JSON with a hash of its models, counts and
 events. Networks that it holds are not run again, unless the code has changed. The hash of all networks does not depend
 on the process: runs with two values of PYTHONHASHSEED print the same one.
+
+`--trees` runs networks on Xor whose dictionaries grow: peers of odd seeds boost trees together, those of even seeds
+share trees of their own.
 
 `--nodes` runs ten real nodes per network instead, with their sessions, links and stores, on virtual links and disks.
 Two of them are liars, of other kinds in each network.
@@ -27,12 +31,13 @@ from functools import partial
 from pathlib import Path
 
 import dada
-from dada.cli.simulated_runs import make_case, synthetic_peers
+from dada.cli.simulated_runs import make_case, synthetic_peers, with_boosting, with_trees
 from dada.sim.invariants import InvariantError
 from dada.sim.liars import ADAPTIVE_KINDS, KINDS
 from dada.sim.nodes import NodeNetwork
 
 USERS, STEPS = 50, 20
+TREE_USERS, TREE_STEPS = 20, 40
 NODES, NODE_STEPS, NODE_LIARS = 10, 120, 2
 LIAR_KINDS = (*KINDS, *ADAPTIVE_KINDS)
 PACKAGE = Path(dada.__file__).parent
@@ -41,6 +46,14 @@ PACKAGE = Path(dada.__file__).parent
 def soak(seed, users=USERS, steps=STEPS, faults="all"):
     """Run one network; see `outcome`."""
     network = _case(seed, users, steps, faults)
+    return outcome(seed, network.world, network.invariants, lambda: network.check().tobytes())
+
+
+def soak_trees(seed, users=TREE_USERS, steps=TREE_STEPS, faults="all"):
+    """As `soak`, for networks that grow trees."""
+    people = synthetic_peers("xor", users, seed)
+    people = with_boosting(people) if seed % 2 else with_trees(people, seed)
+    network = make_case(people, steps, seed, faults, "evidence", step="block").network
     return outcome(seed, network.world, network.invariants, lambda: network.check().tobytes())
 
 
@@ -118,9 +131,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=200, help="number of networks")
     parser.add_argument("--first", type=int, default=0, help="first seed")
-    parser.add_argument("--nodes", action="store_true", help="run real nodes on virtual links")
-    parser.add_argument("--users", type=int, help=f"peers of each network ({USERS}, or {NODES} nodes)")
-    parser.add_argument("--steps", type=int, help=f"wake-ups per peer ({STEPS}, or {NODE_STEPS} of a node)")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--trees", action="store_true", help="networks that grow trees")
+    kinds.add_argument("--nodes", action="store_true", help="run real nodes on virtual links")
+    parser.add_argument("--users", type=int, help=f"peers of each network ({USERS}, {TREE_USERS}, or {NODES} nodes)")
+    parser.add_argument(
+        "--steps", type=int, help=f"wake-ups per peer ({STEPS}, {TREE_STEPS}, or {NODE_STEPS} of a node)"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--out", type=Path, help="file for the result of each network, to continue from")
     parser.add_argument("--json", action="store_true", help="print nothing but JSON on stdout")
@@ -131,7 +148,11 @@ def main():
             print(text, file=sys.stderr)
 
     seeds = range(options.first, options.first + options.seeds)
-    run, users, steps = (soak_nodes, NODES, NODE_STEPS) if options.nodes else (soak, USERS, STEPS)
+    run, users, steps = soak, USERS, STEPS
+    if options.trees:
+        run, users, steps = soak_trees, TREE_USERS, TREE_STEPS
+    elif options.nodes:
+        run, users, steps = soak_nodes, NODES, NODE_STEPS
     users, steps = options.users or users, options.steps or steps
     result = soak_all(seeds, users, steps, options.jobs, options.out, report, run)
     if options.json:
