@@ -1,7 +1,8 @@
 """The Python code of the README, of docs/ and of its notebooks runs, page by page, in an empty folder.
 
 A block fenced as ```python runs after the blocks above it: as a script, or, where it starts with >>>, as
-examples with their output. A block fenced as ```python no-run is only shown. With DADA_PICTURES=docs/images the
+examples with their output. What a page says that a script prints is compared with what it prints. A block fenced as
+```python no-run is only shown. With DADA_PICTURES=docs/images the
 pictures that pages draw become those that they show.
 """
 
@@ -11,6 +12,9 @@ import os
 import re
 import runpy
 import shutil
+import textwrap
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -18,7 +22,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
 NOTEBOOKS = sorted(ROOT.glob("docs/**/*.ipynb"))
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\n+It prints\n\n((?:    [^\n]*\n)+))?", re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -66,6 +70,15 @@ def test_a_wrong_page_fails_at_its_line(tmp_path):
         run_blocks(page)
 
 
+def test_output_that_differs_from_the_page_fails(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nprint(1 + 1)\nprint(3)\n```\n\nIt prints\n\n    2\n    3\n")
+    run_blocks(page)
+    page.write_text(page.read_text().replace("    3", "    4"))
+    with pytest.raises(AssertionError, match=r"page\.md prints something else"):
+        run_blocks(page)
+
+
 def run_blocks(page):
     text = page.read_text(encoding="utf-8")
     namespace = {"__name__": "__main__"}
@@ -74,7 +87,10 @@ def run_blocks(page):
         if source.startswith(">>>"):
             run_examples(source, namespace, page, line)
         else:
-            exec(compile("\n" * line + source, page, "exec"), namespace)
+            with redirect_stdout(StringIO()) as printed:
+                exec(compile("\n" * line + source, page, "exec"), namespace)
+            if block[2]:
+                assert printed.getvalue() == textwrap.dedent(block[2]), f"{page.name} prints something else"
 
 
 def run_examples(source, namespace, page, line):
