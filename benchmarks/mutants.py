@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import dada
-from dada.data import Linear, Stumps, Trees, Union, moons
+import dada.fitting
+from dada.data import BoostedTrees, Linear, Stumps, Trees, Union, moons
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = Path(dada.__file__).parent
@@ -189,10 +190,24 @@ MUTANTS = (
            "peers number the same trees differently"),
     Mutant("one-name-for-all-dictionaries", "peer/grove.py", "return dictionary_name(self.names)",
            'return b"the same"', "models over different trees are mixed"),
+    # -- boosted trees ---------------------------------------------------------------------------------------------
+    Mutant("grown-tree-not-stored", "peer/boosting.py",
+           "return [*self.records.stored([self.me]), *self._send_records([record], to)]",
+           "return self._send_records([record], to)", "a restarted peer has lost a tree that it grew"),
+    Mutant("boosted-trees-of-others-not-stored", "peer/boosting.py",
+           "[*self.records.stored([*(record.peer for record in new), *gone])]", "[]",
+           "a restarted peer has lost trees of others"),
+    Mutant("boosted-trees-replaced", "peer/signed_trees.py", "merged = held.get(record.peer, {}) | {", "merged = {",
+           "the newest trees of a grower replace its others"),
+    Mutant("own-boosted-trees-not-restored", "peer/signed_trees.py", "if key.startswith(BOOSTED_KEY)",
+           "if key.startswith(BOOSTED_KEY) and key != BOOSTED_KEY + self.me", "a peer forgets the trees that it grew"),
+    Mutant("leaves-of-old-trees", "peer/boosting.py", "if self._taken != self.records.digest:", "if not self._taken:",
+           "values of leaves do not follow new trees"),
 )  # fmt: skip
-# Files whose mutants run in networks of nodes, or with trees.
+# Files whose mutants run in networks of nodes, with trees, or with boosted trees.
 NODE_FILES = ("net/session.py", "net/links.py", "net/node.py")
 TREE_FILES = ("peer/grove.py",)
+BOOSTED_FILES = ("peer/boosting.py", "peer/signed_trees.py")
 
 
 def mutated(mutant, folder):
@@ -212,10 +227,13 @@ def reload_from(folder):
     """Let the next imports take the packages of a folder first; None restores the originals."""
     for name in [name for name in sys.modules if name.split(".")[:2] in (["dada", "peer"], ["dada", "net"])]:
         del sys.modules[name]
-    for name in [name for name in sys.modules if name.split(".")[:2] == ["dada", "sim"]]:
-        del sys.modules[name]
+    # Modules that use peers must not keep the originals.
+    users = [name for name in sys.modules if name.split(".")[:2] == ["dada", "sim"]]
+    for name in (*users, "dada.fitting.boosted_peers"):
+        sys.modules.pop(name, None)
     for name in ("peer", "net", "sim"):
         vars(dada).pop(name, None)
+    vars(dada.fitting).pop("boosted_peers", None)
     dada.__path__[:] = [str(PACKAGE)] if folder is None else [str(folder), str(PACKAGE)]
 
 
@@ -257,6 +275,30 @@ def trees_violation(seeds, users=8, steps=30):
             for k in range(2, 5):
                 made.replant(k, orchard.plots[(k + 1) % users].grown[:1], 0.6 * steps)
             made.check()
+        except Exception as error:
+            return f"seed {seed}: {type(error).__name__}: {str(error).splitlines()[0]}"
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    return None
+
+
+def boosted_violation(seeds, users=10, steps=30):
+    """The first violation in networks that boost trees, with losses, crashes and liars, or None."""
+    from dada.fitting.boosted_peers import boosted_users
+    from dada.sim import network_of, network_problem
+    from dada.sim.liars import Exploder, Grafter
+    from dada.sim.virtual import Faults
+
+    faults = replace(Faults.named("loss,churn,byzantine"), lying=0.3)
+    recipe = BoostedTrees(rounds=20, rate=0.3, cuts=7)
+    for seed in seeds:
+        people = moons(seed, n_users=users, n_test=1).train
+        _, problem, _ = network_problem(people, Linear(), mu=0.1, loss="logistic", seed=seed)
+        signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST_S)
+        try:
+            options = {"steps": steps, "seed": seed, "boosted": boosted_users(recipe, people)}
+            options |= {"liar_kinds": (Grafter, Exploder)}
+            network_of(problem, faults, graph="evidence", step="block", **options).check()
         except Exception as error:
             return f"seed {seed}: {type(error).__name__}: {str(error).splitlines()[0]}"
         finally:
@@ -320,10 +362,13 @@ def main():
             return nodes_violation(seeds, problems)
         if file in TREE_FILES:
             return trees_violation(seeds)
+        if file in BOOSTED_FILES:
+            return boosted_violation(seeds)
         return violation(seeds, options.users, options.steps, problems)
 
     # One file for each kind of network.
-    for file in {(mutant.file in NODE_FILES, mutant.file in TREE_FILES): mutant.file for mutant in chosen}.values():
+    special = (NODE_FILES, TREE_FILES, BOOSTED_FILES)
+    for file in {tuple(mutant.file in files for files in special): mutant.file for mutant in chosen}.values():
         if (sound := find(file)) is not None:
             raise SystemExit(f"the code without mutants fails: {sound}")
     rows = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -514,7 +515,7 @@ class Grafter(Liar):
 
 
 class Exploder(Liar):
-    """Answers growers with the largest sums that are believed, and gives all leaves of its trees the largest value."""
+    """Answers growers with the largest believed sums; signs trees of the largest leaves, and bytes that are none."""
 
     def lie(self, message: Message) -> Message:
         """The largest sums, without weight; trees whose leaves all have the largest value, soundly signed."""
@@ -531,15 +532,17 @@ class Exploder(Liar):
         return 0 if boosting is None else 2 * (boosting.terms.n_nodes + 2) * boosting.terms.n_outputs
 
     def attack(self) -> Sequence[Deed]:
-        """Publish the worst tree of this network, as often as a grower may."""
+        """Publish the worst tree of this network, as often as a grower may, and as a second one bytes that are none."""
         boosting = self.member.boosting
         if boosting is None or not boosting.records.may_grow:
             return ()
         terms, none = boosting.terms, np.zeros(boosting.terms.n_nodes, np.int64)
         leaf = np.full((terms.n_nodes + 1, terms.n_outputs), 127.0)
         number = 1 + boosting.records.counts[self.member.me]
+        # The liar signs both, but its own records do not hold what is no tree.
+        false = copy(boosting.records).add(b"\xff" * terms.size)
         record = boosting.records.add(terms.write(number, none, none - 1, leaf))
-        return [Send(peer, messages.BoostedReply((record,))) for peer in self.victims(4)]
+        return [Send(peer, messages.BoostedReply((one,))) for peer in self.victims(4) for one in (record, false)]
 
 
 KINDS: tuple[type[Liar], ...] = (
