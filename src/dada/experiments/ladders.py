@@ -18,8 +18,8 @@ LADDERS: Grid = {
     "rate": (0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
     "leaves": (2, 4, 8, 16, 31, 63, 127),
 }
-# Ends of a ladder beyond which there is nothing to try: a larger rate oversteps, fewer trees do what a smaller rate does,
-# and with a larger lam the distances of models count for nothing beside the degrees.
+# Ends of a ladder beyond which there is nothing to try: a larger rate oversteps, fewer trees do what a smaller rate
+# does, and with a larger lam the distances of models count for nothing beside the degrees.
 _NATURAL = {"leaves": 2, "trees": 10, "rate": 1.0, "lam": _POWERS[-1]}
 
 
