@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-PAGES = (FOLDER.parent / "README.md", FOLDER / "beyond.md")
+PAGES = (FOLDER.parent / "README.md", FOLDER / "beyond.md", FOLDER / "privacy.md")
 QUOTED = re.compile(r"(<!-- (\w+): (.+?) -->\n\n)((?:\|.*\n)*)")
 
 

@@ -155,14 +155,13 @@ def best_split(G: Array, W: Array, shrinkage: float, own: float) -> tuple[float,
 @lean_kernel
 def fill(bins: Array, rows: Array, d: int, pull: Array, weight: Array, G: Array, W: Array) -> tuple[int, int]:
     """Write the histograms of some rows by feature d between their first and last bin, which are returned."""
+    G[:], W[:] = 0.0, 0.0
     first, last = 255, 0
     for i in rows:
-        first, last = min(first, int(bins[i, d])), max(last, int(bins[i, d]))
-    for b in range(first, last + 1):
-        G[b], W[b] = 0.0, 0.0
-    for i in rows:
-        G[bins[i, d]] += pull[i]
-        W[bins[i, d]] += weight[i]
+        b = int(bins[i, d])
+        first, last = min(first, b), max(last, b)
+        G[b] += pull[i]
+        W[b] += weight[i]
     return first, last
 
 
