@@ -84,6 +84,13 @@ def test_an_attractor_reports_what_attracts_most_and_its_model_is_well_formed(ki
     assert 0.7 * CONFIG.beta < np.abs(values).sum() <= CONFIG.beta * (1 + 1e-3)
 
 
+@pytest.mark.parametrize("size", [20, 40])
+def test_a_model_over_other_trees_is_sent_in_the_size_of_the_liar(size):
+    snapshot = liar(Poisoner).as_snapshot(np.full(size, 0.1), 1, 1)
+    alpha = ModelCopy.from_snapshot(snapshot, 30, 10.0).alpha
+    assert np.count_nonzero(alpha) == min(size, 30)
+
+
 def test_a_chameleon_is_honest_at_first():
     one = liar(Chameleon)
     assert one.lie(SnapshotReply(SNAPSHOT)) == SnapshotReply(SNAPSHOT)

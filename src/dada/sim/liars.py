@@ -75,8 +75,9 @@ class Liar:
         return ()
 
     def as_snapshot(self, model: Array, epoch: int, sequence: int) -> ModelSnapshot:
-        """A model in the form of this network."""
-        config = self.member.peer.config
+        """A model in the form of this network; one over other trees is cut off, or filled with zeros."""
+        config, size = self.member.peer.config, min(model.size, self.n_predictors)
+        model = np.append(model[:size], np.zeros(self.n_predictors - size, model.dtype))
         used = np.flatnonzero(model)
         if not config.sends_codes:
             return ModelSnapshot(epoch, sequence, used.astype("<u4").tobytes(), model[used].astype("<f4").tobytes())
