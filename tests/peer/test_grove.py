@@ -172,3 +172,14 @@ def test_the_last_version_of_a_record_stays():
         ann.plant()
     assert ann.records.own.version == MOST_PLANTINGS
     decode(encode(AtomReply(tuple(ann.records))))
+
+
+def test_a_peer_that_rests_no_longer_waits_for_a_lost_answer():
+    ann, bob, eve = (grove(me, atom(value)) for value, me in enumerate((b"ann", b"bob", b"eve")))
+    for one in (ann, bob, eve):
+        one.plant()
+    asked = ann.receive(b"bob", bob.request())
+    assert [send.to for send in asked] == [b"bob"]
+    assert ann.receive(b"eve", eve.request()) == []
+    ann.rest()
+    assert [send.to for send in ann.receive(b"eve", eve.request())] == [b"eve"]

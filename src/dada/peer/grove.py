@@ -381,6 +381,10 @@ class SharedGrove:
         self._is_waiting, self._later = False, {}
         return [Send(peer, self.request()) for peer in asked]
 
+    def rest(self) -> None:
+        """Wait no longer for an answer: one that was lost is given up at the next exchange, and none follows."""
+        self._is_waiting, self._later = False, {}
+
     def ask_about(self, sender: PeerId, dictionary: bytes) -> list[Effect]:
         """Compare records with the sender of a model, once for every unknown dictionary."""
         if dictionary == self.name or dictionary in self._asked or len(self._asked) >= MOST_ASKED:

@@ -568,6 +568,8 @@ class Member:
         self.next_wakeup = self.next_exchange = math.inf
         if self.boosting is not None:
             self.boosting.rest()
+        if self.grove is not None:
+            self.grove.rest()
 
     def leave(self, now: float) -> list[Effect]:
         """Send goodbyes; nothing is due afterwards."""
