@@ -25,7 +25,7 @@ from dada.experiments.page import Block, Heading, Page
 from dada.experiments.rivals import RIVALS, Prediction, predicted
 from dada.fitting.held_out import PerUserKFold
 
-# Dates of the lists, and the commits whose defaults were in force.
+# Dates of the lists, and the commits whose defaults were in force when the tables were first run.
 FROZEN = ("2026-11-16", "57118e5")
 FRESH_FROZEN = ("2026-11-19", "14911ed")
 SEALED_FROZEN = ("2026-11-19", "d6bac93")
