@@ -8,19 +8,19 @@ import io
 import tokenize
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import dada
 
 SOURCES = Path(dada.__file__).parents[1]
 # Parts that show results or run peers: no number of a page depends on them. `dada` itself holds names only.
-_LEFT_OUT = ("dada.cli", "dada.dashboard", "dada.net", "dada.peer", "dada.plot", "dada.sim")
+LEFT_OUT = ("dada.cli", "dada.dashboard", "dada.net", "dada.peer", "dada.plot", "dada.sim")
 # A module and the name of a definition in it; the empty name stands for statements that define nothing.
 _Place = tuple[str, str]
 
 
-def digest(roots: Iterable[str], *more: str, sources: Path = SOURCES) -> str:
+def digest(roots: Iterable[str], *more: str, sources: Path = SOURCES, left_out: tuple[str, ...] = LEFT_OUT) -> str:
     """Digest of the code of definitions, of everything in the package that they refer to, and of other texts.
 
     A definition is a function, a class, or a constant of a module. Comments, docstrings and empty lines do not count,
@@ -34,6 +34,8 @@ def digest(roots: Iterable[str], *more: str, sources: Path = SOURCES) -> str:
         Other texts that results depend on, such as settings.
     sources : Path
         The folder that contains the package.
+    left_out : tuple of str
+        Modules and packages that do not count.
 
     Examples
     --------
@@ -41,7 +43,7 @@ def digest(roots: Iterable[str], *more: str, sources: Path = SOURCES) -> str:
     False
     """
     found = hashlib.sha256()
-    for module, name in _reached(roots, sources):
+    for module, name in _reached(roots, sources, left_out):
         found.update(f"{module} {name}\n{_module(module, sources).code_of(name)}\n".encode())
     for text in more:
         found.update(b"\0" + text.encode())
@@ -54,13 +56,14 @@ def modules_of(roots: Iterable[str], sources: Path = SOURCES) -> list[str]:
     >>> modules_of(["dada.core.bits.Ledger"])
     ['dada.core.bits', 'dada.core.compiled']
     """
-    return sorted({module for module, _ in _reached(roots, sources)})
+    return sorted({module for module, _ in _reached(roots, sources, LEFT_OUT)})
 
 
-def _reached(roots: Iterable[str], sources: Path) -> list[_Place]:
+def _reached(roots: Iterable[str], sources: Path, left_out: tuple[str, ...]) -> list[_Place]:
     """All definitions that the roots refer to, directly or not, in alphabetical order."""
+    home = partial(_home, sources, left_out)
     found: set[_Place] = set()
-    new = [place for root in roots for place in _home(sources, *root.rpartition(".")[::2])]
+    new = [place for root in roots for place in home(*root.rpartition(".")[::2])]
     while new:
         place = new.pop()
         if place not in found:
@@ -68,23 +71,25 @@ def _reached(roots: Iterable[str], sources: Path) -> list[_Place]:
             module, name = place
             known = _module(module, sources)
             new += [(module, other) for other in known.refers_to(name)]
-            new += [home for names in known.imports_of(name) for home in _home(sources, *names)]
+            new += [place for names in known.imports_of(name) for place in home(*names)]
     return sorted(found)
 
 
-def _home(sources: Path, module: str, name: str, attribute: str | None = None) -> list[_Place]:
+def _home(
+    sources: Path, left_out: tuple[str, ...], module: str, name: str, attribute: str | None = None
+) -> list[_Place]:
     """Where a name imported from a module is defined; all definitions of a module, or the one that is asked of it."""
-    if module.startswith(_LEFT_OUT) or f"{module}.{name}".startswith(_LEFT_OUT):
+    if module.startswith(left_out) or f"{module}.{name}".startswith(left_out):
         return []
     if _file(inner := f"{module}.{name}", sources).is_file():
         if attribute is not None:
-            return _home(sources, inner, attribute)
+            return _home(sources, left_out, inner, attribute)
         return [(inner, each) for each in _module(inner, sources).definitions]
     known = _module(module, sources)
     if name in known.definitions:
         return [(module, name)]
     if name in known.imports:
-        return _home(sources, *known.imports[name], attribute)
+        return _home(sources, left_out, *known.imports[name], attribute)
     raise ValueError(f"{module} defines no {name!r}")
 
 
@@ -132,13 +137,16 @@ class _Module:
 def _module(name: str, sources: Path) -> _Module:
     text = _file(name, sources).read_text(encoding="utf-8")
     tree = ast.parse(text)
-    module = _Module(_code(text, tree), {"": []}, {})
+    module = _Module(code_lines(text, tree), {"": []}, {})
     for statement in tree.body:
         if (
             isinstance(statement, ast.If)
             and isinstance(statement.test, ast.Name)
             and statement.test.id == "TYPE_CHECKING"
         ):
+            # The package fetches its names when they are first used; what type checkers read says from where.
+            for inner in statement.body if name == "dada" else ():
+                module.imports.update(_imported(inner))
             continue
         if isinstance(statement, ast.Import | ast.ImportFrom):
             module.imports.update(_imported(statement))
@@ -171,7 +179,7 @@ def _file(module: str, sources: Path) -> Path:
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
-def _code(text: str, tree: ast.Module) -> list[str]:
+def code_lines(text: str, tree: ast.Module) -> list[str]:
     """Lines of a file, empty where it has comments and docstrings only; the same in every version of Python."""
     lines = text.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
