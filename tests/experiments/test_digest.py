@@ -113,3 +113,16 @@ def test_a_page_of_other_code_is_reported(tmp_path):
         "kappa.json is older than its code (commit abc)",
         "size.json is of a quick run",
     ]
+
+
+def test_names_of_the_package_itself_are_followed_to_their_homes(sources):
+    usual = digest(["dada.Stumps"])
+    changed = sources("class Stumps:", "@str\nclass Stumps:", "data/predictors/thresholds.py")
+    assert digest(["dada.Stumps"], sources=changed) != usual
+
+
+def test_peers_count_unless_they_are_left_out(sources):
+    usual = [digest(["dada.sim.network_of"], left_out=out) for out in ((), ("dada.peer",))]
+    changed = sources("class Member:", "@str\nclass Member:", "peer/member.py")
+    now = [digest(["dada.sim.network_of"], sources=changed, left_out=out) for out in ((), ("dada.peer",))]
+    assert (now[0] != usual[0], now[1] == usual[1]) == (True, True)
