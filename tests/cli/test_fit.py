@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -17,9 +18,11 @@ from dada.cli.app import app
 from dada.cli.private_fits import about_privacy, budget_lines, show_result
 from dada.core.plan import Status
 from dada.dashboard.records import LogReader, Note, Recorder, decode
-from dada.data import ParquetUsers, moons
+from dada.data import ParquetUsers, Trees, moons
 from dada.estimators.stream import fit_parquet
 from dada.fitting.boosting import Grower
+from dada.fitting.models import Decided
+from dada.fitting.settings import Settings
 from dada.fitting.trees import Grove
 
 COLUMNS = ["east", "north"]
@@ -512,3 +515,20 @@ def test_calibration_is_told_by_what_it_improves():
     assert "likelier (log-loss 0.580 instead of 0.600); off by 4.2 points" in fit_command._calibrated(found)
     found |= {"log_loss_after": 0.6}
     assert "temperatures did no better" in fit_command._calibrated(found)
+
+
+def test_models_with_interactions_name_the_comparisons_of_simpler_ones():
+    """Evidence was chosen with stumps; trees then beat these along the same graph."""
+    trials = {
+        "linear, everyone, whole": 0.80,
+        "stumps, everyone, whole": 0.92,
+        "stumps, everyone": 0.93,
+        "stumps, evidence": 0.95,
+        "stumps, evidence, mu x 0.25, whole": 0.96,
+        "trees, evidence, mu x 0.25, whole": 0.98,
+    }
+    decided = Decided(Trees(), "trees", Settings(graph="evidence", mu=0.1), trials, mu_scale=0.25)
+    model = SimpleNamespace(settings_={"graph": "evidence", "mu": 0.1}, graph="auto", mu=0.1)
+    graph, family, *_ = fit_command._reasons(model, decided)
+    assert "this did better (95.0 against 93.0 %) than everyone alike" in graph
+    assert family.startswith("Models use trees that users grow: these did better (98.0 against 96.0 %)")

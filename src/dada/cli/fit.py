@@ -533,30 +533,49 @@ def _reasons(model: Model, decided: Decided) -> list[str]:
 
 
 def _reason_of_graph(model: Model, decided: Decided) -> str:
-    from dada.fitting.held_out import Choice
-
     graph = model.settings_["graph"]
     who = WHO_LEARNS.get(graph, GIVEN_GRAPH)
     if isinstance(model.graph, str) and model.graph != "auto":
         return f"{who}, as asked for."
-    # Graphs are compared by short trials before mu is chosen; interactions after it, and many features by long trials.
-    for mu_scale, whole in product((1.0, decided.mu_scale), (False, True)):
-        trials = [str(Choice(decided.family, name, mu_scale, whole)) for name in ("everyone", "evidence")]
-        everyone, evidence = (decided.held_out.get(trial) for trial in trials)
-        if everyone is not None and evidence is not None:
-            break
-    if everyone is None or evidence is None:
+    compared = _compared_graphs(decided)
+    if compared is None:
         return f"{who}: there was no comparison of graphs, for want of users or rows, or because of mu."
+    everyone, evidence = compared
     if graph == "evidence":
         return f"{who}: this {_ahead(evidence, everyone)} everyone alike on held-out rows."
     return f"{who}: a graph by evidence {_not_ahead(evidence, everyone)} on held-out rows."
 
 
-def _reason_of_family(decided: Decided) -> list[str]:
+def _compared_graphs(decided: Decided) -> tuple[float, float] | None:
+    """Scores of everyone and of evidence, from the trials that compared them; None without such trials.
+
+    Graphs are compared by short trials before mu is chosen; interactions after it, and many features by long trials.
+    Where evidence was chosen with simple models, those with interactions keep it.
+    """
     from dada.fitting.held_out import Choice
     from dada.fitting.settings import LINEAR_FAMILIES, STUMPS
 
+    families = dict.fromkeys((decided.family, *LINEAR_FAMILIES, STUMPS))
+    for family, mu_scale, whole in product(families, (1.0, decided.mu_scale), (False, True)):
+        trials = (str(Choice(family, name, mu_scale, whole)) for name in ("everyone", "evidence"))
+        everyone, evidence = (decided.held_out.get(trial) for trial in trials)
+        if everyone is not None and evidence is not None:
+            return everyone, evidence
+    return None
+
+
+def _reason_of_family(decided: Decided) -> list[str]:
+    from dada.fitting.held_out import Choice
+    from dada.fitting.settings import GROWN, LINEAR_FAMILIES, STUMPS, TREES, WAVES
+
     names = (*LINEAR_FAMILIES, STUMPS)
+    what = {WAVES: "waves of two features", TREES: "trees that users grow", GROWN: "trees of users and neighbourhoods"}
+    if decided.family in what:
+        usual = Choice(decided.family, str(decided.settings.graph), decided.mu_scale, whole=True)
+        rich, *simple = (decided.held_out.get(str(usual._replace(family=name))) for name in (decided.family, *names))
+        best = max((score for score in simple if score is not None), default=None)
+        ahead = f": these {_ahead(rich, best)} functions of one feature" if rich and best else ""
+        return [f"Models use {what[decided.family]}{ahead}."]
     for graph in ("everyone", "evidence", "none"):
         found = {name: decided.held_out.get(str(Choice(name, graph, whole=True))) for name in names}
         linear, stumps = found.get(decided.family), found[STUMPS]
