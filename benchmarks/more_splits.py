@@ -3,9 +3,9 @@
     DADA_DATA=folder python benchmarks/more_splits.py
     DADA_DATA=folder python benchmarks/more_splits.py --data harws --first 21 --splits 5
 
-Rules of the defaults were settled with test rows of those ten splits in view. The rival of a dataset is the boosting
-that is best there on the ten splits. It is tuned as on the page, starting at its choice on the published split. Finished
-results are kept in the folder of `--out`, so that a run continues where it ended.
+Rules of the defaults were settled with test rows of those ten splits in view. The rival of a dataset is the
+boosting that is best there on the ten splits. It is tuned as on the page, starting at its choice on the published
+split. Finished results are kept in the folder of `--out`, so that a run continues where it ended.
 """
 
 import argparse
