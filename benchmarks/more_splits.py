@@ -14,11 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
-from dada.experiments.beyond import OURS_ON_SPLITS, SYNTHETIC, mean_and_error
+from dada.experiments.beyond import SYNTHETIC, mean_and_error
 from dada.experiments.lab import Lab
+from dada.experiments.ours import METHODS
 from dada.experiments.protocol import try_all
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "beyond.json"
+# Named here, so that the defaults belong to the code behind the figures: runs load them by name.
+OURS = METHODS["dada-auto"].name
 BOOSTING = ("trees-user", "lightgbm-user", "xgboost-user")
 
 
@@ -40,7 +43,7 @@ def compare(lab, page, data, splits):
     """Print means over splits, and the mean difference with its standard error."""
     on_ten = {rival: np.mean(page["random_splits"][data][rival]["means"]) for rival in BOOSTING}
     rival = max(on_ten, key=on_ten.__getitem__)
-    pairs = [(data, OURS_ON_SPLITS), (data, rival)]
+    pairs = [(data, OURS), (data, rival)]
     start = {pair: page["datasets"][data][pair[1]]["chosen"] for pair in pairs}
     runs = [try_all(lab, pairs, split=split, start=start).runs for split in splits]
     ours, theirs = (np.array([100 * np.mean(run[pair][0]["test"]) for run in runs]) for pair in pairs)
