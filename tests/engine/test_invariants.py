@@ -140,3 +140,17 @@ def test_models_never_leave_the_ball_in_single_precision(step, n_updates, beta):
     assert max(norms) <= beta * (1 + 1e-12)
     # Near the sphere, where rounding matters.
     assert norms[-1] >= 0.999 * beta
+
+
+@settings(max_examples=6)
+@given(seed=st.integers(0, 2**32), beta=st.floats(0.01, 100.0))
+def test_a_million_steps_in_single_precision_stay_in_any_ball(seed, beta):
+    rng = np.random.default_rng(seed)
+    problem = random_problem(rng, 2, 8, beta=beta, mu1=0.3, dtype=np.float32)
+    plan = Plan(n_updates=1_000_000, learn_graph=False, step="pairwise", trace_every=1_000_000)
+
+    def look(state):
+        norms = np.abs(state.users.alpha.astype(np.float64)).sum(axis=1)
+        assert norms.max() <= beta * (1 + 1e-12)
+
+    watched_run(problem, plan, seed, look, chunk=10_000, graph=random_graph(rng, 2, density=1.0))
