@@ -1,7 +1,7 @@
 """Peers on a perfect network, driven by the engine's schedule: wake-ups are sequential, messages arrive at once.
 
 Given the same problem, plan and schedule, the peers compute the models, the graph and the message counts of the
-compiled engine, bit for bit. Bounded lists, gossip batches and latency are the engine's alone.
+compiled engine, bit for bit. Bounded lists, gossip batches and latency are the engine's alone: they are refused.
 """
 
 from __future__ import annotations
@@ -38,6 +38,13 @@ class Lockstep:
         dtype: str = "float32",
         n_classes: int = 2,
     ) -> None:
+        engine_only = {
+            "max_neighbours": plan.learn_graph and plan.max_neighbours is not None,
+            "sampler": plan.learn_graph and plan.batch_mix(problem.n_users).n_gossip > 0,
+            "latency": plan.latency > 0,
+        }
+        if refused := [name for name, is_set in engine_only.items() if is_set]:
+            raise ValueError(f"peers in lockstep have no {' and no '.join(refused)}: leave it out of the plan")
         self.problem, self.plan = problem, plan
         config = PeerConfig(
             problem.n_predictors,

@@ -142,3 +142,17 @@ def test_all_targets_weights_and_losses_give_the_same_bits(kind, loss, predictor
     for rule, step in zip(RULES, steps, strict=True):
         plan = Plan(n_updates=200, step=step, kappa=3, graph_every=50, **rule)
         assert_same(rows, plan, 2, n_classes=people.n_classes)
+
+
+@pytest.mark.parametrize(("setting", "value"), [("max_neighbours", 2), ("sampler", "gossip"), ("latency", 0.1)])
+def test_what_only_the_engine_has_is_refused_by_name(setting, value):
+    A, row_start = users(0)
+    with pytest.raises(ValueError, match=f"peers in lockstep have no {setting}"):
+        Lockstep(Problem(A, row_start, beta=3.0, mu1=0.7), Plan(n_updates=10, kappa=2, **{setting: value}))
+
+
+def test_offsets_of_rows_of_classes_are_refused_by_name():
+    A, row_start = users(0)
+    problem = Problem(A, row_start, beta=3.0, mu1=0.7, offset=np.ones(len(A), np.float32))
+    with pytest.raises(ValueError, match="rows have offsets for numbers only"):
+        Lockstep(problem, Plan(n_updates=10, kappa=2))
